@@ -1,0 +1,46 @@
+# Everything starts from nothing: the first target called builds .venv from the project's own files.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench clean
+
+help:
+	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
+	@echo "make test    set up, then lint, type-check and run all tests"
+	@echo "make lint    ruff and mypy"
+	@echo "make bench   the side-by-side measurements in benchmarks/"
+	@echo "make clean   remove the virtual environment and caches"
+
+setup: $(READY)
+
+# torch first and by constraint, so that nothing else can pull in another build of it.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $(READY)
+
+demo: setup
+	$(BIN)/wherefrom demo
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup
+	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/prediction.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist

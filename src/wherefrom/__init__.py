@@ -1,0 +1,87 @@
+"""How sure a neural network is, and where its doubt comes from.
+
+    import wherefrom as wf
+
+Names are imported when they are first used, so that `import wherefrom` and `wherefrom --help` do not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from wherefrom import recipes
+    from wherefrom.laws import SWAG, Snapshots
+    from wherefrom.likelihood import Regression
+    from wherefrom.posterior import DivergedError, Posterior, marginalise, marginalise_folds
+    from wherefrom.predictive.prediction import Prediction
+    from wherefrom.predictive.sources import Sources
+    from wherefrom.store import load
+    from wherefrom.training.point import Algorithm, Training
+    from wherefrom.variables import (
+        BatchOrder,
+        Dropout,
+        Hyperparameters,
+        InitialCondition,
+        Iterations,
+        Jointly,
+        glorot_uniform,
+    )
+
+_HOMES = {
+    "wherefrom.laws": ("SWAG", "Snapshots"),
+    "wherefrom.likelihood": ("Regression",),
+    "wherefrom.posterior": ("DivergedError", "Posterior", "marginalise", "marginalise_folds"),
+    "wherefrom.predictive.prediction": ("Prediction",),
+    "wherefrom.predictive.sources": ("Sources",),
+    "wherefrom.store": ("load",),
+    "wherefrom.training.point": ("Algorithm", "Training"),
+    "wherefrom.variables": (
+        "BatchOrder",
+        "Dropout",
+        "Hyperparameters",
+        "InitialCondition",
+        "Iterations",
+        "Jointly",
+        "glorot_uniform",
+    ),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: RUF022 - in the order in which a user meets them
+    "Training",
+    "Algorithm",
+    "Regression",
+    "marginalise",
+    "marginalise_folds",
+    "InitialCondition",
+    "Iterations",
+    "SWAG",
+    "Snapshots",
+    "Hyperparameters",
+    "BatchOrder",
+    "Dropout",
+    "Jointly",
+    "glorot_uniform",
+    "recipes",
+    "Posterior",
+    "Prediction",
+    "Sources",
+    "DivergedError",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "recipes":
+        return importlib.import_module("wherefrom.recipes")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'wherefrom' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,3 @@
+from wherefrom.cli import app
+
+app(prog_name="wherefrom")

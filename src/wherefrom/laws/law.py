@@ -1,0 +1,108 @@
+"""The law that a trajectory leaves over theta: p(theta | D, theta0, h), for one member.
+
+There are two: equally likely points, and a Gaussian with a diagonal and a low-rank part. Whatever summarises a
+trajectory (SWAG, snapshots, the last iterate, ...) ends in one of them, so that nothing later asks how it was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Law(Protocol):
+    """A distribution over theta that can be sampled, summarised and stored."""
+
+    kind: ClassVar[str]
+
+    @property
+    def mean(self) -> Tensor: ...  # (size,)
+
+    @property
+    def variance(self) -> Tensor: ...  # (size,), the diagonal of the covariance
+
+    @property
+    def is_random(self) -> bool: ...
+
+    def sample(self, count: int, generator: np.random.Generator) -> Tensor: ...  # (count, size)
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+
+class Collector(Protocol):
+    """Watches the trajectories of a group of members and leaves one law for each."""
+
+    def collect(self, theta: Tensor) -> None: ...  # (members, size), called at every collected iteration
+
+    def laws(self) -> list[Law]: ...
+
+
+class TrajectoryLaw(Protocol):
+    """What the user names in `Iterations(...)`: how to summarise trajectories."""
+
+    @property
+    def fewest(self) -> int: ...  # how many iterations it needs to see
+
+    def collector(self, theta: Tensor, iterations: int) -> Collector: ...  # theta: (members, size), to start from
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """Equally likely points. With a single one it is the paper's delta(theta - A_h^t(theta0))."""
+
+    kind: ClassVar[str] = "points"
+    points: Tensor  # (count, size)
+
+    @property
+    def mean(self) -> Tensor:
+        return self.points.mean(0)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.points.var(0, correction=0)
+
+    @property
+    def is_random(self) -> bool:
+        return len(self.points) > 1
+
+    def sample(self, count: int, generator: np.random.Generator) -> Tensor:
+        chosen = generator.integers(len(self.points), size=count)
+        return self.points[torch.from_numpy(chosen).to(self.points.device)]
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"points": self.points}
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """N(mean, diag(diagonal) + factor^T factor), never formed: a sample costs O((1 + rank) size)."""
+
+    kind: ClassVar[str] = "gaussian"
+    mean: Tensor  # (size,)
+    diagonal: Tensor  # (size,)
+    factor: Tensor  # (rank, size)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.diagonal + self.factor.square().sum(0)
+
+    @property
+    def is_random(self) -> bool:
+        return True
+
+    def sample(self, count: int, generator: np.random.Generator) -> Tensor:
+        rank, size = self.factor.shape
+        precision = np.float64 if self.mean.dtype == torch.float64 else np.float32
+        z = torch.from_numpy(generator.standard_normal((count, size + rank), dtype=precision)).to(self.mean)
+        # One z for all tensors of the network: the low-rank part is what correlates its layers.
+        return torch.addcmul(self.mean, z[:, :size], self.diagonal.sqrt()) + z[:, size:] @ self.factor
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"mean": self.mean, "diagonal": self.diagonal, "factor": self.factor}
+
+
+LAWS: dict[str, type[Points] | type[Gaussian]] = {law.kind: law for law in (Points, Gaussian)}

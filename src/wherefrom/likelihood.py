@@ -1,0 +1,53 @@
+"""What the network's outputs say about y: the loss that training minimises, and p(y | x, theta)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Noise = float | Literal["fit", "predicted"] | None
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A real-valued y, one column or several.
+
+    `noise` is the standard deviation of y around the network's answer, in y's own units:
+    `None` (the paper's: squared error, all doubt comes from theta), a number, `"fit"` (one value for each output,
+    estimated on `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for
+    each column of y, its mean and the logarithm of its variance, and learns both).
+
+    >>> Regression(noise=0.5).outputs(targets=2), Regression(noise="predicted").outputs(targets=2)
+    (2, 4)
+    """
+
+    noise: Noise = None
+    held_out: float = 0.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.noise, str):
+            if self.noise not in ("fit", "predicted"):
+                raise ValueError(f'noise must be None, a number, "fit" or "predicted", not {self.noise!r}')
+        elif self.noise is not None and not self.noise > 0:
+            raise ValueError(f"noise is a standard deviation and must be positive, not {self.noise}")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, not {self.held_out}")
+
+    def outputs(self, targets: int) -> int:
+        """How many outputs the network must have for so many columns of y."""
+        return 2 * targets if self.noise == "predicted" else targets
+
+    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        """The mean loss over the last two dimensions.  # (..., rows, outputs), (..., rows, targets) -> (...)"""
+        if self.noise != "predicted":
+            return (outputs - y).square().mean((-2, -1))
+        mean, log_variance = self.split(outputs)
+        return 0.5 * (log_variance + (mean - y).square() * torch.exp(-log_variance)).mean((-2, -1))
+
+    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The means and log variances among the outputs of a network that predicts its noise."""
+        mean, log_variance = outputs.chunk(2, dim=-1)
+        return mean, log_variance

@@ -1,0 +1,406 @@
+"""The framework: draw the choices, train every draw, keep the law of each trajectory, mix the laws.
+
+    p(theta | D)  =  mean over members of p(theta | D, theta0, h, ...),     each member one draw of (theta0, h, order)
+
+Every member keeps its labels, so one set of trainings serves every subset of the variables that it marginalises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.laws import Law, delta
+from wherefrom.predictive import monte_carlo
+from wherefrom.predictive.prediction import Prediction
+from wherefrom.predictive.sources import CrossedAxis
+from wherefrom.runs import Component, Fold, build_network, train_runs
+from wherefrom.table import Table
+from wherefrom.training.data import Rows, Scaler, Schema, as_inputs, as_rows
+from wherefrom.training.network import Network
+from wherefrom.training.point import Training
+from wherefrom.variables import Axis, Design
+
+_NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
+
+
+class DivergedError(RuntimeError):
+    """Some members' losses stopped being numbers. `posterior` holds the others (for folds, a list of them)."""
+
+    def __init__(self, message: str, posterior: Any) -> None:
+        super().__init__(message)
+        self.posterior = posterior
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """A labelled mixture of laws over theta. Made by `wf.marginalise`, or loaded from a file by `wf.load`."""
+
+    training: Training
+    design: Design
+    seed: int
+    network: Network
+    scaler: Scaler
+    schema: Schema
+    dtype: torch.dtype
+    device: torch.device
+    mixture: tuple[Component, ...] = ()
+    rows: Rows | None = None  # what it was trained on; not stored in files
+    held_out: Rows | None = None
+    fitted_noise: Tensor | None = None  # variance of each output, standardised
+    diverged: tuple[str, ...] = ()
+    is_part: bool = False  # of another posterior's members or variables
+
+    # ------------------------------------------------------------------ the mixture
+
+    def __len__(self) -> int:
+        return len(self.mixture)
+
+    def __repr__(self) -> str:
+        over = ", ".join(self.design.names) or "nothing"
+        return f"Posterior({len(self)} member{'s' * (len(self) != 1)}, marginalises {over})"
+
+    def members(self) -> Table:
+        """Every member's draws, settings, first and last training loss, and processor seconds."""
+        axes = [axis.name for axis in self.design.axes]
+        settings = list(dict.fromkeys(s for c in self.mixture for s in c.run.choices if s != "init"))
+        rows = []
+        for component in self.mixture:
+            known = {"batch_size": component.algorithm.batch_size} | component.algorithm.settings
+            losses = component.trained.losses
+            rows.append(
+                (
+                    *(component.run.labels[axis] for axis in axes),
+                    *(known[setting] for setting in settings),
+                    losses[0],
+                    losses[-1],
+                    component.trained.seconds,
+                )
+            )
+        return Table((*axes, *settings, "first loss", "last loss", "cpu seconds"), rows)
+
+    def laws(self) -> list[Law]:
+        """Each member's law over theta: of its trajectory where t is marginalised, else its last iterate."""
+        return [self._law(component) for component in self.mixture]
+
+    def sample(self, n: int, seed: int | None = None) -> list[dict[str, Tensor]]:
+        """n draws of theta from the mixture, as dictionaries of tensors, members taking turns."""
+        if n < 1:
+            raise ValueError(f"give at least one sample to draw, not {n}")
+        seed = self.seed if seed is None else seed
+        members = self._sampled()
+        drawn = []
+        for k in range(n):
+            theta = monte_carlo.thetas(members[k % len(self)], np.array([k // len(self)]), seed)
+            drawn.append(self.network.layout.views(theta[0]))
+        return drawn
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(self, x: Any, samples: int = 100, seed: int | None = None) -> Prediction:
+        """The predictive distribution at x by Monte Carlo, with so many samples of each member.
+
+        The same call gives the same numbers; another `seed` gives other samples.
+        """
+        inputs = self._inputs(x)
+        plan = monte_carlo.Plan.of(
+            samples,
+            vary_theta=self.design.iterations is not None,
+            vary_mask=self.design.dropout is not None,
+        )
+        seed = self.seed if seed is None else seed
+        answers = monte_carlo.outputs(self.network, self._sampled(), plan, inputs, seed, self.dtype)
+        likelihood = self.training.likelihood
+        noise: Tensor | None = None
+        if likelihood.noise == "predicted":
+            answers, log_variance = likelihood.split(answers)
+            noise = log_variance.exp()
+        elif likelihood.noise == "fit":
+            if self.fitted_noise is None:
+                raise ValueError(
+                    "the noise of this part is not fitted, and a loaded posterior has no held-out rows: "
+                    "give rows that were not trained on to fit_noise((x, y))"
+                )
+            noise = self.fitted_noise
+        elif likelihood.noise is not None:
+            noise = (likelihood.noise / self.scaler.y_std).square()
+        axes = tuple(CrossedAxis(a.name, a.draws, a.is_finite) for a in self.design.axes)
+        missing = f"these diverged: {'; '.join(self.diverged)}" if self.diverged else None
+        return Prediction(
+            answers, noise, self.scaler.y_mean, self.scaler.y_std, self.schema.y_is_flat, plan, axes, missing
+        )
+
+    def fit_noise(self, data: Any, samples: int = 100) -> Posterior:
+        """The same posterior with the noise estimated on rows that were not trained on, for `noise="fit"`.
+
+        One variance for each output: the one under which the mixture makes these rows most likely.
+        """
+        if self.training.likelihood.noise != "fit":
+            raise ValueError(f'{self.training.likelihood} has no noise to fit; use Regression(noise="fit")')
+        rows = as_rows(data)
+        known = replace(self, fitted_noise=torch.zeros(rows.y.shape[1], dtype=torch.float64))
+        answers = known.predict(rows.x, samples).answers.double().flatten(0, 1)
+        squares = (answers - self.scaler.y(rows.y, torch.float64)).square()
+        return replace(self, fitted_noise=most_likely_noise(squares))
+
+    # ------------------------------------------------------------------ parts and more of it
+
+    def marginalising(self, *names: str) -> Posterior:
+        """The posterior that marginalises only these of its variables, from the same trainings.
+
+        A variable that is left out stands at one value: theta0, h and order at their first draw, t at the last
+        iterate, F at the whole network.
+        """
+        sampled = {"t": self.design.iterations, "F": self.design.dropout}
+        for name in names:
+            if sampled.get(name) is None:
+                self.design.axis(name)  # raises if there is none of that name
+        kept = {self.design.axis(name).name for name in names if name not in sampled}
+        axes = tuple(axis for axis in self.design.axes if axis.name in kept)
+        fixed = {axis.name: [0] for axis in self.design.axes if axis.name not in kept}
+        design = Design(
+            axes,
+            self.design.iterations if "t" in names else None,
+            self.design.dropout if "F" in names else None,
+        )
+        return self._part(fixed, design)
+
+    def select(self, **draws: Sequence[int] | int) -> Posterior:
+        """The members with these draws only: `posterior.select(theta0=[0, 1, 2])`. One draw fixes the variable."""
+        chosen: dict[str, list[int]] = {}
+        for name, numbers in draws.items():
+            axis = self.design.axis(name)
+            chosen[axis.name] = [numbers] if isinstance(numbers, int) else list(numbers)
+            for number in chosen[axis.name]:
+                if not 0 <= number < axis.draws:
+                    raise ValueError(f"{axis.name} has draws 0 to {axis.draws - 1}; there is no {number}")
+            if len(set(chosen[axis.name])) < len(chosen[axis.name]) or not chosen[axis.name]:
+                raise ValueError(f"{name}={numbers}: name each draw once, and at least one")
+        axes = tuple(
+            Axis(a.name, a.variables, len(chosen.get(a.name, range(a.draws))))
+            for a in self.design.axes
+            if len(chosen.get(a.name, range(a.draws))) > 1
+        )
+        return self._part(chosen, replace(self.design, axes=axes))
+
+    def extend(
+        self,
+        data: Any = None,
+        *,
+        on_divergence: Divergence = "raise",
+        workers: int | None = None,
+        progress: bool | None = None,
+        **more: int,
+    ) -> Posterior:
+        """More draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
+
+        A posterior that was loaded from a file needs its training data again.
+        """
+        if len(more) != 1:
+            raise ValueError("name one variable and how many further draws of it to train, such as theta0=5")
+        if self.is_part:
+            raise ValueError("a part of a posterior cannot be extended: extend the whole, then take the part")
+        ((name, count),) = more.items()
+        design = self.design.extended(name, count)
+        fold = self._fold(data)
+        present = {tuple(component.run.labels.values()): component for component in self.mixture}
+        runs = design.runs(self.seed)
+        new_runs = [run for run in runs if tuple(run.labels.values()) not in present]
+        (new,) = train_runs(
+            self.training,
+            self.network,
+            design,
+            [(fold, new_runs)],
+            self.dtype,
+            self.device,
+            workers,
+            progress,
+        )
+        components = present | {tuple(component.run.labels.values()): component for component in new}
+        grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)
+        return _finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence)[0]
+
+    def save(self, folder: str | Path) -> None:
+        """Write the posterior into a folder: tensors as safetensors, the rest as JSON. No data, no code."""
+        from wherefrom.store import save
+
+        save(self, Path(folder))
+
+    # ------------------------------------------------------------------ inside
+
+    def _law(self, component: Component) -> Law:
+        if self.design.iterations is not None and component.trained.law is not None:
+            return component.trained.law
+        return delta(component.trained.last)
+
+    def _sampled(self) -> list[monte_carlo.Source]:
+        return [monte_carlo.Source(self._law(component), component.run.name) for component in self.mixture]
+
+    def _inputs(self, x: Any) -> Tensor:
+        inputs = as_inputs(x)
+        self.schema.check(inputs)
+        return self.scaler.x(inputs, self.dtype).to(self.device)
+
+    def _part(self, draws: dict[str, list[int]], design: Design) -> Posterior:
+        names = [axis.name for axis in design.axes]
+        chosen = tuple(
+            replace(component, run=replace(component.run, labels={n: component.run.labels[n] for n in names}))
+            for component in self.mixture
+            if all(component.run.labels[axis] in numbers for axis, numbers in draws.items())
+        )
+        if not chosen:
+            raise ValueError("no member is left of that part: those that it names diverged")
+        missing = self.diverged if len(chosen) < design.size else ()
+        part = replace(self, design=design, mixture=chosen, diverged=missing, fitted_noise=None, is_part=True)
+        return _with_fitted_noise(part)
+
+    def _fold(self, data: Any) -> Fold:
+        """The rows to train further members on: those it has, or the same ones given again."""
+        if data is None:
+            if self.rows is None:
+                raise ValueError("a loaded posterior has no data: give it again, as extend((x, y), theta0=5)")
+            return Fold(self.rows, self.held_out, self.scaler, self.seed)
+        fold = Fold.of(self.training, as_rows(data), self.seed)
+        if not all(torch.equal(mine, theirs) for mine, theirs in zip(self.scaler, fold.scaler, strict=True)):
+            raise ValueError("this is not the data that the posterior was trained on: its means or spreads differ")
+        return fold
+
+
+Divergence = Literal["raise", "keep"]
+
+
+def marginalise(
+    training: Training,
+    data: Any,
+    over: Sequence[Any],
+    seed: int = 0,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+    workers: int | None = None,
+    on_divergence: Divergence = "raise",
+    progress: bool | None = None,
+) -> Posterior:
+    """Train every draw of the variables in `over`, and return the posterior that marginalises them.
+
+    `data` is (x, y) of arrays, tensors or frames, or a map-style torch Dataset. `workers` counts threads (default:
+    all cores); `progress` shows a bar (default: on a terminal). When members diverge, the error names them and holds
+    the others; `on_divergence="keep"` goes on with the others.
+
+    Same seed, same members: alone, among others, on any number of workers, or extended later.
+    """
+    (posterior,) = marginalise_folds(
+        training,
+        data,
+        [slice(None)],
+        over,
+        seed,
+        dtype=dtype,
+        device=device,
+        workers=workers,
+        on_divergence=on_divergence,
+        progress=progress,
+    )
+    return posterior
+
+
+def marginalise_folds(
+    training: Training,
+    data: Any,
+    folds: Sequence[Any],
+    over: Sequence[Any],
+    seed: int = 0,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+    workers: int | None = None,
+    on_divergence: Divergence = "raise",
+    progress: bool | None = None,
+) -> list[Posterior]:
+    """One posterior for each fold (the indices of its training rows), all of them trained together.
+
+    Fold k is what `marginalise` gives on its rows with seed + k.
+    """
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, not {dtype}")
+    if not folds:
+        raise ValueError("there are no folds to train on")
+    rows, place, design = as_rows(data), torch.device(device), Design.of(over)
+    work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
+    example = work[0].scaler.x(work[0].rows.x, dtype)
+    network = build_network(training, design, example, rows.y.shape[1], seed).to(place)
+    jobs = [(fold, design.runs(fold.seed)) for fold in work]
+    trained = train_runs(training, network, design, jobs, dtype, place, workers, progress)
+    empty = [
+        Posterior(
+            training,
+            design,
+            fold.seed,
+            network,
+            fold.scaler,
+            fold.rows.schema,
+            dtype,
+            place,
+            rows=fold.rows,
+            held_out=fold.held_out,
+        )
+        for fold in work
+    ]
+    return _finished(list(zip(empty, trained, strict=True)), on_divergence)
+
+
+def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence) -> list[Posterior]:
+    """Posteriors with their members, without those that diverged, and with their noise."""
+    finished: list[Posterior] = []
+    told: list[str] = []
+    for posterior, components in work:
+        lost = [c for c in components if c.trained.diverged is not None]
+        names = tuple(f"{c.run} (epoch {c.trained.diverged}, {c.algorithm})" for c in lost)
+        kept = tuple(c for c in components if c.trained.diverged is None)
+        told += names
+        if kept:
+            finished.append(_with_fitted_noise(replace(posterior, mixture=kept, diverged=names)))
+    if told and (on_divergence == "raise" or len(finished) < len(work)):
+        total = sum(len(components) for _, components in work)
+        kept_ones = None if not finished else finished[0] if len(work) == 1 else finished
+        raise DivergedError(
+            f"{len(told)} of {total} members diverged: {'; '.join(told)}. Lower their learning rate or scale the data; "
+            'the others are in this error\'s `posterior`, and on_divergence="keep" goes on with them',
+            kept_ones,
+        )
+    return finished
+
+
+def _with_fitted_noise(posterior: Posterior) -> Posterior:
+    if posterior.training.likelihood.noise != "fit" or posterior.held_out is None:
+        return posterior
+    return posterior.fit_noise(posterior.held_out, _NOISE_SAMPLES)
+
+
+def most_likely_noise(squares: Tensor) -> Tensor:
+    """The variance s that maximises sum_rows log mean_k N(y; answer_k, s), for each output.
+
+    `squares` are the squared distances of y from every answer.  # (answers, rows, outputs) -> (outputs,)
+    A grid first, because there can be more than one peak, then golden sections around the best of it.
+    """
+
+    def cost(log_noise: Tensor) -> Tensor:  # (outputs,) -> (outputs,)
+        return 0.5 * log_noise - torch.logsumexp(-0.5 * squares / log_noise.exp(), 0).mean(0)
+
+    spread = squares.mean((0, 1)).log()
+    grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
+    best = torch.stack([cost(candidate) for candidate in grid]).argmin(0)
+    columns = torch.arange(len(spread))
+    low, high = (grid[(best + step).clamp(0, len(grid) - 1), columns] for step in (-1, 1))
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(25):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        go_left = cost(left) < cost(right)
+        low, high = torch.where(go_left, low, left), torch.where(go_left, right, high)
+    return ((low + high) / 2).exp()

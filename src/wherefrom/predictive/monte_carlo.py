@@ -1,0 +1,133 @@
+"""Monte Carlo: theta_k ~ p(theta | D, ...), and the network's answer for each.
+
+Within a member, t and F are sampled. Where both are, samples come in blocks of four, two thetas crossed with two
+sub-networks,
+
+    f(theta_1, omega_1)  f(theta_1, omega_2)
+    f(theta_2, omega_1)  f(theta_2, omega_2)
+
+so that what theta and what the mask does to the answer can be told apart, with nearly as many independent thetas as
+there would be without blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wherefrom.laws import Law
+from wherefrom.training import streams
+from wherefrom.training.network import Network, Site
+from wherefrom.training.workers import one_core
+
+_CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
+_MOST_ROWS = 4096
+_THETAS_IN_A_STREAM = 4
+_UNIT = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which theta and which mask each sample of a member takes."""
+
+    samples: int
+    vary_theta: bool
+    vary_mask: bool
+
+    @classmethod
+    def of(cls, samples: int, vary_theta: bool, vary_mask: bool) -> Plan:
+        if int(samples) != samples or samples < 1:
+            raise ValueError(f"samples must be a whole number, at least 1; it is {samples}")
+        if not (vary_theta or vary_mask):
+            return cls(1, False, False)  # every sample would be the same
+        if vary_theta and vary_mask:
+            samples = -(-samples // 4) * 4
+        return cls(int(samples), vary_theta, vary_mask)
+
+    @property
+    def in_blocks(self) -> bool:
+        return self.vary_theta and self.vary_mask
+
+    def theta(self, sample: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self.in_blocks:
+            return sample // 4 * 2 + sample % 4 // 2
+        return sample if self.vary_theta else np.zeros_like(sample)
+
+    def mask(self, sample: NDArray[np.int64]) -> NDArray[np.int64]:
+        return sample // 4 * 2 + sample % 2 if self.in_blocks else sample
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A member as the sampler sees it: its law, and its own name in the streams."""
+
+    law: Law
+    name: tuple[str | int, ...]
+
+
+def outputs(
+    network: Network, members: Sequence[Source], plan: Plan, x: Tensor, seed: int, dtype: torch.dtype
+) -> Tensor:
+    """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
+    result = torch.empty(len(members) * plan.samples, len(x), network.outputs, dtype=dtype)
+    rows = min(len(x), _MOST_ROWS)
+    together = max(1, _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
+    with torch.no_grad(), one_core():
+        start = 0
+        for theta, masks in _parameter_sets(network, members, plan, together, seed, x.device):
+            tensors = network.layout.views(theta)
+            for first in range(0, len(x), rows):
+                answer = network.call_each(tensors, x[first : first + rows], masks)
+                result[start : start + len(theta), first : first + rows] = answer
+            start += len(theta)
+    return result.view(len(members), plan.samples, len(x), network.outputs)
+
+
+def thetas(member: Source, indices: NDArray[np.int64], seed: int) -> Tensor:
+    """The samples of a member's law with the given indices.  # (indices, size)"""
+    if not member.law.is_random:
+        return member.law.mean.expand(len(indices), -1)
+    blocks, places = np.unique(indices // _THETAS_IN_A_STREAM, return_inverse=True)
+    drawn = torch.cat(
+        [
+            member.law.sample(_THETAS_IN_A_STREAM, streams.generator(seed, "t", *member.name, int(block)))
+            for block in blocks
+        ]
+    )
+    return drawn[torch.from_numpy(places * _THETAS_IN_A_STREAM + indices % _THETAS_IN_A_STREAM)]
+
+
+def prediction_masks(
+    site: Site, index: int, member: Source, masks: NDArray[np.int64], seed: int
+) -> NDArray[np.float32]:
+    """The masks with the given numbers at one site, the same for all rows.  # (masks, 1, *site shape)"""
+    key = np.array([[streams.key(seed, "F", *member.name, "site", index)]], dtype=np.uint64)
+    cells = np.arange(site.cells, dtype=np.uint64)[None, :]
+    uniform = (streams.numbers(key, streams.address(masks[:, None], cells)) >> np.uint64(11)) * _UNIT
+    kept = np.where(uniform >= site.rate, site.scale, 0.0).astype(np.float32)
+    return kept.reshape(len(masks), 1, *site.shape)
+
+
+def _parameter_sets(
+    network: Network, members: Sequence[Source], plan: Plan, together: int, seed: int, device: torch.device
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """All samples of all members in order, `together` at a time: their thetas and their masks."""
+    total = len(members) * plan.samples
+    for start in range(0, total, together):
+        numbers = np.arange(start, min(start + together, total))
+        theta_parts: list[Tensor] = []
+        mask_parts: list[list[Tensor]] = [[] for _ in network.sites] if plan.vary_mask else []
+        for member in np.unique(numbers // plan.samples):
+            sample = numbers[numbers // plan.samples == member] % plan.samples
+            source = members[int(member)]
+            theta_parts.append(thetas(source, plan.theta(sample), seed))
+            for index, parts in enumerate(mask_parts):
+                masks = prediction_masks(network.sites[index], index, source, plan.mask(sample), seed)
+                parts.append(torch.from_numpy(masks))
+        theta = torch.cat(theta_parts)
+        yield theta, [torch.cat(parts).to(theta) for parts in mask_parts]

@@ -1,0 +1,234 @@
+"""What is said about y at new rows: a mixture, its moments, and how it scores.
+
+Every answer of the network is kept with its member and sample, in standardised units; moments are taken in double
+precision and returned in the user's units. Each answer m_k stands for N(m_k, noise_k), or for the bare point m_k where
+the likelihood has no noise. Two readings of the mixture are offered everywhere: the Gaussian with its mean and
+variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.sources import CrossedAxis, Sources, sources
+from wherefrom.training.data import as_targets
+
+Reading = Literal["gaussian", "mixture"]
+_STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
+_PAIRS_AT_ONCE = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The predictive distribution at some rows.
+
+    `mean`, `variance` and `std` have y's shape: (rows,) where y was one-dimensional, else (rows, outputs).
+    """
+
+    answers: Tensor  # (members, samples, rows, outputs), standardised
+    noise: Tensor | None  # variances, standardised, broadcastable to answers
+    location: Tensor  # (outputs,): the user's unit is location + scale * standardised
+    scale: Tensor
+    is_flat: bool
+    plan: Plan
+    axes: tuple[CrossedAxis, ...]  # members stand in the order of their product
+    missing: str | None  # why members are missing from the product, if any are
+
+    def __len__(self) -> int:
+        return self.answers.shape[2]
+
+    def __repr__(self) -> str:
+        members, samples, rows, outputs = self.answers.shape
+        return f"Prediction({rows} rows, {outputs} outputs, {members} members x {samples} samples)"
+
+    # ------------------------------------------------------------------ moments
+
+    @cached_property
+    def samples(self) -> Tensor:
+        """Every answer in y's units.  # (members, samples, rows[, outputs])"""
+        return self._shape(self.location + self.scale * self.answers.double())
+
+    @property
+    def mean(self) -> Tensor:
+        return self._shape(self.location + self.scale * self._mean)
+
+    @property
+    def variance(self) -> Tensor:
+        """The members' mean noise plus the variance of all answers (with divisor K, as in the paper)."""
+        return self._shape(self.scale.square() * self._variance)
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """The part of the variance that is noise in y, which no training would remove."""
+        return self._shape(self.scale.square() * self._noise)
+
+    # ------------------------------------------------------------------ intervals
+
+    def quantile(self, probability: float, reading: Reading = "gaussian") -> Tensor:
+        """The value below which y falls with this probability."""
+        if not 0 < probability < 1:
+            raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
+        if reading == "mixture":
+            standardised = self._mixture_quantile(probability)
+        else:
+            z = float(_STANDARD.icdf(torch.tensor(probability, dtype=torch.float64)))
+            standardised = self._mean + z * self._variance.sqrt()
+        return self._shape(self.location + self.scale * standardised)
+
+    def interval(self, level: float = 0.95, reading: Reading = "gaussian") -> tuple[Tensor, Tensor]:
+        """The central interval that holds y with this probability: its lower and upper ends."""
+        if not 0 < level < 1:
+            raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+        tail = (1 - level) / 2
+        return self.quantile(tail, reading), self.quantile(1 - tail, reading)
+
+    # ------------------------------------------------------------------ scores
+
+    def rmse(self, y: Any) -> float:
+        """Root mean squared error of the mean."""
+        return float((self.mean - self._y(y)).square().mean().sqrt())
+
+    def nll(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
+        """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
+        z = (self._matrix(y) - self.location) / self.scale
+        log_density = self._mixture_log_density(z) if reading == "mixture" else self._gaussian_log_density(z)
+        each = -(log_density - self.scale.log()).sum(-1)
+        return each if by_row else float(each.mean())
+
+    def crps(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
+        """Continuous ranked probability score in y's units, the mean over rows and outputs."""
+        z = (self._matrix(y) - self.location) / self.scale
+        score = self._mixture_crps(z) if reading == "mixture" else self._gaussian_crps(z)
+        each = (self.scale * score).mean(-1)
+        return each if by_row else float(each.mean())
+
+    def coverage(self, y: Any, level: float = 0.95, reading: Reading = "gaussian") -> float:
+        """The fraction of y that lies within the interval of this level."""
+        low, high = self.interval(level, reading)
+        y = self._y(y)
+        return float(((y >= low) & (y <= high)).double().mean())
+
+    def sources(self) -> Sources:
+        """Where the variance comes from, row by row and overall."""
+        return sources(self)
+
+    # ------------------------------------------------------------------ in standardised units
+
+    @cached_property
+    def _mean(self) -> Tensor:  # (rows, outputs)
+        return self.answers.double().mean((0, 1))
+
+    @cached_property
+    def _noise(self) -> Tensor:
+        if self.noise is None:
+            return torch.zeros_like(self._mean)
+        noise = self.noise.double()
+        return (noise.mean((0, 1)) if noise.ndim == 4 else noise).expand_as(self._mean)
+
+    @cached_property
+    def _variance(self) -> Tensor:
+        return self.answers.double().var((0, 1), correction=0) + self._noise
+
+    def _gaussian_log_density(self, z: Tensor) -> Tensor:
+        if empty := int((self._variance <= 0).any(-1).sum()):
+            raise ValueError(
+                f"the predictive variance is zero at {empty} of {len(self)} rows, where a density does not exist: "
+                "marginalise a variable, take more samples, or give the likelihood a noise"
+            )
+        deviation = (z - self._mean).square() / self._variance
+        return -0.5 * (deviation + self._variance.log() + math.log(2 * math.pi))
+
+    def _mixture_log_density(self, z: Tensor) -> Tensor:
+        if self.noise is None:
+            raise ValueError(
+                "a mixture of points has no density: give the likelihood a noise, or read the mixture as a Gaussian"
+            )
+        parts = torch.empty_like(self._mean)
+        for rows, answers, noise in self._row_blocks():
+            components = -0.5 * ((z[rows] - answers).square() / noise + noise.log() + math.log(2 * math.pi))
+            parts[rows] = torch.logsumexp(components, 0) - math.log(len(answers))
+        return parts
+
+    def _mixture_quantile(self, probability: float) -> Tensor:
+        result = torch.empty_like(self._mean)
+        for rows, answers, noise in self._row_blocks():
+            if self.noise is None:
+                result[rows] = torch.quantile(answers, probability, dim=0)
+                continue
+            reach = 10 * noise.amax(0).sqrt()
+            low, high = answers.amin(0) - reach, answers.amax(0) + reach
+            for _ in range(60):  # bisection: to the last bit of a double
+                middle = (low + high) / 2
+                below = _STANDARD.cdf((middle - answers) / noise.sqrt()).mean(0) < probability
+                low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+            result[rows] = (low + high) / 2
+        return result
+
+    def _gaussian_crps(self, z: Tensor) -> Tensor:
+        """sigma (w (2 Phi(w) - 1) + 2 phi(w) - 1 / sqrt(pi)),  w = (z - mean) / sigma;  |z - mean| for sigma = 0"""
+        std = self._variance.sqrt()
+        gap = z - self._mean
+        w = torch.where(std > 0, gap / std, 0.0)
+        spread = std * (w * (2 * _STANDARD.cdf(w) - 1) + 2 * _STANDARD.log_prob(w).exp() - math.pi**-0.5)
+        return torch.where(std > 0, spread, gap.abs())
+
+    def _mixture_crps(self, z: Tensor) -> Tensor:
+        """E|X - z| - E|X - X'| / 2, over all pairs of components."""
+        result = torch.empty_like(self._mean)
+        for rows, answers, noise in self._row_blocks(pairs=True):
+            to_truth = _mean_distance(answers - z[rows], noise).mean(0)
+            gaps, variances = answers[:, None] - answers[None], noise[:, None] + noise[None]
+            result[rows] = to_truth - 0.5 * _mean_distance(gaps, variances).mean((0, 1))
+        return result
+
+    def _row_blocks(self, pairs: bool = False) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Components of a few rows at a time: answers and noise variances.  # (components, rows, outputs)"""
+        count = self.answers.shape[0] * self.answers.shape[1]
+        outputs = self.answers.shape[3]
+        size = max(1, _PAIRS_AT_ONCE // (count * (count if pairs else 1) * outputs))
+        for start in range(0, len(self), size):
+            rows = slice(start, start + size)
+            answers = self.answers[:, :, rows].double()
+            noise = torch.zeros((), dtype=torch.float64) if self.noise is None else self.noise.double()
+            noise = (noise[:, :, rows] if noise.ndim == 4 else noise).expand_as(answers)
+            yield rows, answers.flatten(0, 1), noise.flatten(0, 1)
+
+    # ------------------------------------------------------------------ shapes
+
+    def _shape(self, values: Tensor) -> Tensor:
+        return values.squeeze(-1) if self.is_flat else values
+
+    def _matrix(self, y: Any) -> Tensor:
+        """y as (rows, outputs), checked against this prediction."""
+        y = as_targets(y)
+        matrix = y if y.ndim == 2 else y.unsqueeze(1)
+        if matrix.shape != self._mean.shape:
+            raise ValueError(
+                f"y has shape {tuple(y.shape)}, but the prediction is for {len(self)} rows "
+                f"and {self._mean.shape[1]} output{'s' if self._mean.shape[1] > 1 else ''}"
+            )
+        return matrix
+
+    def _y(self, y: Any) -> Tensor:
+        return self._shape(self._matrix(y))
+
+
+def _mean_distance(gap: Tensor, variance: Tensor) -> Tensor:
+    """E|gap + N(0, variance)|"""
+    std = variance.sqrt()
+    w = torch.where(std > 0, gap / std, 0.0)
+    folded = 2 * std * _STANDARD.log_prob(w).exp() + gap * (2 * _STANDARD.cdf(w) - 1)
+    return torch.where(std > 0, folded, gap.abs())

@@ -1,0 +1,243 @@
+"""A run on disk: `posterior.safetensors` for the numbers, `posterior.json` for everything else.
+
+Nothing is pickled: loading a run executes no code but the model factory that the user gives. Both files are written under
+temporary names and renamed, the JSON last, so a folder either holds a whole run or none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, distributions, nn
+from torch.distributions import Distribution
+
+from wherefrom.laws import LAWS, SWAG, Law, Snapshots
+from wherefrom.likelihood import Regression
+from wherefrom.posterior import Posterior
+from wherefrom.runs import Component, build_network
+from wherefrom.training.cohort import Trained
+from wherefrom.training.data import Scaler, Schema
+from wherefrom.training.point import Algorithm, Training
+from wherefrom.variables import (
+    Axis,
+    BatchOrder,
+    Design,
+    Dropout,
+    Hyperparameters,
+    InitialCondition,
+    Iterations,
+    Run,
+)
+
+FORMAT = 1
+_JSON, _TENSORS = "posterior.json", "posterior.safetensors"
+_TRAJECTORY_LAWS: dict[str, Any] = {"SWAG": SWAG, "Snapshots": Snapshots}
+
+
+def save(posterior: Posterior, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {f"scaler.{name}": value for name, value in posterior.scaler._asdict().items()}
+    if posterior.fitted_noise is not None:
+        tensors["fitted_noise"] = posterior.fitted_noise
+    members = []
+    for i, component in enumerate(posterior.mixture):
+        trained = component.trained
+        tensors[f"{i}.last"] = trained.last
+        if trained.law is not None:
+            tensors |= {f"{i}.law.{name}": value for name, value in trained.law.tensors().items()}
+        members.append(
+            {
+                "labels": component.run.labels,
+                "slots": component.run.slots,
+                "choices": {k: v for k, v in component.run.choices.items() if k != "init"},
+                "algorithm": _algorithm_to_json(component.algorithm),
+                "law": None if trained.law is None else trained.law.kind,
+                "losses": [loss if math.isfinite(loss) else None for loss in trained.losses],
+                "seconds": trained.seconds,
+            }
+        )
+    training = posterior.training
+    document = {
+        "format": FORMAT,
+        "seed": posterior.seed,
+        "dtype": str(posterior.dtype).removeprefix("torch."),
+        "training": {
+            "algorithm": _algorithm_to_json(training.algorithm),
+            "epochs": training.epochs,
+            "likelihood": asdict(training.likelihood),
+            "standardise": training.standardise,
+        },
+        "schema": asdict(posterior.schema),
+        "design": _design_to_json(posterior.design),
+        "layout": dict(zip(posterior.network.layout.names, map(list, posterior.network.layout.shapes), strict=True)),
+        "members": members,
+        "diverged": list(posterior.diverged),
+        "is_part": posterior.is_part,
+    }
+    text = json.dumps(document, indent=1, allow_nan=False)
+    _write(folder / _TENSORS, lambda path: save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, path))
+    _write(folder / _JSON, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def load(folder: str | Path, model: Callable[[], nn.Module], device: str | torch.device = "cpu") -> Posterior:
+    """Read a posterior that `save` wrote. `model` is the factory that it was trained with; no code is stored."""
+    folder, place = Path(folder), torch.device(device)
+    try:
+        document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{folder} holds no saved posterior: there is no {_JSON} in it") from None
+    if document["format"] > FORMAT:
+        raise ValueError(
+            f"{folder} was written by a newer version (format {document['format']}; this one reads up to {FORMAT}): "
+            "update wherefrom"
+        )
+    with safe_open(folder / _TENSORS, framework="pt", device=str(place)) as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+
+    dtype = getattr(torch, document["dtype"])
+    about = document["training"]
+    training = Training(
+        model,
+        _algorithm_from_json(about["algorithm"]),
+        about["epochs"],
+        Regression(**about["likelihood"]),
+        about["standardise"],
+    )
+    design = _design_from_json(document["design"])
+    schema = Schema(**document["schema"] | {k: tuple(document["schema"][k]) for k in ("x_shape", "x_names")})
+    example = torch.zeros(4, *schema.x_shape, dtype=dtype)
+    network = build_network(training, design, example, schema.targets, document["seed"]).to(place)
+    layout = dict(zip(network.layout.names, map(list, network.layout.shapes), strict=True))
+    if layout != document["layout"]:
+        raise ValueError(f"the model is not the one that was saved: {_first_difference(document['layout'], layout)}")
+    scaler = Scaler(**{name: tensors[f"scaler.{name}"].cpu() for name in Scaler._fields})
+    noise = tensors.get("fitted_noise")
+    return Posterior(
+        training,
+        design,
+        document["seed"],
+        network,
+        scaler,
+        schema,
+        dtype,
+        place,
+        tuple(_component(i, member, tensors) for i, member in enumerate(document["members"])),
+        fitted_noise=None if noise is None else noise.cpu(),
+        diverged=tuple(document["diverged"]),
+        is_part=document["is_part"],
+    )
+
+
+def _component(i: int, member: dict[str, Any], tensors: dict[str, Tensor]) -> Component:
+    law: Law | None = None
+    if member["law"] is not None:
+        start = f"{i}.law."
+        law = LAWS[member["law"]](**{k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
+    losses = [math.nan if loss is None else loss for loss in member["losses"]]
+    return Component(
+        Run(member["labels"], member["slots"], member["choices"]),
+        _algorithm_from_json(member["algorithm"]),
+        Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"]),
+    )
+
+
+def _write(path: Path, write: Callable[[Path], Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _first_difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
+    for name in {**stored, **given}:
+        if stored.get(name) != given.get(name):
+            return f"{name} was {stored.get(name, 'not there')} and is {given.get(name, 'not there')}"
+    return "its tensors stand in another order"
+
+
+# ---------------------------------------------------------------------- variables as JSON
+
+
+def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
+    return {"name": algorithm.name, "batch_size": algorithm.batch_size, **algorithm.settings}
+
+
+def _algorithm_from_json(about: dict[str, Any]) -> Algorithm:
+    return Algorithm(**about)
+
+
+def _design_to_json(design: Design) -> dict[str, Any]:
+    t = design.iterations
+    return {
+        "axes": [
+            {"name": a.name, "draws": a.draws, "variables": [_variable_to_json(v) for v in a.variables]}
+            for a in design.axes
+        ],
+        "t": t and {"law": type(t.law).__name__, "settings": asdict(t.law), "start": t.start, "every": t.every},  # type: ignore[call-overload]
+        "F": design.dropout and asdict(design.dropout),
+    }
+
+
+def _design_from_json(about: dict[str, Any]) -> Design:
+    axes = tuple(
+        Axis(a["name"], tuple(_variable_from_json(v) for v in a["variables"]), a["draws"]) for a in about["axes"]
+    )
+    t = about["t"]
+    iterations = t and Iterations(_TRAJECTORY_LAWS[t["law"]](**t["settings"]), t["start"], t["every"])
+    return Design(axes, iterations, about["F"] and Dropout(**about["F"]))
+
+
+def _variable_to_json(variable: Any) -> dict[str, Any]:
+    if isinstance(variable, InitialCondition):
+        return {"slot": "theta0", "draws": variable.draws, "init": variable.init is not None}
+    if isinstance(variable, BatchOrder):
+        return {"slot": "order", "draws": variable.draws}
+    if variable.points is not None:
+        return {"slot": "h", "points": list(variable.points)}
+    settings = {name: _values_to_json(values) for name, values in variable.settings.items()}
+    return {"slot": "h", "draws": variable.draws, "settings": settings}
+
+
+def _variable_from_json(about: dict[str, Any]) -> Any:
+    if about["slot"] == "theta0":
+        return InitialCondition(about["draws"], _forgotten_init if about["init"] else None)
+    if about["slot"] == "order":
+        return BatchOrder(about["draws"])
+    if "points" in about:
+        return Hyperparameters(points=about["points"])
+    settings = {name: _values_from_json(values) for name, values in about["settings"].items()}
+    return Hyperparameters(about["draws"], **settings)
+
+
+def _forgotten_init(network: nn.Module) -> None:
+    raise ValueError(
+        "InitialCondition(init=...) is code, which is not stored: do the initialisation in the model factory"
+    )
+
+
+def _values_to_json(values: Any) -> Any:
+    if not isinstance(values, Distribution):
+        return list(values)
+    arguments = {
+        name: float(getattr(values, name))
+        for name in values.arg_constraints
+        if name in vars(values) or hasattr(type(values), name)
+    }
+    return {"distribution": type(values).__name__, "arguments": arguments}
+
+
+def _values_from_json(values: Any) -> Any:
+    if isinstance(values, list):
+        return values
+    return getattr(distributions, values["distribution"])(**values["arguments"])

@@ -1,0 +1,59 @@
+"""A small table that prints in aligned columns and turns into a frame of whichever library is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows, for people.
+
+    >>> print(Table(("member", "loss"), [("a", 0.25), ("b", None)]))
+    member    loss
+    a       0.2500
+    b            -
+    """
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (dict(zip(self.columns, row, strict=True)) for row in self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, column: str) -> list[Any]:
+        place = self.columns.index(column)
+        return [row[place] for row in self.rows]
+
+    def to_pandas(self) -> Any:
+        import pandas
+
+        return pandas.DataFrame(list(self.rows), columns=list(self.columns))
+
+    def __str__(self) -> str:
+        cells = [self.columns, *[tuple(_text(value) for value in row) for row in self.rows]]
+        widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
+        numeric = [all(isinstance(v, int | float | None) for v in self[c]) for c in self.columns]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if number else cell.ljust(width)
+                for cell, width, number in zip(row, widths, numeric, strict=True)
+            )
+            for row in cells
+        ]
+        return "\n".join(line.rstrip() for line in lines)
+
+    __repr__ = __str__
+
+
+def _text(value: Any) -> str:
+    if value is None or (isinstance(value, float) and value != value):
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4f}" if 1e-3 <= abs(value) < 1e6 or value == 0 else f"{value:.3g}"
+    return str(value)

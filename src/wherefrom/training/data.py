@@ -1,0 +1,184 @@
+"""Data as the user has it -> checked tensors; standardisation in, the user's units out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Checked data: x (rows, ...), y (rows, outputs), and what is needed to speak of them in the user's terms."""
+
+    x: Tensor
+    y: Tensor
+    x_names: tuple[str, ...]
+    y_is_flat: bool  # the user's y was one-dimensional, so predictions are too
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, index: Any) -> Rows:
+        """Some of the rows: an array of indices or a slice."""
+        index = index if isinstance(index, slice) else torch.as_tensor(index, dtype=torch.int64)
+        return Rows(self.x[index], self.y[index], self.x_names, self.y_is_flat)
+
+    @property
+    def schema(self) -> Schema:
+        return Schema(tuple(self.x.shape[1:]), self.x_names, self.y.shape[1], self.y_is_flat)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What data must look like to be predicted on, without the data."""
+
+    x_shape: tuple[int, ...]
+    x_names: tuple[str, ...]
+    targets: int
+    y_is_flat: bool
+
+    def check(self, x: Tensor) -> None:
+        if tuple(x.shape[1:]) != self.x_shape:
+            raise ValueError(
+                f"a row of x has shape {tuple(x.shape[1:])}, but the model was trained on rows of {self.x_shape}"
+            )
+
+
+def as_rows(data: Any) -> Rows:
+    """Rows from (x, y) of arrays, tensors or frames, or from a map-style torch Dataset."""
+    if isinstance(data, Rows):
+        return data
+    if isinstance(data, tuple | list) and len(data) == 2:
+        x_raw, y_raw = data
+    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        x_raw, y_raw = _stack_dataset(data)
+    else:
+        raise TypeError(f"data must be (x, y) or a map-style torch Dataset, not {type(data).__name__}")
+    x, y = as_inputs(x_raw), as_targets(y_raw)
+    if len(x) != len(y):
+        raise ValueError(f"x has {len(x)} rows but y has {len(y)}")
+    if len(y) == 0:
+        raise ValueError("the data has no rows")
+    names = column_names(x_raw) or tuple(f"column {i}" for i in range(x.shape[1]) if x.ndim == 2)
+    return Rows(x, y if y.ndim == 2 else y.unsqueeze(1), names, y.ndim == 1)
+
+
+def as_inputs(x: Any) -> Tensor:
+    """A finite tensor of inputs in its own precision; integer arrays (for embeddings) stay integers, frames do not."""
+    tensor = _as_tensor(x, "x")
+    if tensor.ndim < 2:
+        raise ValueError(
+            f"x must have rows and columns; its shape is {tuple(tensor.shape)}. "
+            "For a single column use x.reshape(-1, 1)"
+        )
+    if tensor.dtype == torch.bool or (column_names(x) and not tensor.is_floating_point()):
+        tensor = tensor.double()
+    _check_finite(tensor, "x", column_names(x))
+    return tensor
+
+
+def as_targets(y: Any) -> Tensor:
+    tensor = _as_tensor(y, "y").double()
+    if tensor.ndim not in (1, 2):
+        raise ValueError(f"y must have shape (rows,) or (rows, outputs), not {tuple(tensor.shape)}")
+    _check_finite(tensor, "y", column_names(y))
+    return tensor
+
+
+def column_names(table: Any) -> tuple[str, ...]:
+    columns = getattr(table, "columns", None)
+    return () if columns is None else tuple(map(str, columns))
+
+
+def _as_tensor(values: Any, what: str) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    if array.dtype == object:
+        try:
+            array = array.astype(np.float64)
+        except (TypeError, ValueError):
+            bad = _first_column_without_numbers(array, column_names(values))
+            raise ValueError(f"{what}{bad} holds something that is not a number; encode it first") from None
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{what} holds {array.dtype}, not numbers; encode it first")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)
+    return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def _first_column_without_numbers(array: np.ndarray, names: tuple[str, ...]) -> str:
+    for i in range(array.shape[1] if array.ndim == 2 else 0):
+        try:
+            array[:, i].astype(np.float64)
+        except (TypeError, ValueError):
+            return f" ({_column(i, names)})"
+    return ""
+
+
+def _check_finite(tensor: Tensor, what: str, names: tuple[str, ...]) -> None:
+    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
+        return
+    bad = torch.nonzero(~torch.isfinite(tensor))
+    row = int(bad[0, 0])
+    place = f" in {_column(int(bad[0, 1]), names)}" if tensor.ndim == 2 else ""
+    raise ValueError(
+        f"{what} has {len(bad)} missing or infinite value{'s' if len(bad) > 1 else ''}, the first{place}, row {row}. "
+        "Fill or remove them first: a wrong figure would come out otherwise"
+    )
+
+
+def _column(index: int, names: tuple[str, ...]) -> str:
+    return f"column {names[index]!r}" if names else f"column {index}"
+
+
+def _stack_dataset(dataset: Any) -> tuple[Tensor, Tensor]:
+    items = [dataset[i] for i in range(len(dataset))]
+    if not items:
+        raise ValueError("the data has no rows")
+    x = torch.stack([torch.as_tensor(item[0]) for item in items])
+    y = torch.stack([torch.as_tensor(item[1]) for item in items])
+    return x, y
+
+
+class Scaler(NamedTuple):
+    """The training rows' means and standard deviations, in double precision; a constant column is only shifted.
+
+    All scaling is done before rounding to the training's own precision, so a column such as a year or a count in the
+    millions loses nothing.
+    """
+
+    x_mean: Tensor
+    x_std: Tensor
+    y_mean: Tensor
+    y_std: Tensor
+
+    @classmethod
+    def of(cls, rows: Rows, standardise: bool) -> Scaler:
+        """Tables are standardised column by column; images, sequences and integers are left as they are."""
+        is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
+        x_moments = _moments(rows.x) if standardise and is_table else _no_change(1)
+        return cls(*x_moments, *(_moments(rows.y) if standardise else _no_change(rows.y.shape[1])))
+
+    def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        if not x.is_floating_point():
+            return x
+        return ((x.double() - self.x_mean) / self.x_std).to(dtype)
+
+    def y(self, y: Tensor, dtype: torch.dtype) -> Tensor:
+        return ((y.double() - self.y_mean) / self.y_std).to(dtype)
+
+
+def _moments(columns: Tensor) -> tuple[Tensor, Tensor]:
+    columns = columns.double()
+    mean, std = columns.mean(0), columns.std(0, correction=0)
+    constant = std <= 1e-12 * columns.abs().amax(0)
+    return mean, torch.where(constant, 1.0, std)
+
+
+def _no_change(width: int) -> tuple[Tensor, Tensor]:
+    return torch.zeros(width, dtype=torch.float64), torch.ones(width, dtype=torch.float64)

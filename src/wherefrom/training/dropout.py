@@ -1,0 +1,83 @@
+"""Which units a training step drops, at a cost that falls with the rate.
+
+Ordinary dropout asks every unit. Here, for rate p, a Poisson number of cells with mean n * -ln(1 - p) is drawn and that
+many cells, with replacement, are set to zero: a cell survives with probability exp(ln(1 - p)) = 1 - p, independently of
+all others, so the mask is exactly ordinary dropout's, for about n p random numbers instead of n.
+
+The numbers are addressed by (stream, step, index) as `streams` has it, so a step's mask can be computed alone.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wherefrom.training import streams
+from wherefrom.training.network import Site
+
+_UNIT = 2.0**-53
+
+
+class TrainingMasks:
+    """The masks of one dropout site for a group of members, step after step."""
+
+    def __init__(
+        self,
+        site: Site,
+        keys: NDArray[np.uint64],
+        batch_size: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.site, self.keys, self.device = site, keys, device
+        self.cells = batch_size * site.cells  # of a full batch; a short one uses the first of its rows
+        self.cumulative = poisson_cumulative(self.cells * -math.log1p(-site.rate))
+        self.mask = torch.full((len(keys), batch_size, *site.shape), site.scale, device=device, dtype=dtype)
+        self.dropped: list[Tensor] = []
+
+    def plan(self, first_step: int, steps: int) -> None:
+        """Draw the dropped cells of the next steps."""
+        self.dropped = [
+            torch.from_numpy(cells).to(self.device)
+            for cells in dropped_cells(self.keys, self.cumulative, self.cells, first_step, steps)
+        ]
+
+    def drop(self, step: int) -> Tensor:
+        """The mask of the planned step.  # (members, batch, *site shape)"""
+        self.mask.view(-1).index_fill_(0, self.dropped[step], 0.0)
+        return self.mask
+
+    def restore(self, step: int) -> None:
+        self.mask.view(-1).index_fill_(0, self.dropped[step], self.site.scale)
+
+
+def dropped_cells(
+    keys: NDArray[np.uint64], cumulative: NDArray[np.float64], cells: int, first_step: int, steps: int
+) -> list[NDArray[np.int64]]:
+    """For each step, the cells that are dropped in a (members, cells) mask, as flat positions."""
+    step = np.arange(first_step, first_step + steps, dtype=np.int64)
+    zero = np.zeros((1, 1), dtype=np.uint64)
+    first = streams.numbers(keys[None, :], streams.address(step[:, None], zero))  # (steps, members)
+    counts = np.searchsorted(cumulative, (first >> np.uint64(11)) * _UNIT, side="right")
+    total = counts.sum(axis=1)
+    ends = np.cumsum(counts.reshape(-1))
+    index = np.arange(ends[-1]) - np.repeat(ends - counts.reshape(-1), counts.reshape(-1))
+    members = np.tile(np.arange(len(keys)), steps)
+    member = np.repeat(members, counts.reshape(-1))
+    counter = streams.address(np.repeat(step, total), (index + 1).astype(np.uint64))
+    high = streams.numbers(keys[member], counter) >> np.uint64(32)
+    flat = ((high * np.uint64(cells)) >> np.uint64(32)).astype(np.int64) + member * cells
+    return np.split(flat, np.cumsum(total)[:-1])
+
+
+def poisson_cumulative(mean: float) -> NDArray[np.float64]:
+    """P(count <= 0), P(count <= 1), ... far enough that no 53-bit uniform number lies beyond the table."""
+    largest = int(mean + 12 * math.sqrt(mean) + 40)
+    count = np.arange(1, largest + 1)
+    log_mean = math.log(mean) if mean > 0 else -math.inf
+    log_probability = np.concatenate([[-mean], -mean + np.cumsum(log_mean - np.log(count))])
+    return np.cumsum(np.exp(log_probability))

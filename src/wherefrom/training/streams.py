@@ -1,0 +1,81 @@
+"""Random streams by name: every random choice depends on its name, never on when or where it is made.
+
+A stream is a 64-bit key, the hash of (seed, variable, draw, purpose). Its numbers are addressed by a counter,
+so any of them can be computed alone, in any order, for many streams at once, by any engine:
+
+    number(key, counter) = mix(key + counter * golden)            (splitmix64)
+
+Member 7 of a cohort therefore sees the same batches, the same dropout masks and the same initial weights when
+it is trained alone, beside a hundred others, on another worker, or a year later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+def key(seed: int, *name: str | int) -> int:
+    """The 64-bit key of a named stream.
+
+    >>> key(0, "theta0", 3) == key(0, "theta0", 3), key(0, "theta0", 3) == key(0, "theta0", 4)
+    (True, False)
+    """
+    text = "\x1f".join(map(str, (seed, *name))).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
+def numbers(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Uniform 64-bit numbers at the given counters (keys and counters broadcast)."""
+    z = keys + counters * GOLDEN
+    scratch = z >> np.uint64(30)
+    z ^= scratch
+    z *= MIX_1
+    np.right_shift(z, np.uint64(27), out=scratch)
+    z ^= scratch
+    z *= MIX_2
+    np.right_shift(z, np.uint64(31), out=scratch)
+    z ^= scratch
+    return z
+
+
+def address(major: int | NDArray[np.int64], minor: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The counter of the minor-th number at a step or an epoch (major): 32 bits for each."""
+    return (np.asarray(major, dtype=np.uint64) << np.uint64(32)) + minor
+
+
+def permutations(keys: NDArray[np.uint64], epoch: int, size: int) -> NDArray[np.int64]:
+    """One permutation of range(size) for each stream: the rows sorted by their random numbers.  # (keys, size)
+
+    Each row's index stands in the low bits of its own number, so one sort of plain integers does it; at least
+    40 bits are left to decide the order for up to 16 million rows.
+    """
+    low_bits = np.uint64((1 << max(size - 1, 1).bit_length()) - 1)
+    rows = np.arange(size, dtype=np.uint64)
+    tagged = numbers(keys[:, None], address(epoch, rows)[None, :])
+    tagged &= ~low_bits
+    tagged |= rows
+    tagged.sort(axis=1)
+    tagged &= low_bits
+    return tagged.view(np.int64)
+
+
+def generator(seed: int, *name: str | int) -> np.random.Generator:
+    """A numpy generator for a named stream, where whole arrays of normals or choices are wanted."""
+    return np.random.Generator(np.random.Philox(key=key(seed, *name)))
+
+
+@contextmanager
+def torch_seeded(seed: int, *name: str | int) -> Iterator[None]:
+    """Run code that draws from torch's global generator (initialisers, distributions) on a named stream."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(key(seed, *name) >> 1)  # manual_seed takes a signed 64-bit number
+        yield

@@ -1,0 +1,93 @@
+"""Where cohorts run: groups of members on as many threads as there are cores.
+
+Each thread runs its torch operations on one core. Letting every operation use all cores instead (OpenMP) collapses
+as soon as another program wants one of them; threads that share nothing lose only the other program's share.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from wherefrom.training import engine
+from wherefrom.training.cohort import Cohort, Trained
+
+
+@dataclass(frozen=True)
+class Group:
+    """Members of a cohort that one thread trains together, by their places."""
+
+    cohort: int
+    members: range
+
+
+def train_cohorts(
+    cohorts: list[Cohort],
+    device: torch.device,
+    workers: int | None,
+    report: Callable[[int], None],
+) -> list[list[Trained]]:
+    """Train every member of every cohort; `report` hears of members' epochs done."""
+    threads = workers or (available_cores() if device.type == "cpu" else 1)
+    if threads < 1:
+        raise ValueError(f"workers must be at least 1; it is {workers}")
+    trained: list[list[Trained]] = [[] for _ in cohorts]
+    groups = [group for i, cohort in enumerate(cohorts) for group in _groups(i, cohort, threads)]
+    with one_core():
+        sizes = {(group.cohort, len(group.members)) for group in groups}
+        steps = {size: engine.prepare(cohorts[size[0]], size[1], device) for size in sorted(sizes)}
+
+        def run(group: Group) -> list[Trained]:
+            cohort, own = cohorts[group.cohort], group.members
+            members = cohort.members[own.start : own.stop]
+            return engine.train(cohort, members, steps[group.cohort, len(own)], device, report)
+
+        for group, results in zip(groups, _run_all(run, groups, threads), strict=True):
+            trained[group.cohort] += results
+    return trained
+
+
+def _groups(index: int, cohort: Cohort, threads: int) -> Iterator[Group]:
+    """Even groups, small enough for the processor's cache, and enough of them to keep every thread busy."""
+    count = len(cohort.members)
+    largest = cohort.network.largest_group(cohort.batch_size)
+    parts = -(-count // largest)
+    if threads > 1 and cohort.network.worth_splitting(cohort.batch_size, count):
+        parts = -(-parts // threads) * threads
+    parts = min(parts, count)
+    bounds = [count * part // parts for part in range(parts + 1)]
+    return (Group(index, range(a, b)) for a, b in itertools.pairwise(bounds))
+
+
+def _run_all(run: Callable[[Group], list[Trained]], groups: list[Group], threads: int) -> Iterable[list[Trained]]:
+    if threads == 1 or len(groups) == 1:
+        return [run(group) for group in groups]
+    # A new thread has torch's own idea of parallelism until it is told otherwise.
+    with ThreadPoolExecutor(min(threads, len(groups)), "wherefrom", torch.set_num_threads, (1,)) as pool:
+        futures = [pool.submit(run, group) for group in groups]
+        _, unfinished = wait(futures, return_when=FIRST_EXCEPTION)
+        for future in unfinished:
+            future.cancel()
+        return [future.result() for future in futures if not future.cancelled()]
+
+
+def available_cores() -> int:
+    """The cores this process may use, which can be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Torch's own parallelism off for as long as it lasts."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,167 @@
+"""Variables -> labelled runs. Variables side by side are crossed; `Jointly` draws several at once.
+
+A run is one training: the draw that it takes of each slot (theta0, h, order). Slots that no variable redraws stay at
+draw 0. Streams are named by these draws alone, so a run does not know which design it belongs to: the same run appears
+in a larger design, in another order of variables, or after more draws, with the same result.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wherefrom.variables.algorithm import BatchOrder, Hyperparameters
+from wherefrom.variables.drawn import Drawn
+from wherefrom.variables.family import Dropout
+from wherefrom.variables.initial_condition import InitialCondition
+from wherefrom.variables.iterations import Iterations
+
+SLOTS = ("theta0", "h", "order")  # drawn before training, in the order in which we speak of them
+SAMPLED = ("t", "F")  # drawn at prediction, within each member
+
+DRAWN_VARIABLES = (InitialCondition, Hyperparameters, BatchOrder)
+
+
+@dataclass(frozen=True, init=False)
+class Jointly:
+    """Several variables drawn together: draw k takes the k-th value of each. Their doubt is one share.
+
+    >>> Jointly(InitialCondition(), BatchOrder(), draws=5).name
+    'theta0+order'
+    """
+
+    variables: tuple[Drawn, ...]
+    draws: int
+
+    def __init__(self, *variables: Drawn, draws: int) -> None:
+        if len(variables) < 2:
+            raise ValueError("Jointly needs at least two variables")
+        for variable in variables:
+            if not isinstance(variable, DRAWN_VARIABLES):
+                raise TypeError(
+                    f"{type(variable).__name__} is not drawn before training, so it cannot be drawn jointly; "
+                    "put it beside Jointly in `over`"
+                )
+            if variable.draws is not None and variable.draws != draws:
+                raise ValueError(
+                    f"{variable} asks for {variable.draws} draws but Jointly for {draws}: leave the inner number out"
+                )
+        if int(draws) != draws or draws < 2:
+            raise ValueError(f"Jointly(draws={draws}): one draw holds no doubt; give at least 2")
+        if len({v.slot for v in variables}) < len(variables):
+            raise ValueError("Jointly holds the same variable twice")
+        ordered = sorted(variables, key=lambda variable: SLOTS.index(variable.slot))
+        object.__setattr__(self, "variables", tuple(ordered))
+        object.__setattr__(self, "draws", int(draws))
+
+    @property
+    def name(self) -> str:
+        return "+".join(variable.slot for variable in self.variables)
+
+    def __repr__(self) -> str:
+        return f"Jointly({', '.join(map(repr, self.variables))}, draws={self.draws})"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension of the crossed design: a variable, or several drawn jointly."""
+
+    name: str  # "theta0", "theta0+order", ...
+    variables: tuple[Drawn, ...]
+    draws: int
+
+    @property
+    def is_finite(self) -> bool:
+        return all(variable.is_finite for variable in self.variables)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of the design."""
+
+    labels: dict[str, int]  # axis -> draw
+    slots: dict[str, int]  # slot -> draw, 0 where nothing redraws it
+    choices: dict[str, Any]  # what the draws change: lr, batch_size, init, ...
+
+    @property
+    def name(self) -> tuple[str | int, ...]:
+        """The run's own name in streams: the slots that are not at draw 0."""
+        return tuple(part for slot in SLOTS if self.slots[slot] for part in (slot, self.slots[slot]))
+
+    def __str__(self) -> str:
+        return ", ".join(f"{axis} {draw}" for axis, draw in self.labels.items()) or "the only member"
+
+
+@dataclass(frozen=True)
+class Design:
+    """A marginalisation: crossed axes of trainings, and what is sampled within each of them."""
+
+    axes: tuple[Axis, ...]
+    iterations: Iterations | None
+    dropout: Dropout | None
+
+    @classmethod
+    def of(cls, over: Sequence[Any]) -> Design:
+        axes: list[Axis] = []
+        sampled: dict[str, Any] = {}
+        for variable in over:
+            if isinstance(variable, Iterations | Dropout):
+                if variable.slot in sampled:
+                    raise ValueError(f"{variable.slot} is marginalised twice in `over`")
+                sampled[variable.slot] = variable
+            elif isinstance(variable, Jointly):
+                axes.append(Axis(variable.name, variable.variables, variable.draws))
+            elif isinstance(variable, DRAWN_VARIABLES):
+                if variable.draws is None:
+                    raise ValueError(f"{type(variable).__name__}: say how many draws to train")
+                axes.append(Axis(variable.slot, (variable,), variable.draws))
+            else:
+                raise TypeError(f"`over` holds {variable!r}, which is not a variable of training")
+        slots = [variable.slot for axis in axes for variable in axis.variables]
+        if doubled := {slot for slot in slots if slots.count(slot) > 1}:
+            raise ValueError(f"{', '.join(sorted(doubled))} is marginalised twice in `over`")
+        axes.sort(key=lambda axis: SLOTS.index(axis.variables[0].slot))
+        return cls(tuple(axes), sampled.get("t"), sampled.get("F"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all its variables, joint ones as one."""
+        sampled = [v.slot for v in (self.iterations, self.dropout) if v]
+        return (*(axis.name for axis in self.axes), *sampled)
+
+    @property
+    def size(self) -> int:
+        """How many trainings it asks for."""
+        return math.prod(axis.draws for axis in self.axes)
+
+    def axis(self, name: str) -> Axis:
+        """The axis of that name, or the joint one that holds it."""
+        for axis in self.axes:
+            if name == axis.name or name in axis.name.split("+"):
+                return axis
+        raise ValueError(f"this posterior does not marginalise {name!r}; it has {', '.join(self.names) or 'nothing'}")
+
+    def runs(self, seed: int) -> list[Run]:
+        return [self._run(seed, draws) for draws in itertools.product(*(range(a.draws) for a in self.axes))]
+
+    def _run(self, seed: int, draws: tuple[int, ...]) -> Run:
+        slots = dict.fromkeys(SLOTS, 0)
+        choices: dict[str, Any] = {}
+        for axis, draw in zip(self.axes, draws, strict=True):
+            for variable in axis.variables:
+                slots[variable.slot] = draw
+                choices |= variable.choices(seed, draw)
+        return Run(dict(zip((a.name for a in self.axes), draws, strict=True)), slots, choices)
+
+    def extended(self, name: str, more: int) -> Design:
+        """The same design with more draws of one axis."""
+        grown = self.axis(name)
+        if grown.is_finite:
+            raise ValueError(f"{grown.name} already goes through all of its points; there are no more to draw")
+        if int(more) != more or more < 1:
+            raise ValueError(f"{name}={more}: give the number of further draws, at least 1")
+        axes = tuple(replace(a, draws=a.draws + int(more)) if a is grown else a for a in self.axes)
+        return replace(self, axes=axes)

@@ -1,0 +1,28 @@
+"""What all variables have in common that are drawn before training: a slot that they redraw, and a number of draws."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+
+class Drawn(Protocol):
+    """A choice made anew for each training. A draw redraws the variable's own slot and nothing else."""
+
+    slot: ClassVar[str]
+
+    @property
+    def draws(self) -> int | None: ...  # how many trainings; None inside Jointly, which counts for all
+
+    @property
+    def is_finite(self) -> bool: ...  # its draws are all the values there are, not a sample of them
+
+    def choices(self, seed: int, draw: int) -> dict[str, Any]: ...  # what this draw changes in the training
+
+
+def check_draws(variable: Drawn) -> None:
+    name = type(variable).__name__
+    draws = variable.draws
+    if draws is not None and (int(draws) != draws or draws < 2):
+        raise ValueError(
+            f"{name}({draws}): one draw holds no doubt; give at least 2, or leave the variable out of `over`"
+        )

@@ -1,0 +1,43 @@
+"""theta0: where training starts. p(theta | D, t, h) = integral of delta(theta - A_h^t(theta0)) p(theta0)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import nn
+
+from wherefrom.variables.drawn import check_draws
+
+
+@dataclass(frozen=True)
+class InitialCondition:
+    """The initial weights are random: each draw calls the model factory anew, on a stream of its own.
+
+    `init`, where given, is called with the fresh network and sets its weights in place.
+
+    >>> InitialCondition(5)
+    InitialCondition(draws=5, init=None)
+    """
+
+    slot: ClassVar[str] = "theta0"
+    is_finite: ClassVar[bool] = False
+    draws: int | None = None
+    init: Callable[[nn.Module], Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_draws(self)
+
+    def choices(self, seed: int, draw: int) -> dict[str, Any]:
+        return {"init": self.init} if self.init else {}
+
+
+def glorot_uniform(network: nn.Module) -> None:
+    """Glorot-uniform weights and zero biases, the paper's p(theta0), for `InitialCondition(init=...)` or a factory."""
+    for part in network.modules():
+        weight, bias = getattr(part, "weight", None), getattr(part, "bias", None)
+        if isinstance(weight, nn.Parameter) and weight.ndim > 1:
+            nn.init.xavier_uniform_(weight)
+            if isinstance(bias, nn.Parameter):
+                nn.init.zeros_(bias)
