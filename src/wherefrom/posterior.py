@@ -7,7 +7,7 @@ Every member keeps its labels, so one set of trainings serves every subset of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.laws import Law, delta
-from wherefrom.predictive import monte_carlo
+from wherefrom.laws import Gaussian, Law, delta
+from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
 from wherefrom.runs import Component, Fold, build_network, train_runs
@@ -115,7 +115,7 @@ class Posterior:
             vary_mask=self.design.dropout is not None,
         )
         seed = self.seed if seed is None else seed
-        answers = monte_carlo.outputs(self.network, self._sampled(), plan, inputs, seed, self.dtype)
+        answers = monte_carlo.outputs(self.network, self._sampled(), plan, inputs, seed, self._refresh())
         likelihood = self.training.likelihood
         noise: Tensor | None = None
         if likelihood.noise == "predicted":
@@ -226,6 +226,14 @@ class Posterior:
         grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)
         return _finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence)[0]
 
+    def with_data(self, data: Any) -> Posterior:
+        """The same posterior with its training data at hand again, after `wf.load`."""
+        fold = Fold.of(self.training, as_rows(data), self.seed)
+        same_shape = fold.rows.schema.x_shape == self.schema.x_shape
+        if not same_shape or not all(map(torch.equal, self.scaler, fold.scaler)):
+            raise ValueError("this is not the data that the posterior was trained on: its means or spreads differ")
+        return replace(self, rows=fold.rows, held_out=fold.held_out)
+
     def save(self, folder: str | Path) -> None:
         """Write the posterior into a folder: tensors as safetensors, the rest as JSON. No data, no code."""
         from wherefrom.store import save
@@ -241,6 +249,18 @@ class Posterior:
 
     def _sampled(self) -> list[monte_carlo.Source]:
         return [monte_carlo.Source(self._law(component), component.run.name) for component in self.mixture]
+
+    def _refresh(self) -> Callable[[Tensor], Tensor] | None:
+        """How to bring the running statistics of batch normalisation in line with sampled weights, if need be."""
+        if not self.network.momenta or not any(isinstance(law, Gaussian) for law in self.laws()):
+            return None  # the trajectory's own points carry their own statistics
+        if self.rows is None:
+            raise ValueError(
+                "batch normalisation needs training rows for every sample of the weights, and a run holds no data: "
+                "give it again, as wf.load(folder, model, data=(x, y))"
+            )
+        rows = self.scaler.x(self.rows.x, self.dtype).to(self.device)
+        return lambda theta: batch_norm.refresh(self.network, theta, rows)
 
     def _inputs(self, x: Any) -> Tensor:
         inputs = as_inputs(x)
@@ -266,10 +286,9 @@ class Posterior:
             if self.rows is None:
                 raise ValueError("a loaded posterior has no data: give it again, as extend((x, y), theta0=5)")
             return Fold(self.rows, self.held_out, self.scaler, self.seed)
-        fold = Fold.of(self.training, as_rows(data), self.seed)
-        if not all(torch.equal(mine, theirs) for mine, theirs in zip(self.scaler, fold.scaler, strict=True)):
-            raise ValueError("this is not the data that the posterior was trained on: its means or spreads differ")
-        return fold
+        found = self.with_data(data)
+        assert found.rows is not None
+        return Fold(found.rows, found.held_out, self.scaler, self.seed)
 
 
 Divergence = Literal["raise", "keep"]

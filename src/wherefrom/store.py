@@ -1,7 +1,7 @@
 """A run on disk: `posterior.safetensors` for the numbers, `posterior.json` for everything else.
 
-Nothing is pickled: loading a run executes no code but the model factory that the user gives. Both files are written under
-temporary names and renamed, the JSON last, so a folder either holds a whole run or none.
+Nothing is pickled: loading a run executes no code but the model factory that the user gives. Both files are written
+under temporary names and renamed, the JSON last, so a folder either holds a whole run or none.
 """
 
 from __future__ import annotations
@@ -88,8 +88,17 @@ def save(posterior: Posterior, folder: Path) -> None:
     _write(folder / _JSON, lambda path: path.write_text(text, encoding="utf-8"))
 
 
-def load(folder: str | Path, model: Callable[[], nn.Module], device: str | torch.device = "cpu") -> Posterior:
-    """Read a posterior that `save` wrote. `model` is the factory that it was trained with; no code is stored."""
+def load(
+    folder: str | Path,
+    model: Callable[[], nn.Module],
+    data: Any = None,
+    device: str | torch.device = "cpu",
+) -> Posterior:
+    """Read a posterior that `save` wrote.
+
+    `model` is the factory that it was trained with; no code is stored. `data`, the training data, is not stored either,
+    and needed only to `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm.
+    """
     folder, place = Path(folder), torch.device(device)
     try:
         document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
@@ -121,7 +130,7 @@ def load(folder: str | Path, model: Callable[[], nn.Module], device: str | torch
         raise ValueError(f"the model is not the one that was saved: {_first_difference(document['layout'], layout)}")
     scaler = Scaler(**{name: tensors[f"scaler.{name}"].cpu() for name in Scaler._fields})
     noise = tensors.get("fitted_noise")
-    return Posterior(
+    posterior = Posterior(
         training,
         design,
         document["seed"],
@@ -135,6 +144,7 @@ def load(folder: str | Path, model: Callable[[], nn.Module], device: str | torch
         diverged=tuple(document["diverged"]),
         is_part=document["is_part"],
     )
+    return posterior if data is None else posterior.with_data(data)
 
 
 def _component(i: int, member: dict[str, Any], tensors: dict[str, Tensor]) -> Component:

@@ -12,7 +12,7 @@ there would be without blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,16 +71,21 @@ class Source:
 
 
 def outputs(
-    network: Network, members: Sequence[Source], plan: Plan, x: Tensor, seed: int, dtype: torch.dtype
+    network: Network,
+    members: Sequence[Source],
+    plan: Plan,
+    x: Tensor,
+    seed: int,
+    refresh: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
-    result = torch.empty(len(members) * plan.samples, len(x), network.outputs, dtype=dtype)
+    result = torch.empty(len(members) * plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
     rows = min(len(x), _MOST_ROWS)
     together = max(1, _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
     with torch.no_grad(), one_core():
         start = 0
         for theta, masks in _parameter_sets(network, members, plan, together, seed, x.device):
-            tensors = network.layout.views(theta)
+            tensors = network.layout.views(refresh(theta) if refresh else theta)
             for first in range(0, len(x), rows):
                 answer = network.call_each(tensors, x[first : first + rows], masks)
                 result[start : start + len(theta), first : first + rows] = answer

@@ -108,7 +108,7 @@ def _as_tensor(values: Any, what: str) -> Tensor:
         raise ValueError(f"{what} holds {array.dtype}, not numbers; encode it first")
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
-    return torch.from_numpy(np.ascontiguousarray(array))
+    return torch.from_numpy(np.array(array, order="C"))  # a copy: frames may hand out memory that is not theirs to give
 
 
 def _first_column_without_numbers(array: np.ndarray, names: tuple[str, ...]) -> str:

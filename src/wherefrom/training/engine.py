@@ -10,6 +10,7 @@ gets exactly the gradient that it would get alone.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -117,17 +118,19 @@ def _first_bad_epoch(losses: np.ndarray, ended_well: bool) -> int | None:
 
 def _step(cohort: Cohort) -> Step:
     """(theta, x, y, masks) -> each member's loss, its gradient, and its buffers after the step."""
-    network = cohort.network.private()  # steps run on several threads; calling a module is not safe there
-    layout = network.layout
+    layout = cohort.network.layout
     trained, sizes = layout.trained, layout.sizes
+    own = threading.local()  # calling a module sets and unsets its parameters: each thread needs one of its own
 
     def step(theta: Tensor, x: Tensor, y: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        if not hasattr(own, "network"):
+            own.network = cohort.network.private()
         tensors = layout.views(theta)
         names = list(tensors)
         weights = [tensors[name].detach().requires_grad_() for name in names[:trained]]
         moving = {name: tensors[name].clone() for name in names[trained:]}
         with torch.enable_grad():
-            outputs = network.call_many(dict(zip(names, weights, strict=False)) | moving, x, masks, True)
+            outputs = own.network.call_many(dict(zip(names, weights, strict=False)) | moving, x, masks, True)
             loss = cohort.loss(outputs, y)
             gradients = torch.autograd.grad(loss.sum(), weights)
         flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]

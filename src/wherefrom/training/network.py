@@ -164,15 +164,11 @@ class Network:
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         if not parameters:
             raise ValueError("the model has no parameters: there is nothing to train")
-        _check_batch_norm(module)
         floating = {name: buffer for name, buffer in buffers.items() if buffer.is_floating_point()}
         tensors = parameters | floating
         self.layout = Layout(tuple(tensors), tuple(t.shape for t in tensors.values()), len(parameters))
         self.constants = {name: buffer for name, buffer in buffers.items() if name not in floating}
-        self.has_moving_buffers = any(
-            getattr(part, "track_running_stats", False) and getattr(part, "running_mean", None) is not None
-            for part in module.modules()
-        )
+        self.momenta = _batch_norm_momenta(module)  # buffer -> momentum, for all running statistics
 
         skeleton = copy.deepcopy(module).to("meta")
         self._skeletons = {True: skeleton.train(), False: copy.deepcopy(skeleton).eval()}
@@ -233,7 +229,7 @@ class Network:
         return True
 
     def private(self) -> Network:
-        """The same network with a skeleton of its own, for another thread: a call sets and unsets its parameters."""
+        """The same network with a skeleton of its own, for another thread."""
         own = copy.copy(self)
         own._skeletons = copy.deepcopy(self._skeletons)
         return own
@@ -276,7 +272,13 @@ def _probe(module: nn.Module, x: Tensor) -> tuple[tuple[Site, ...], Tensor, int]
     return found[0], outputs, -(-finder.numbers // len(x))
 
 
-def _check_batch_norm(module: nn.Module) -> None:
+def _batch_norm_momenta(module: nn.Module) -> dict[str, float]:
+    momenta: dict[str, float] = {}
     for name, part in module.named_modules():
-        if getattr(part, "track_running_stats", False) and getattr(part, "momentum", 0.1) is None:
-            raise ValueError(f"{name}: batch normalisation with momentum=None counts its own batches; give it a number")
+        if not getattr(part, "track_running_stats", False) or getattr(part, "running_mean", None) is None:
+            continue
+        if part.momentum is None:
+            raise ValueError(f"{name}: normalisation with momentum=None counts its own batches; give it a number")
+        prefix = f"{name}." if name else ""
+        momenta |= {f"{prefix}{buffer}": float(part.momentum) for buffer in ("running_mean", "running_var")}
+    return momenta

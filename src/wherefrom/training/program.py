@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
+_aten = torch.ops.aten
+
 # Operations that can leave a tensor as it was; where they do, they are dropped from the record.
 _MAY_DO_NOTHING = {
-    torch.ops.aten.expand.default,
-    torch.ops.aten.view.default,
-    torch.ops.aten._unsafe_view.default,
-    torch.ops.aten.detach.default,
+    _aten.expand.default,
+    _aten.view.default,
+    _aten._unsafe_view.default,
+    _aten.detach.default,
 }
 
 _STEPS_WORTH_A_RECORD = 400
@@ -41,22 +43,77 @@ def record(function: Callable[..., Any], example: tuple[Any, ...]) -> Callable[.
         program = make_fx(function)(*example)
     except Exception:
         return function
-    _drop_what_does_nothing(program)
+    _drop_what_does_nothing(program.graph)
+    _reuse_memory(program.graph)
+    program.recompile()
     return program
 
 
-def _drop_what_does_nothing(program: fx.GraphModule) -> None:
-    for node in program.graph.nodes:
-        if node.op != "call_function" or node.target not in _MAY_DO_NOTHING:
+def _drop_what_does_nothing(graph: fx.Graph) -> None:
+    for node in graph.nodes:
+        if node.target in _MAY_DO_NOTHING and _same_layout(node, node.args[0]):
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+# Element by element, so that the result may stand where the first argument stood.
+_IN_PLACE = {
+    _aten.add.Tensor: _aten.add_.Tensor,
+    _aten.sub.Tensor: _aten.sub_.Tensor,
+    _aten.mul.Tensor: _aten.mul_.Tensor,
+    _aten.mul.Scalar: _aten.mul_.Scalar,
+    _aten.relu.default: _aten.relu_.default,
+    _aten.tanh.default: _aten.tanh_.default,
+    _aten.sigmoid.default: _aten.sigmoid_.default,
+}
+# The same for backward formulas, which have a place to write to instead: (operation, its name for that place).
+_WITH_OUTPUT = {
+    _aten.threshold_backward.default: (_aten.threshold_backward.grad_input, "grad_input"),
+    _aten.tanh_backward.default: (_aten.tanh_backward.grad_input, "grad_input"),
+    _aten.sigmoid_backward.default: (_aten.sigmoid_backward.grad_input, "grad_input"),
+}
+_MAKES_NEW_MEMORY = {_aten.bmm.default, *_IN_PLACE, *_IN_PLACE.values(), *_WITH_OUTPUT}
+
+
+def _reuse_memory(graph: fx.Graph) -> None:
+    """Write a result over an argument that nobody reads again: activations then pass through the cache once, not twice."""
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    for node in list(graph.nodes):
+        if node.target not in _IN_PLACE and node.target not in _WITH_OUTPUT:
             continue
         source = node.args[0]
-        before, after = source.meta.get("val"), node.meta.get("val")
-        if isinstance(before, Tensor) and isinstance(after, Tensor) and _same_layout(before, after):
-            node.replace_all_uses_with(source)
-            program.graph.erase_node(node)
-    program.graph.eliminate_dead_code()
-    program.recompile()
+        if (
+            not isinstance(source, fx.Node)
+            or source.target not in _MAKES_NEW_MEMORY
+            or not _same_layout(node, source)
+            or node.args.count(source) > 1
+            or any(place[user] > place[node] or _may_be_a_view(user) for user in source.users if user is not node)
+        ):
+            continue
+        if node.target in _IN_PLACE:
+            node.target = _IN_PLACE[node.target]
+        else:
+            node.target, output = _WITH_OUTPUT[node.target]
+            node.kwargs = {**node.kwargs, output: source}
 
 
-def _same_layout(a: Tensor, b: Tensor) -> bool:
-    return a.shape == b.shape and a.stride() == b.stride()
+def _may_be_a_view(node: fx.Node) -> bool:
+    """Whether the node's result can share its argument's memory (what is not known to be new counts as shared)."""
+    return node.op != "call_function" or node.target not in _READS_ONLY
+
+
+_READS_ONLY = {
+    *_MAKES_NEW_MEMORY,
+    _aten.sum.dim_IntList,
+    _aten.mean.dim,
+    _aten.sum.default,
+    _aten.pow.Tensor_Scalar,
+}
+
+
+def _same_layout(a: fx.Node, b: fx.Node) -> bool:
+    x, y = a.meta.get("val"), b.meta.get("val")
+    if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+        return False
+    return x.shape == y.shape and x.stride() == y.stride() and x.dtype == y.dtype

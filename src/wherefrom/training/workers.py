@@ -27,28 +27,44 @@ class Group:
     members: range
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """Cohorts that are ready to train: cut into groups, with the steps of each size of group."""
+
+    cohorts: list[Cohort]
+    groups: list[Group]
+    steps: dict[tuple[int, int], engine.Steps]  # by cohort and number of members
+    device: torch.device
+    threads: int
+
+
 def train_cohorts(
-    cohorts: list[Cohort],
-    device: torch.device,
-    workers: int | None,
-    report: Callable[[int], None],
+    cohorts: list[Cohort], device: torch.device, workers: int | None, report: Callable[[int], None]
 ) -> list[list[Trained]]:
     """Train every member of every cohort; `report` hears of members' epochs done."""
+    return run(prepare(cohorts, device, workers), report)
+
+
+def prepare(cohorts: list[Cohort], device: torch.device, workers: int | None) -> Prepared:
     threads = workers or (available_cores() if device.type == "cpu" else 1)
     if threads < 1:
         raise ValueError(f"workers must be at least 1; it is {workers}")
-    trained: list[list[Trained]] = [[] for _ in cohorts]
     groups = [group for i, cohort in enumerate(cohorts) for group in _groups(i, cohort, threads)]
+    sizes = sorted({(group.cohort, len(group.members)) for group in groups})
     with one_core():
-        sizes = {(group.cohort, len(group.members)) for group in groups}
-        steps = {size: engine.prepare(cohorts[size[0]], size[1], device) for size in sorted(sizes)}
+        steps = {(i, count): engine.prepare(cohorts[i], count, device) for i, count in sizes}
+    return Prepared(cohorts, groups, steps, device, threads)
 
-        def run(group: Group) -> list[Trained]:
-            cohort, own = cohorts[group.cohort], group.members
-            members = cohort.members[own.start : own.stop]
-            return engine.train(cohort, members, steps[group.cohort, len(own)], device, report)
 
-        for group, results in zip(groups, _run_all(run, groups, threads), strict=True):
+def run(prepared: Prepared, report: Callable[[int], None]) -> list[list[Trained]]:
+    def train(group: Group) -> list[Trained]:
+        cohort, own = prepared.cohorts[group.cohort], group.members
+        members = cohort.members[own.start : own.stop]
+        return engine.train(cohort, members, prepared.steps[group.cohort, len(own)], prepared.device, report)
+
+    trained: list[list[Trained]] = [[] for _ in prepared.cohorts]
+    with one_core():
+        for group, results in zip(prepared.groups, _run_all(train, prepared.groups, prepared.threads), strict=True):
             trained[group.cohort] += results
     return trained
 
@@ -65,12 +81,12 @@ def _groups(index: int, cohort: Cohort, threads: int) -> Iterator[Group]:
     return (Group(index, range(a, b)) for a, b in itertools.pairwise(bounds))
 
 
-def _run_all(run: Callable[[Group], list[Trained]], groups: list[Group], threads: int) -> Iterable[list[Trained]]:
+def _run_all(train: Callable[[Group], list[Trained]], groups: list[Group], threads: int) -> Iterable[list[Trained]]:
     if threads == 1 or len(groups) == 1:
-        return [run(group) for group in groups]
+        return [train(group) for group in groups]
     # A new thread has torch's own idea of parallelism until it is told otherwise.
     with ThreadPoolExecutor(min(threads, len(groups)), "wherefrom", torch.set_num_threads, (1,)) as pool:
-        futures = [pool.submit(run, group) for group in groups]
+        futures = [pool.submit(train, group) for group in groups]
         _, unfinished = wait(futures, return_when=FIRST_EXCEPTION)
         for future in unfinished:
             future.cancel()

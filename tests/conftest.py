@@ -1,0 +1,57 @@
+"""Shared by all tests: one thread for torch, small problems, and the real data where it is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import wherefrom as wf
+
+
+@pytest.fixture(autouse=True)
+def _one_torch_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def problem() -> tuple[np.ndarray, np.ndarray]:
+    """A small regression problem with a known shape and some noise."""
+    generator = np.random.default_rng(7)
+    x = generator.normal(size=(90, 4))
+    y = 3.0 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * generator.normal(size=90) + 10.0
+    return x, y
+
+
+def mlp(inputs: int = 4, hidden: int = 12, outputs: int = 1, rate: float = 0.1) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Dropout(rate), nn.Linear(hidden, outputs))
+
+
+def training(model: Callable[[], nn.Module] | None = None, **changes) -> wf.Training:
+    """A short training of a small network, with some of it changed."""
+    settings = {
+        "model": model or mlp(),
+        "algorithm": wf.Algorithm("adam", lr=0.02, batch_size=25),
+        "epochs": 6,
+    }
+    return wf.Training(**settings | changes)
+
+
+def data_root() -> Path | None:
+    """Where the UCI sets lie, in the layout uci/<set>/data.csv.gz."""
+    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
+    root = Path(os.environ.get("WHEREFROM_DATA", beside))
+    return root if (root / "uci").is_dir() else None
+
+
+def read_uci(name: str) -> tuple[np.ndarray, np.ndarray]:
+    root = data_root()
+    if root is None:
+        pytest.skip("the UCI data is not here: set WHEREFROM_DATA to a folder that holds uci/<set>/data.csv.gz")
+    table = np.loadtxt(root / "uci" / name / "data.csv.gz", delimiter=",", skiprows=1)
+    return table[:, :-1], table[:, -1]

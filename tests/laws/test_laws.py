@@ -1,0 +1,125 @@
+"""Laws: one contract for all, and SWAG's moments against the snapshots' own."""
+
+import numpy as np
+import pytest
+import torch
+
+from wherefrom.laws import SWAG, Gaussian, Points, Snapshots, delta
+
+MEMBERS, SIZE = 3, 7
+
+
+def walk(count: int, seed: int = 0, drift: float = 0.0) -> torch.Tensor:
+    """Snapshots of a few members: correlated Gaussian noise about a mean.  # (count, members, size)"""
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64)
+    noise = torch.randn(count, MEMBERS, SIZE, generator=generator, dtype=torch.float64) @ mix
+    return 5.0 + noise + drift * torch.arange(count, dtype=torch.float64)[:, None, None]
+
+
+def collect(law, snapshots: torch.Tensor):
+    collector = law.collector(snapshots[0], len(snapshots))
+    for theta in snapshots:
+        collector.collect(theta)
+    return collector.laws()
+
+
+LAWS = {
+    "delta": lambda: [delta(walk(1)[0, k]) for k in range(MEMBERS)],
+    "snapshots": lambda: collect(Snapshots(most=6), walk(20)),
+    "swag": lambda: collect(SWAG(rank=4), walk(20)),
+    "swag diagonal": lambda: collect(SWAG(rank=0), walk(20)),
+    "swag full": lambda: collect(SWAG(rank=20), walk(20)),
+}
+
+
+@pytest.mark.parametrize("make", LAWS.values(), ids=LAWS)
+def test_samples_have_the_laws_moments(make):
+    """Mean and variance of 40,000 samples, within five standard errors in every coordinate."""
+    for law in make():
+        count = 40_000
+        samples = law.sample(count, np.random.default_rng(1)).double()
+        error = (law.variance / count).sqrt()
+        assert ((samples.mean(0) - law.mean).abs() <= 5 * error + 1e-12).all()
+        fourth = (samples - law.mean).pow(4).mean(0) - law.variance.square()
+        assert ((samples.var(0) - law.variance).abs() <= 5 * (fourth.clamp_min(0) / count).sqrt() + 1e-12).all()
+
+
+@pytest.mark.parametrize("make", LAWS.values(), ids=LAWS)
+def test_a_law_can_be_rebuilt_from_its_tensors(make):
+    for law in make():
+        again = type(law)(**law.tensors())
+        a, b = (one.sample(3, np.random.default_rng(2)) for one in (law, again))
+        assert torch.equal(a, b)
+        assert law.is_random == (float(law.variance.max()) > 0)
+
+
+def test_full_rank_swag_is_the_snapshots_covariance():
+    """With all snapshots kept: half the diagonal and half the covariance, dense, to rounding."""
+    snapshots = walk(12)
+    for k, law in enumerate(collect(SWAG(rank=12), snapshots)):
+        covariance = torch.cov(snapshots[:, k].T)
+        dense = torch.diag(law.diagonal) + law.factor.T @ law.factor
+        torch.testing.assert_close(dense, covariance / 2 + torch.diag(covariance.diagonal()) / 2)
+        torch.testing.assert_close(law.variance, covariance.diagonal())
+
+
+@pytest.mark.parametrize(("count", "rank"), [(12, 20), (12, 12), (12, 5), (200, 20), (2, 20), (40, 0)])
+def test_sample_variance_equals_snapshot_variance_on_average(count: int, rank: int):
+    """The ratio that neighbours get as 1.79. Averaged over many walks, within four standard errors of 1."""
+    ratios = []
+    for seed in range(60):
+        snapshots = torch.randn(
+            count, MEMBERS, SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+        )
+        laws = collect(SWAG(rank), snapshots)
+        ratios += [float(law.variance.mean()) for law in laws]  # the walk's variance is 1
+    ratios = np.array(ratios)
+    assert abs(ratios.mean() - 1) < 4 * ratios.std() / len(ratios) ** 0.5
+
+
+def test_the_mean_does_not_count_the_start_twice():
+    """At learning rate 0 every snapshot is the weights themselves, and so is the mean; nothing varies."""
+    still = walk(1).expand(12, -1, -1)
+    for k, law in enumerate(collect(SWAG(rank=5), still)):
+        assert torch.equal(law.mean, still[0, k])
+        assert float(law.variance.max()) == 0.0
+
+
+def test_variance_survives_large_weights_in_single_precision():
+    """E[theta^2] - E[theta]^2 would lose everything here; running deviations do not."""
+    snapshots = (1000 + 0.001 * walk(50)).float()
+    law = collect(SWAG(rank=0), snapshots)[0]
+    torch.testing.assert_close(law.variance, snapshots[:, 0].double().var(0).float(), rtol=0.02, atol=0)
+
+
+def test_one_z_moves_all_tensors_together():
+    """Low-rank noise is shared: coordinates of a rank-one law are perfectly correlated."""
+    direction = torch.tensor([1.0, 2.0, -3.0])
+    law = Gaussian(torch.zeros(3), torch.zeros(3), direction[None])
+    samples = law.sample(50, np.random.default_rng(0))
+    torch.testing.assert_close(samples / direction, samples[:, :1].expand(-1, 3))
+
+
+def test_memory_is_two_plus_rank_numbers_a_parameter():
+    collector = SWAG(rank=4).collector(walk(1)[0], 100)
+    held = sum(t.numel() for t in vars(collector).values() if isinstance(t, torch.Tensor))
+    assert held == (2 + 4) * MEMBERS * SIZE
+
+
+def test_rank_is_no_larger_than_the_snapshots():
+    assert collect(SWAG(rank=20), walk(5))[0].factor.shape == (5, SIZE)
+
+
+@pytest.mark.parametrize(("count", "most", "expected"), [(10, 5, [1, 3, 5, 7, 9]), (3, 20, [0, 1, 2]), (7, 2, [3, 6])])
+def test_snapshots_are_evenly_spread_and_end_at_the_last(count, most, expected):
+    snapshots = walk(count)
+    law = collect(Snapshots(most), snapshots)[0]
+    assert isinstance(law, Points)
+    assert torch.equal(law.points, snapshots[expected, 0])
+
+
+@pytest.mark.parametrize("bad", [lambda: SWAG(rank=-1), lambda: SWAG(rank=1.5), lambda: Snapshots(most=1)])
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        bad()

@@ -1,0 +1,131 @@
+"""Data in the forms that users have it, and the errors that name what is wrong."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from torch.utils.data import TensorDataset
+
+import wherefrom as wf
+from conftest import mlp, training
+from wherefrom.training.data import Scaler, as_rows
+
+X = np.arange(12.0).reshape(6, 2) ** 2
+Y = np.arange(6.0)
+FORMS = {
+    "numpy": (X, Y),
+    "lists": (X.tolist(), Y.tolist()),
+    "torch": (torch.from_numpy(X), torch.from_numpy(Y)),
+    "pandas": (pd.DataFrame(X, columns=["age", "dose"]), pd.Series(Y)),
+    "polars": (pl.DataFrame(X, schema=["age", "dose"]), pl.Series(Y)),
+    "dataset": TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
+}
+
+
+@pytest.mark.parametrize("data", FORMS.values(), ids=FORMS)
+def test_every_form_gives_the_same_rows(data):
+    rows = as_rows(data)
+    assert torch.equal(rows.x, torch.from_numpy(X))
+    assert torch.equal(rows.y, torch.from_numpy(Y)[:, None])
+    assert rows.y_is_flat
+
+
+def test_frames_keep_their_column_names():
+    assert as_rows(FORMS["pandas"]).x_names == ("age", "dose")
+    assert as_rows(FORMS["polars"]).x_names == ("age", "dose")
+
+
+def test_integer_frames_are_numbers_and_integer_arrays_are_indices():
+    assert as_rows((pd.DataFrame({"a": [1, 2]}), [0.0, 1.0])).x.is_floating_point()
+    assert not as_rows((np.array([[1], [2]]), [0.0, 1.0])).x.is_floating_point()
+
+
+def hole(array, row, column, value=np.nan):
+    array = array.copy()
+    array[row, column] = value
+    return array
+
+
+BAD = [
+    ((hole(X, 3, 1), Y), "x has 1 missing or infinite value, the first in column 1, row 3"),
+    ((pd.DataFrame(hole(X, 2, 0, np.inf), columns=["age", "dose"]), Y), "column 'age', row 2"),
+    ((X, np.r_[Y[:-1], np.nan]), "y has 1 missing"),
+    ((X, Y[:-1]), "x has 6 rows but y has 5"),
+    ((X[:0], Y[:0]), "no rows"),
+    ((Y, Y), r"reshape\(-1, 1\)"),
+    ((X, X[:, :, None]), "y must have shape"),
+    ((pd.DataFrame({"a": ["x", "y"]}), [1, 2]), "column 'a'"),
+    ((np.array([["x"], ["y"]]), [1, 2]), "not numbers"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), BAD, ids=[m for _, m in BAD])
+def test_bad_data_is_named(data, message):
+    with pytest.raises(ValueError, match=message):
+        as_rows(data)
+
+
+def test_something_else_is_refused():
+    with pytest.raises(TypeError, match=r"\(x, y\) or a map-style"):
+        as_rows(3)
+
+
+def test_constant_columns_are_safe():
+    x = np.c_[np.full(6, 0.1), np.arange(6.0)]
+    scaler = Scaler.of(as_rows((x, np.full(6, 7.0))), standardise=True)
+    assert scaler.x(torch.from_numpy(x), torch.float32)[:, 0].abs().max() < 1e-15
+    assert float(scaler.y_std) == 1.0
+
+
+def test_large_offsets_lose_nothing():
+    """A column of times in seconds since 1970: single precision alone would round it to two minutes."""
+    x = 1.7e9 + np.arange(6.0)[:, None]
+    scaled = Scaler.of(as_rows((x, Y)), standardise=True).x(torch.from_numpy(x), torch.float32)
+    torch.testing.assert_close(scaled[:, 0], torch.linspace(-2.5, 2.5, 6) / 35**0.5 * 12**0.5)
+
+
+def test_predictions_come_back_in_the_users_units(problem):
+    """Scaling y scales the prediction, and shifting it shifts the mean alone."""
+    x, y = problem
+    plain = wf.marginalise(training(), (x, y), wf.recipes.deep_ensemble(3)).predict(x)
+    moved = wf.marginalise(training(), (x, 1e6 + 1000 * y), wf.recipes.deep_ensemble(3)).predict(x)
+    torch.testing.assert_close(moved.mean, 1e6 + 1000 * plain.mean, rtol=0, atol=0.1)
+    torch.testing.assert_close(moved.std, 1000 * plain.std, rtol=1e-3, atol=0.1)
+
+
+def test_images_and_indices_are_not_standardised():
+    images = as_rows((torch.full((5, 1, 2, 2), 7.0), torch.arange(5.0)))
+    assert torch.equal(Scaler.of(images, True).x(images.x, torch.float32), images.x)
+
+
+def test_embeddings_take_integers():
+    from torch import nn
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(5, 3), nn.Linear(6, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.table(x).flatten(1))
+
+    x = np.random.default_rng(0).integers(5, size=(40, 2))
+    posterior = wf.marginalise(training(Words), (x, x.sum(1)), wf.recipes.deep_ensemble(2))
+    assert posterior.predict(x).rmse(x.sum(1)) < 2.0
+
+
+def test_other_columns_than_in_training_are_refused(problem):
+    posterior = wf.marginalise(training(), problem, [])
+    with pytest.raises(ValueError, match=r"shape \(3,\), but the model was trained on rows of \(4,\)"):
+        posterior.predict(problem[0][:, :3])
+
+
+def test_multi_output(problem):
+    x, y = problem
+    both = np.c_[y, -5 * y]
+    posterior = wf.marginalise(training(mlp(outputs=2)), (x, both), wf.recipes.deep_ensemble(3))
+    prediction = posterior.predict(x)
+    assert prediction.mean.shape == prediction.std.shape == (90, 2)
+    assert prediction.sources()["theta0+order"].shape == (90, 2)
+    assert prediction.nll(both, by_row=True).shape == (90,)

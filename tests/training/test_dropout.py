@@ -1,0 +1,73 @@
+"""Training masks: exactly Bernoulli, independent, and addressed by (stream, step) alone."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from wherefrom.training import streams
+from wherefrom.training.dropout import TrainingMasks, dropped_cells, poisson_cumulative
+from wherefrom.training.network import Site
+
+CPU = torch.device("cpu")
+
+
+def keys(count: int) -> np.ndarray:
+    return np.array([streams.key(0, "masks", k) for k in range(count)], dtype=np.uint64)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.3, 50.0, 3000.0])
+def test_cumulative_is_the_poisson_distribution(mean: float):
+    cumulative = poisson_cumulative(mean)
+    k = np.arange(len(cumulative))
+    density = np.diff(cumulative, prepend=0.0)
+    assert cumulative[-1] == pytest.approx(1, abs=1e-9)
+    assert (k * density).sum() == pytest.approx(mean, abs=1e-6)
+    assert (k * k * density).sum() - mean**2 == pytest.approx(mean, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+def test_rate_and_independence(rate: float):
+    """The dropped fraction, and the fraction of neighbouring cells dropped together, within 4 standard errors."""
+    masks = TrainingMasks(Site(rate, (40,)), keys(20), 25, CPU, torch.float32)
+    steps = 50
+    masks.plan(0, steps)
+    seen = []
+    for step in range(steps):
+        seen.append((masks.drop(step) == 0).double())
+        masks.restore(step)
+    dropped = torch.stack(seen)  # (steps, members, rows, cells)
+    n = dropped.numel()
+    assert dropped.mean() == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / n))
+    for a, b in (
+        (dropped[..., 1:], dropped[..., :-1]),  # neighbouring cells
+        (dropped[:, :, 1:], dropped[:, :, :-1]),  # neighbouring rows
+        (dropped[1:], dropped[:-1]),  # following steps
+        (dropped[:, 1:], dropped[:, :-1]),  # other members
+    ):
+        both = rate**2
+        assert (a * b).mean() == pytest.approx(both, abs=5 * math.sqrt(both * (1 - both) / a.numel()) + 1e-12)
+
+
+def test_survivors_are_scaled_and_restored():
+    masks = TrainingMasks(Site(0.2, (10,)), keys(3), 8, CPU, torch.float32)
+    masks.plan(0, 2)
+    mask = masks.drop(1)
+    assert mask.unique().tolist() == [0.0, 1.25]
+    masks.restore(1)
+    assert (mask == mask.max()).all()
+
+
+def test_a_members_mask_depends_on_its_own_stream_and_step_only():
+    cumulative = poisson_cumulative(30.0)
+    several = dropped_cells(keys(5), cumulative, 300, first_step=10, steps=4)
+    alone = dropped_cells(keys(5)[3:4], cumulative, 300, first_step=12, steps=1)
+    third = several[2][(several[2] >= 900) & (several[2] < 1200)] - 900
+    assert np.array_equal(third, alone[0])
+
+
+def test_rate_zero_drops_nothing():
+    masks = TrainingMasks(Site(0.0, (10,)), keys(3), 8, CPU, torch.float32)
+    masks.plan(0, 3)
+    assert (masks.drop(2) == 1).all()

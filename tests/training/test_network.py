@@ -1,0 +1,127 @@
+"""Modules as functions: where they drop units, what is refused, and equality with the module itself."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import wherefrom as wf
+from conftest import training
+from wherefrom.training.network import Network
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+class Sites(nn.Module):
+    """Dropout in every form: a layer, a function, and whole channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 2)
+        self.channels = nn.Conv1d(1, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = F.dropout2d(self.channels(x.unsqueeze(1)).unsqueeze(-1), 0.3, self.training).mean((1, 3))
+        h = F.dropout(self.first(h), p=0.2, training=self.training)
+        return self.second(F.dropout(h, 0.1, self.training))
+
+
+def test_sites_are_found_in_order():
+    sites = Network(Sites(), X).sites
+    assert [(s.rate, s.shape) for s in sites] == [(0.3, (3, 1, 1)), (0.2, (8,)), (0.1, (8,))]
+
+
+def test_call_equals_the_module():
+    module = Sites().eval()
+    network = Network(module, X)
+    out = network.call(network.layout.views(network.theta(module)), X, (), False)
+    torch.testing.assert_close(out, module(X))
+
+
+def test_many_members_equal_each():
+    modules = [Sites() for _ in range(3)]
+    network = Network(modules[0], X)
+    theta = torch.stack([network.theta(m) for m in modules])
+    out = network.call_each(network.layout.views(theta), X, ())
+    for k, module in enumerate(modules):
+        torch.testing.assert_close(out[k], module.eval()(X))
+
+
+def test_masks_multiply():
+    module = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 1))
+    network = Network(module, X)
+    mask = (torch.arange(8.0) % 2) * 2
+    out = network.call(network.layout.views(network.theta(module)), X, [mask], False)
+    torch.testing.assert_close(out, module[2](module[0](X) * mask))
+
+
+def test_tied_weights_stay_tied(problem):
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.head = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(torch.tanh(self.b(torch.tanh(self.a(x)))))
+
+    posterior = wf.marginalise(training(Tied), problem, wf.recipes.deep_ensemble(2))
+    assert posterior.network.layout.names == ("a.weight", "a.bias", "b.bias", "head.weight", "head.bias")
+
+
+def test_a_flat_output_is_one_column(problem):
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).squeeze(-1)
+
+    posterior = wf.marginalise(training(Flat), problem, wf.recipes.deep_ensemble(2))
+    assert posterior.predict(problem[0]).mean.shape == (90,)
+
+
+class OwnNoise(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + 0.1 * torch.randn_like(x))
+
+
+class HiddenNoise(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x + x.new_empty(x.shape).normal_())
+
+
+class OnlyInTraining(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(F.dropout(x, 0.1) if self.training else x)
+
+
+class Scalar(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).sum()
+
+
+REFUSED = [
+    (lambda: OwnNoise(4, 1), "randn_like"),
+    (lambda: HiddenNoise(4, 1), "two answers"),
+    (lambda: OnlyInTraining(4, 1), "training mode only"),
+    (lambda: Scalar(4, 1), r"shape \(rows, outputs\)"),
+    (lambda: nn.Sequential(nn.Linear(4, 1), nn.AlphaDropout(0.1)), "alpha_dropout"),
+    (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 1)), "momentum=None"),
+    (lambda: nn.Flatten(), "no parameters"),
+    (lambda: nn.Linear(5, 1), r"cannot take inputs of shape \(4,\)"),
+    (lambda: nn.Linear(4, 3), "has 3 outputs, but .* needs 1"),
+    (lambda: nn.Sequential(nn.Linear(4, 1), nn.Dropout(1.0)), "rate must lie"),
+]
+
+
+@pytest.mark.parametrize(("model", "message"), REFUSED, ids=[m for _, m in REFUSED])
+def test_what_cannot_be_right_is_refused(model, message, problem):
+    with pytest.raises(ValueError, match=message):
+        wf.marginalise(training(model), problem, [])
+
+
+def test_a_network_instead_of_a_factory_is_refused():
+    with pytest.raises(TypeError, match="function that returns a new network"):
+        wf.Training(nn.Linear(1, 1), wf.Algorithm("adam", lr=0.1, batch_size=1), epochs=1)
