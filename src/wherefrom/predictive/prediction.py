@@ -48,7 +48,9 @@ class Prediction:
 
     def __repr__(self) -> str:
         members, samples, rows, outputs = self.answers.shape
-        return f"Prediction({rows} rows, {outputs} outputs, {members} members x {samples} samples)"
+        counts = ((rows, "row"), (outputs, "output"), (members, "member"), (samples, "sample"))
+        said = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts]
+        return f"Prediction({said[0]}, {said[1]}, {said[2]} x {said[3]})"
 
     # ------------------------------------------------------------------ moments
 

@@ -17,7 +17,8 @@ where for a variable that was drawn at random "independent" means different draw
 gone through it means any two. A member's mean over K samples carries their variance / K along; it is taken out.
 
 Estimates without bias can fall below zero; a share cannot. Shares take negative components as zero and divide by the
-sum of the others. Standard errors are jackknifed: draw by draw of every random variable, and over groups of samples.
+sum of the others. Standard errors are jackknifed, draw by draw of every random variable, or over groups of samples where
+no variable between members was drawn at random; with several such variables they err on the large side.
 """
 
 from __future__ import annotations
@@ -181,42 +182,39 @@ class _Answers:
 
     def components(self) -> Components:
         """Every component, row by row."""
-        parts: Components = {}
         members = len(self.axes)
         group_means = self.values.mean((members + 1, members + 2))  # (*members, groups, rows, outputs)
-        cells = group_means.mean(members)
-        within: Components = {}
-        sampling_variance = torch.zeros_like(cells)
-        if self.sampled:
-            if self.groups > 1:
-                sampling_variance = group_means.var(members, correction=1) / self.groups
-            within = self._within(group_means)
-        mean_sampling_variance = sampling_variance.flatten(0, members - 1).mean(0) if members else sampling_variance
-        if members:
-            parts |= hoeffding(cells, self.axes, mean_sampling_variance)
-        parts |= within
-        if self.noise is not None:
-            parts["noise"] = self.noise
-        return parts
+        within = self._within(group_means)
+        # Of the mean of a block of four, two thetas crossed with two masks; of a single sample it is the variance.
+        shares = {"t": 0.5, "F": 0.5, "t x F": 0.25} if len(self.sampled) == 2 else {}
+        zero = torch.zeros((), dtype=torch.float64)
+        carried = sum((shares.get(name, 1.0) * part for name, part in within.items()), start=zero) / self.groups
+        between = hoeffding(group_means.mean(members), self.axes, carried) if members else {}
+        noise = {} if self.noise is None else {"noise": self.noise}
+        return between | within | noise
 
     def _within(self, group_means: Tensor) -> Components:
+        """t, F and their interaction, the mean over members."""
         members = len(self.axes)
-        every = tuple(range(members))
+        if not self.sampled:
+            return {}
         if len(self.sampled) == 1:
             if self.groups < 2:
                 raise ValueError("one sample a member shows no variance: predict with more samples")
             variance = group_means.var(members, correction=1)
-            return {self.sampled[0]: variance.mean(every) if members else variance}
+            return {self.sampled[0]: variance.mean(tuple(range(members))) if members else variance}
         axes = (CrossedAxis("t", 2, False), CrossedAxis("F", 2, False))
         blocks = self.values.movedim((members + 1, members + 2), (0, 1))  # (2, 2, *members, groups, rows, outputs)
         split = hoeffding(blocks, axes, torch.zeros((), dtype=torch.float64))
         return {name: part.flatten(0, members).mean(0) for name, part in split.items()}
 
     def leave_one_out(self) -> Iterator[tuple[str, float, Components]]:
-        """The components without each draw in turn: (what was left out of, its jackknife weight, components)."""
-        for place, axis in enumerate(self.axes):
-            if axis.is_finite or axis.draws < 3:
-                continue
+        """The components without each draw in turn: (what was left out of, its jackknife weight, components).
+
+        Members carry their samples' noise with them, so samples are left out only where no member can be.
+        """
+        random = [(place, axis) for place, axis in enumerate(self.axes) if not axis.is_finite and axis.draws >= 3]
+        for place, axis in random:
             smaller = CrossedAxis(axis.name, axis.draws - 1, False)
             axes = (*self.axes[:place], smaller, *self.axes[place + 1 :])
             for draw in range(axis.draws):
@@ -228,7 +226,7 @@ class _Answers:
                     _Answers(values, self.noise, axes, self.sampled).components(),
                 )
         folds = min(_SAMPLE_GROUPS, self.groups)
-        if not self.sampled or self.groups - -(-self.groups // folds) < 2:
+        if random or not self.sampled or self.groups - -(-self.groups // folds) < 2:
             return
         number = torch.arange(self.groups) * folds // self.groups
         for fold in range(folds):

@@ -1,0 +1,176 @@
+"""The sources on synthetic answers whose components are known: unbiased for few draws, and their errors honest."""
+
+import numpy as np
+import pytest
+import torch
+
+import wherefrom as wf
+from conftest import training
+from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.prediction import Prediction
+from wherefrom.predictive.sources import CrossedAxis, hoeffding
+
+# The truth: f = a_i + b_j + c_ij + t + u + v(t, u), with these variances.
+TRUTH = {"theta0": 4.0, "h": 2.0, "theta0 x h": 1.0, "t": 3.0, "F": 1.5, "t x F": 0.5}
+
+
+def synthetic(
+    generator: np.random.Generator, draws: tuple[int, int], samples: int, rows: int = 1, truth=TRUTH
+) -> Prediction:
+    """Answers of two crossed variables with t and F within, in blocks of four."""
+    n, m = draws
+    blocks = samples // 4
+
+    def normal(name: str, *shape: int) -> np.ndarray:
+        return np.sqrt(truth[name]) * generator.normal(size=(*shape, rows))
+
+    t = normal("t", n, m, blocks, 2, 1)
+    mask = normal("F", n, m, blocks, 1, 2)
+    answers = (
+        normal("theta0", n, 1, 1, 1, 1)
+        + normal("h", 1, m, 1, 1, 1)
+        + normal("theta0 x h", n, m, 1, 1, 1)
+        + t
+        + mask
+        + normal("t x F", n, m, blocks, 2, 2)
+    )
+    values = torch.from_numpy(answers.reshape(n * m, samples, rows, 1))
+    axes = (CrossedAxis("theta0", n, False), CrossedAxis("h", m, False))
+    one = torch.ones(1, dtype=torch.float64)
+    return Prediction(values, None, 0 * one, one, True, Plan(samples, True, True), axes, None)
+
+
+@pytest.mark.parametrize(("draws", "samples"), [((3, 3), 8), ((5, 4), 12), ((2, 2), 4)])
+def test_components_are_unbiased_for_few_draws(draws, samples):
+    """The mean over 6,000 independent rows of 300 designs lies within four standard errors of the truth."""
+    generator = np.random.default_rng(0)
+    estimates = {name: [] for name in TRUTH}
+    for _ in range(300):
+        prediction = synthetic(generator, draws, samples, rows=20)
+        for name, variance in prediction.sources().variance.items():
+            estimates[name].append(variance.numpy())
+    for name, values in estimates.items():
+        values = np.concatenate(values)
+        error = values.std() / len(values) ** 0.5
+        assert abs(values.mean() - TRUTH[name]) < 4 * error, name
+
+
+def test_large_designs_recover_the_truth_within_their_own_errors():
+    found = synthetic(np.random.default_rng(1), (40, 30), 40).sources().overall
+    for name, truth in TRUTH.items():
+        assert abs(found[name].variance - truth) < 3 * found[name].variance_error, name
+        assert abs(found[name].share - truth / 12) < 4 * found[name].share_error, name
+
+
+def test_standard_errors_are_of_the_right_size():
+    """Over many designs, the jackknife's variance is the estimates' own, within a factor that few draws allow."""
+    generator = np.random.default_rng(2)
+    found = [synthetic(generator, (8, 6), 20).sources().overall for _ in range(200)]
+    for name in TRUTH:
+        actual = np.std([f[name].variance for f in found])
+        claimed = np.sqrt(np.mean([f[name].variance_error ** 2 for f in found]))
+        assert 0.8 < claimed / actual < 1.8, (name, claimed, actual)
+
+
+def test_intervals_cover():
+    """Truth within two standard errors in at least 80% of designs (variances of few draws are skewed)."""
+    generator = np.random.default_rng(3)
+    found = [synthetic(generator, (12, 12), 20).sources().overall for _ in range(150)]
+    for name, truth in TRUTH.items():
+        inside = [abs(f[name].variance - truth) < 2 * f[name].variance_error for f in found]
+        assert np.mean(inside) > 0.8, name
+
+
+def test_classical_analysis_of_variance_agrees():
+    """One way, ten groups: (mean square between - mean square within) / n, the textbook's estimate."""
+    generator = np.random.default_rng(4)
+    answers = generator.normal(size=(10, 1)) + generator.normal(size=(10, 6))
+    between = 6 * answers.mean(1).var(ddof=1)
+    within = answers.var(axis=1, ddof=1).mean()
+    values = torch.from_numpy(answers[:, :, None, None])
+    one = torch.ones(1, dtype=torch.float64)
+    axes = (CrossedAxis("theta0", 10, False),)
+    sources = Prediction(values, None, 0 * one, one, True, Plan(6, True, False), axes, None).sources()
+    assert float(sources.variance["theta0"]) == pytest.approx((between - within) / 6)
+    assert float(sources.variance["t"]) == pytest.approx(within)
+
+
+def test_a_variable_that_was_gone_through_is_its_own_population():
+    """All points of a finite variable: the variance has divisor n, and the interaction with a random one is unbiased."""
+    effect = torch.tensor([1.0, -1.0, 3.0], dtype=torch.float64)
+    parts = hoeffding(effect[:, None], (CrossedAxis("h", 3, True),), torch.zeros(()))
+    assert float(parts["h"]) == pytest.approx(float(effect.var(correction=0)))
+
+    generator = np.random.default_rng(5)
+    fixed = np.array([2.0, -2.0])
+    estimates = []
+    for _ in range(4000):
+        random, crossed = generator.normal(size=(3, 1)), generator.normal(size=(3, 2))
+        values = torch.from_numpy(fixed + random + crossed)[..., None]
+        axes = (CrossedAxis("theta0", 3, False), CrossedAxis("h", 2, True))
+        estimates.append([float(p) for p in hoeffding(values, axes, torch.zeros(())).values()])
+    # c_ij averaged over the two points belongs to theta0 (1/2), the rest of it is the interaction (1/2).
+    for values, truth in zip(np.array(estimates).T, (1.5, 4.0, 0.5), strict=True):
+        assert abs(values.mean() - truth) < 4 * values.std() / len(values) ** 0.5
+
+
+def test_shares_add_up_to_one_and_are_never_negative(problem):
+    posterior = wf.marginalise(
+        training(likelihood=wf.Regression(noise=0.3)),
+        problem,
+        [wf.InitialCondition(3), wf.BatchOrder(3), wf.Iterations(wf.SWAG(3)), wf.Dropout()],
+    )
+    sources = posterior.predict(problem[0], samples=8).sources()
+    assert sources.names == ("theta0", "order", "theta0 x order", "t", "F", "t x F", "noise")
+    shares = torch.stack([sources[name] for name in sources])
+    assert (shares >= 0).all()
+    torch.testing.assert_close(shares.sum(0), torch.ones(90, dtype=torch.float64))
+    assert sum(part.share for part in sources.overall.values()) == pytest.approx(1)
+    assert float(sources.variance["noise"][0]) == pytest.approx(0.09)
+
+
+def test_joined_variables_have_one_share(problem):
+    posterior = wf.marginalise(training(), problem, wf.recipes.multi_swag(3))
+    assert posterior.predict(problem[0], samples=4).sources().names == ("theta0+order", "t")
+
+
+def test_the_sum_is_close_to_the_predictive_variance(problem):
+    """With many draws, the components add up to the variance that the prediction reports."""
+    prediction = synthetic(np.random.default_rng(6), (30, 30), 40)
+    total = sum(float(v) for v in prediction.sources().variance.values())
+    assert total == pytest.approx(float(prediction.variance), rel=0.05)
+
+
+def test_two_draws_tell_no_standard_error():
+    found = synthetic(np.random.default_rng(7), (2, 5), 8).sources()
+    assert np.isnan(found.overall["theta0"].variance_error)
+    assert " -" in str(found)
+
+
+def test_nothing_random_has_no_sources(problem):
+    sources = wf.marginalise(training(), problem, []).predict(problem[0]).sources()
+    assert len(sources) == 0
+
+
+def test_one_sample_shows_nothing_of_t(problem):
+    posterior = wf.marginalise(training(), problem, wf.recipes.swag(rank=2))
+    with pytest.raises(ValueError, match="more samples"):
+        posterior.predict(problem[0], samples=1).sources()
+
+
+def test_several_outputs_have_units_of_their_own(problem):
+    from conftest import mlp
+
+    x, y = problem
+    posterior = wf.marginalise(training(mlp(outputs=2)), (x, np.c_[y, 100 * y]), wf.recipes.deep_ensemble(4))
+    sources = posterior.predict(x).sources()
+    with pytest.raises(ValueError, match="units of their own"):
+        _ = sources.overall
+    assert sources.overall_of(1)["theta0+order"].share == pytest.approx(1)
+
+
+def test_members_of_a_random_variable_as_a_part(problem):
+    """A selection of members is a smaller design, with its own sources."""
+    posterior = wf.marginalise(training(), problem, [wf.InitialCondition(4), wf.BatchOrder(3)])
+    part = posterior.select(theta0=[0, 2, 3], order=1)
+    assert part.predict(problem[0]).sources().names == ("theta0",)

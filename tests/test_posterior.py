@@ -1,0 +1,172 @@
+"""The posterior as a labelled mixture: parts of it, more of it, and what it says of its members."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import wherefrom as wf
+from conftest import mlp, training
+
+OVER = [*wf.recipes.multi_swag(4, rank=3), wf.Dropout()]
+
+
+@pytest.fixture
+def posterior(problem) -> wf.Posterior:
+    return wf.marginalise(training(), problem, OVER, seed=2)
+
+
+@pytest.mark.parametrize("names", [n for k in range(4) for n in itertools.combinations(("theta0", "t", "F"), k)])
+def test_every_subset_equals_training_it_alone(posterior, problem, names):
+    """One run serves every combination: each part predicts as if only its variables had been marginalised."""
+    alone = {"theta0": OVER[0], "t": OVER[1], "F": OVER[2]}
+    separate = wf.marginalise(training(), problem, [alone[name] for name in names], seed=2)
+    part = posterior.marginalising(*names)
+    assert part.design.names == separate.design.names
+    assert torch.equal(part.predict(problem[0], samples=8).answers, separate.predict(problem[0], samples=8).answers)
+
+
+def test_joint_variables_answer_to_each_of_their_names(posterior):
+    for name in ("theta0", "order", "theta0+order"):
+        assert len(posterior.marginalising(name)) == 4
+
+
+def test_unknown_variables_are_named(posterior):
+    with pytest.raises(ValueError, match="does not marginalise 'h'; it has theta0\\+order, t, F"):
+        posterior.marginalising("h")
+    swag = posterior.marginalising("t")
+    with pytest.raises(ValueError, match="does not marginalise 'F'"):
+        swag.marginalising("F")
+
+
+def test_select_takes_members(posterior, problem):
+    few = posterior.select(theta0=[1, 3])
+    assert few.members()["theta0+order"] == [1, 3]
+    whole = posterior.predict(problem[0], samples=4).answers
+    assert torch.equal(few.predict(problem[0], samples=4).answers, whole[[1, 3]])
+    assert len(posterior.select(theta0=2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("draws", "message"), [([4], "there is no 4"), ([], "at least one"), ([1, 1], "each draw once")]
+)
+def test_select_refuses_what_is_not_there(posterior, draws, message):
+    with pytest.raises(ValueError, match=message):
+        posterior.select(theta0=draws)
+
+
+def test_extend_equals_having_asked_at_first(problem):
+    over = [wf.InitialCondition(2), wf.Hyperparameters(2, lr=torch.distributions.Uniform(0.01, 0.03))]
+    grown = wf.marginalise(training(), problem, over).extend(h=1).extend(theta0=2)
+    asked = wf.marginalise(
+        training(),
+        problem,
+        [wf.InitialCondition(4), wf.Hyperparameters(3, lr=torch.distributions.Uniform(0.01, 0.03))],
+    )
+    assert [c.run.labels for c in grown.mixture] == [c.run.labels for c in asked.mixture]
+    assert torch.equal(grown.predict(problem[0]).answers, asked.predict(problem[0]).answers)
+
+
+def test_extend_keeps_fitted_noise_right(problem):
+    noisy = training(likelihood=wf.Regression(noise="fit", held_out=0.2))
+    grown = wf.marginalise(noisy, problem, wf.recipes.deep_ensemble(2)).extend(theta0=2)
+    asked = wf.marginalise(noisy, problem, wf.recipes.deep_ensemble(4))
+    assert torch.equal(grown.fitted_noise, asked.fitted_noise)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.extend(), "name one variable"),
+        (lambda p: p.extend(theta0=0), "at least 1"),
+        (lambda p: p.extend(h=2), "does not marginalise 'h'"),
+        (lambda p: p.marginalising("t").extend(theta0=2), "a part of a posterior cannot be extended"),
+    ],
+)
+def test_extend_refuses(posterior, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(posterior)
+
+
+def test_points_are_all_there_are(problem):
+    posterior = wf.marginalise(training(), problem, [wf.Hyperparameters(lr=[0.01, 0.02])])
+    with pytest.raises(ValueError, match="no more to draw"):
+        posterior.extend(h=1)
+
+
+def test_members_table(problem):
+    posterior = wf.marginalise(
+        training(), problem, [wf.InitialCondition(2), wf.Hyperparameters(points=[dict(lr=0.01), dict(lr=0.02)])]
+    )
+    table = posterior.members()
+    assert table.columns == ("theta0", "h", "lr", "first loss", "last loss", "cpu seconds")
+    assert table["lr"] == [0.01, 0.02, 0.01, 0.02]
+    assert all(last < first for first, last in zip(table["first loss"], table["last loss"], strict=True))
+    assert "theta0  h      lr" in str(table)
+    assert len(table.to_pandas()) == 4
+
+
+def test_seeds_give_other_members(problem):
+    a, b = (wf.marginalise(training(), problem, wf.recipes.deep_ensemble(2), seed=s) for s in (0, 1))
+    assert not torch.equal(a.mixture[0].trained.last, b.mixture[0].trained.last)
+
+
+def test_without_batch_order_all_members_see_the_same_order(problem):
+    """Two initial conditions that are the same by construction stay the same."""
+
+    def still() -> torch.nn.Module:
+        network = mlp()()
+        for parameter in network.parameters():
+            torch.nn.init.constant_(parameter, 0.1)
+        return network
+
+    posterior = wf.marginalise(training(still), problem, [wf.InitialCondition(2)])
+    assert torch.equal(*(c.trained.last for c in posterior.mixture))
+    ordered = wf.marginalise(training(still), problem, [wf.BatchOrder(2)])
+    assert not torch.equal(*(c.trained.last for c in ordered.mixture))
+
+
+def test_init_is_applied(problem):
+    over = [wf.InitialCondition(2, init=lambda n: [torch.nn.init.zeros_(p) for p in n.parameters()])]
+    posterior = wf.marginalise(training(algorithm=wf.Algorithm("sgd", lr=0.0, batch_size=25)), problem, over)
+    assert float(posterior.mixture[1].trained.last.abs().max()) == 0.0
+
+
+def test_glorot_uniform_has_its_bounds():
+    network = mlp(hidden=400)()
+    wf.glorot_uniform(network)
+    bound = (6 / 404) ** 0.5
+    assert float(network[0].weight.detach().abs().max()) == pytest.approx(bound, rel=0.01)
+    assert float(network[0].bias.detach().abs().max()) == 0.0
+
+
+def test_recipes_are_compositions(problem):
+    for over, names in (
+        (wf.recipes.one_network(), ()),
+        (wf.recipes.deep_ensemble(2), ("theta0+order",)),
+        (wf.recipes.swag(3), ("t",)),
+        (wf.recipes.snapshots(3), ("t",)),
+        (wf.recipes.mc_dropout(), ("F",)),
+        (wf.recipes.hyper_ensemble(2, lr=[0.01, 0.02]), ("theta0+h+order",)),
+        (wf.recipes.multi_swag(2, 3), ("theta0+order", "t")),
+        (wf.recipes.everything(2, 3, lr=[0.01, 0.02]), ("theta0+h+order", "t", "F")),
+    ):
+        posterior = wf.marginalise(training(), problem, over)
+        assert posterior.design.names == names
+        assert np.isfinite(posterior.predict(problem[0], samples=4).rmse(problem[1]))
+
+
+def test_repr_says_what_it_is(posterior, problem):
+    assert repr(posterior) == "Posterior(4 members, marginalises theta0+order, t, F)"
+    assert repr(posterior.predict(problem[0], samples=4)) == "Prediction(90 rows, 1 output, 4 members x 4 samples)"
+
+
+def test_no_folds(problem):
+    with pytest.raises(ValueError, match="no folds"):
+        wf.marginalise_folds(training(), problem, [], [])
+
+
+def test_half_precision_is_refused(problem):
+    with pytest.raises(ValueError, match="float32 or"):
+        wf.marginalise(training(), problem, [], dtype=torch.float16)

@@ -1,0 +1,114 @@
+"""Files: the same predictions to the last bit after a reload, and clear words where that cannot be."""
+
+import json
+
+import pytest
+import torch
+from torch.distributions import LogNormal, Uniform
+
+import wherefrom as wf
+from conftest import mlp, training
+
+OVERS = {
+    "one network": [],
+    "multiSWAG with dropout": [*wf.recipes.multi_swag(3, rank=3), wf.Dropout(0.2)],
+    "snapshots": wf.recipes.snapshots(3),
+    "drawn settings": [
+        wf.InitialCondition(2),
+        wf.Hyperparameters(2, lr=LogNormal(-4.0, 0.1), weight_decay=Uniform(0, 1)),
+    ],
+    "points": [wf.Hyperparameters(points=[dict(lr=0.01, batch_size=10), dict(lr=0.02, batch_size=30)])],
+}
+LIKELIHOODS = {
+    "no noise": wf.Regression(),
+    "a number": wf.Regression(noise=0.5),
+    "fitted": wf.Regression(noise="fit", held_out=0.2),
+}
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
+@pytest.mark.parametrize("over", OVERS.values(), ids=OVERS)
+def test_predictions_are_the_same_to_the_last_bit(over, likelihood, problem, tmp_path):
+    x, _ = problem
+    posterior = wf.marginalise(training(likelihood=likelihood), problem, over, seed=4)
+    posterior.save(tmp_path / "run")
+    again = wf.load(tmp_path / "run", mlp())
+    before, after = (p.predict(x, samples=8) for p in (posterior, again))
+    assert torch.equal(before.samples, after.samples)
+    assert torch.equal(before.variance, after.variance)
+    assert repr(again) == repr(posterior)
+    assert str(again.members()) == str(posterior.members())
+    if over:
+        assert str(before.sources()) == str(after.sources())
+
+
+def test_double_precision_survives(problem, tmp_path):
+    posterior = wf.marginalise(training(), problem, wf.recipes.multi_swag(2, 3), dtype=torch.float64)
+    posterior.save(tmp_path)
+    assert torch.equal(wf.load(tmp_path, mlp()).predict(problem[0]).samples, posterior.predict(problem[0]).samples)
+
+
+@pytest.mark.parametrize("over", [OVERS["multiSWAG with dropout"], OVERS["drawn settings"]])
+def test_a_loaded_posterior_can_be_extended_with_its_data(over, problem, tmp_path):
+    posterior = wf.marginalise(training(), problem, over)
+    posterior.save(tmp_path)
+    again = wf.load(tmp_path, mlp())
+    with pytest.raises(ValueError, match="give it again"):
+        again.extend(theta0=1)
+    with pytest.raises(ValueError, match="not the data"):
+        again.extend((problem[0] + 1, problem[1]), theta0=1)
+    a, b = posterior.extend(theta0=1), again.extend(problem, theta0=1)
+    assert torch.equal(a.predict(problem[0], samples=4).answers, b.predict(problem[0], samples=4).answers)
+
+
+def test_parts_of_a_loaded_posterior(problem, tmp_path):
+    x, y = problem
+    posterior = wf.marginalise(
+        training(likelihood=wf.Regression(noise="fit", held_out=0.2)), problem, wf.recipes.multi_swag(3, 3)
+    )
+    posterior.save(tmp_path)
+    part = wf.load(tmp_path, mlp()).marginalising("t")
+    with pytest.raises(ValueError, match="fit_noise"):
+        part.predict(x)
+    assert part.fit_noise((x, y)).predict(x).std.min() > 0
+    with_data = wf.load(tmp_path, mlp(), data=problem).marginalising("t")
+    assert torch.equal(with_data.predict(x).variance, posterior.marginalising("t").predict(x).variance)
+
+
+def test_nothing_is_pickled_and_no_data_is_stored(problem, tmp_path):
+    x, _ = problem
+    wf.marginalise(training(), problem, wf.recipes.multi_swag(2, 3)).save(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["posterior.json", "posterior.safetensors"]
+    stored = (tmp_path / "posterior.safetensors").read_bytes()
+    assert x.astype("float32")[0].tobytes() not in stored
+    json.loads((tmp_path / "posterior.json").read_text())
+
+
+def test_saving_again_replaces_the_run(problem, tmp_path):
+    for seed in (0, 1):
+        posterior = wf.marginalise(training(), problem, wf.recipes.deep_ensemble(2), seed=seed)
+        posterior.save(tmp_path)
+    assert wf.load(tmp_path, mlp()).seed == 1
+
+
+def test_an_init_that_was_code_is_not_remembered(problem, tmp_path):
+    over = [wf.InitialCondition(2, init=wf.glorot_uniform)]
+    posterior = wf.marginalise(training(), problem, over)
+    posterior.save(tmp_path)
+    again = wf.load(tmp_path, mlp(), data=problem)
+    assert torch.equal(again.predict(problem[0]).answers, posterior.predict(problem[0]).answers)
+    with pytest.raises(ValueError, match="in the model factory"):
+        again.extend(theta0=1)
+
+
+def test_clear_words_for_what_cannot_be_read(problem, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no saved posterior"):
+        wf.load(tmp_path / "nowhere", mlp())
+    wf.marginalise(training(), problem, []).save(tmp_path)
+    with pytest.raises(ValueError, match=r"0\.weight was \[12, 4\] and is \[13, 4\]"):
+        wf.load(tmp_path, mlp(hidden=13))
+    document = json.loads((tmp_path / "posterior.json").read_text())
+    document["format"] = 99
+    (tmp_path / "posterior.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="newer version"):
+        wf.load(tmp_path, mlp())
