@@ -65,8 +65,14 @@ def test_tied_weights_stay_tied(problem):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.head(torch.tanh(self.b(torch.tanh(self.a(x)))))
 
+    module = Tied()
+    network = Network(module, X[:, :4])
+    assert network.layout.names == ("a.weight", "a.bias", "b.bias", "head.weight", "head.bias")
+    theta = torch.stack([network.theta(module)] * 2)
+    out = network.call_each(network.layout.views(theta), X[:, :4], ())
+    torch.testing.assert_close(out[1], module(X[:, :4]).detach())
     posterior = wf.marginalise(training(Tied), problem, wf.recipes.deep_ensemble(2))
-    assert posterior.network.layout.names == ("a.weight", "a.bias", "b.bias", "head.weight", "head.bias")
+    assert posterior.predict(problem[0]).rmse(problem[1]) < problem[1].std()
 
 
 def test_a_flat_output_is_one_column(problem):
@@ -102,7 +108,15 @@ class Scalar(nn.Linear):
         return super().forward(x).sum()
 
 
+class RemembersTooMuch(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "kept"):
+            self.kept = self.weight * 2  # computed once from the first weights, and wrong for all others
+        return F.linear(x, self.kept, self.bias)
+
+
 REFUSED = [
+    (lambda: RemembersTooMuch(4, 1), "neither nn.Parameter nor registered buffers"),
     (lambda: OwnNoise(4, 1), "randn_like"),
     (lambda: HiddenNoise(4, 1), "two answers"),
     (lambda: OnlyInTraining(4, 1), "training mode only"),

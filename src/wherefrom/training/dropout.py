@@ -36,29 +36,38 @@ class TrainingMasks:
         self.site, self.keys, self.device = site, keys, device
         self.cells = batch_size * site.cells  # of a full batch; a short one uses the first of its rows
         self.cumulative = poisson_cumulative(self.cells * -math.log1p(-site.rate))
-        self.mask = torch.full((len(keys), batch_size, *site.shape), site.scale, device=device, dtype=dtype)
+        memory = (len(keys), *site.shape, batch_size) if site.unit_by_unit else (len(keys), batch_size, *site.shape)
+        self.memory = torch.full(memory, site.scale, device=device, dtype=dtype)
+        self.mask = self.memory.movedim(-1, 1) if site.unit_by_unit else self.memory  # (members, batch, *site shape)
+        self.batch_size = batch_size
         self.dropped: list[Tensor] = []
 
     def plan(self, first_step: int, steps: int) -> None:
         """Draw the dropped cells of the next steps."""
         self.dropped = [
-            torch.from_numpy(cells).to(self.device)
+            torch.from_numpy(cells if self.site.unit_by_unit else self._row_by_row(cells)).to(self.device)
             for cells in dropped_cells(self.keys, self.cumulative, self.cells, first_step, steps)
         ]
 
+    def _row_by_row(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions of cells in memory where all units of a row lie together."""
+        members_and_units, row = np.divmod(cells, self.batch_size)
+        member, unit = np.divmod(members_and_units, self.site.cells)
+        return (member * self.batch_size + row) * self.site.cells + unit
+
     def drop(self, step: int) -> Tensor:
         """The mask of the planned step.  # (members, batch, *site shape)"""
-        self.mask.view(-1).index_fill_(0, self.dropped[step], 0.0)
+        self.memory.view(-1).index_fill_(0, self.dropped[step], 0.0)
         return self.mask
 
     def restore(self, step: int) -> None:
-        self.mask.view(-1).index_fill_(0, self.dropped[step], self.site.scale)
+        self.memory.view(-1).index_fill_(0, self.dropped[step], self.site.scale)
 
 
 def dropped_cells(
     keys: NDArray[np.uint64], cumulative: NDArray[np.float64], cells: int, first_step: int, steps: int
 ) -> list[NDArray[np.int64]]:
-    """For each step, the cells that are dropped in a (members, cells) mask, as flat positions."""
+    """For each step, the cells that are dropped, as positions member * cells + cell, where cell = unit * batch + row."""
     step = np.arange(first_step, first_step + steps, dtype=np.int64)
     zero = np.zeros((1, 1), dtype=np.uint64)
     first = streams.numbers(keys[None, :], streams.address(step[:, None], zero))  # (steps, members)

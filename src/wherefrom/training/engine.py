@@ -132,7 +132,7 @@ def _step(cohort: Cohort) -> Step:
         with torch.enable_grad():
             outputs = own.network.call_many(dict(zip(names, weights, strict=False)) | moving, x, masks, True)
             loss = cohort.loss(outputs, y)
-            gradients = torch.autograd.grad(loss.sum(), weights)
+            gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
         flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]
         buffers = [b.reshape(len(x), -1) for b in moving.values()] or [theta[:, :0]]
         return loss.detach(), torch.cat(flat, dim=1), torch.cat(buffers, dim=1)
@@ -145,7 +145,10 @@ def _example(cohort: Cohort, members: int, rows: int, device: torch.device) -> t
     x, y = cohort.tables[0]
     dtype = cohort.members[0].theta0.dtype
     theta = torch.stack([cohort.members[0].theta0] * members).to(device)
-    masks = [torch.ones(members, rows, *site.shape, dtype=dtype, device=device) for site in cohort.network.sites]
+    masks = [
+        TrainingMasks(site, np.zeros(members, dtype=np.uint64), cohort.batch_size, device, dtype).mask[:, :rows]
+        for site in cohort.network.sites
+    ]
     width, targets = x[0].numel(), y.shape[1]
     packed = torch.zeros(members * rows, width + targets, dtype=y.dtype, device=device)
     batch_x, batch_y = packed.split([width, targets], dim=1)

@@ -73,43 +73,56 @@ _WITH_OUTPUT = {
     _aten.tanh_backward.default: (_aten.tanh_backward.grad_input, "grad_input"),
     _aten.sigmoid_backward.default: (_aten.sigmoid_backward.grad_input, "grad_input"),
 }
-_MAKES_NEW_MEMORY = {_aten.bmm.default, *_IN_PLACE, *_IN_PLACE.values(), *_WITH_OUTPUT}
+_MAKES_NEW_MEMORY = {
+    _aten.bmm.default,
+    _aten.mm.default,
+    _aten.sum.dim_IntList,
+    _aten.sum.default,
+    _aten.mean.dim,
+    _aten.pow.Tensor_Scalar,
+    _aten.cat.default,
+    _aten.clone.default,
+    *_IN_PLACE,
+    *_WITH_OUTPUT,
+}
 
 
 def _reuse_memory(graph: fx.Graph) -> None:
-    """Write a result over an argument that nobody reads again: activations then pass through the cache once, not twice."""
+    """Write a result over an argument that nobody reads again: then activations pass through the cache once, not twice.
+
+    Every node belongs to the memory of the node that made it. What is not known to make new memory counts as a view of
+    all of its arguments; memory of the program's own arguments is never written to.
+    """
     place = {node: i for i, node in enumerate(graph.nodes)}
-    for node in list(graph.nodes):
-        if node.target not in _IN_PLACE and node.target not in _WITH_OUTPUT:
-            continue
-        source = node.args[0]
-        if (
-            not isinstance(source, fx.Node)
-            or source.target not in _MAKES_NEW_MEMORY
-            or not _same_layout(node, source)
-            or node.args.count(source) > 1
-            or any(place[user] > place[node] or _may_be_a_view(user) for user in source.users if user is not node)
-        ):
-            continue
-        if node.target in _IN_PLACE:
-            node.target = _IN_PLACE[node.target]
+    makers: dict[fx.Node, set[fx.Node]] = {}  # node -> the nodes whose memory it may show
+    shown_by: dict[fx.Node, list[fx.Node]] = {}  # maker -> all nodes that may show its memory
+    for node in graph.nodes:
+        source = node.args[0] if node.args else None
+        if isinstance(source, fx.Node) and (node.target in _IN_PLACE or node.target in _WITH_OUTPUT):
+            own = makers[source]
+            readers = {user for maker in own for shown in shown_by[maker] for user in shown.users} - {node}
+            dead = all(place[user] < place[node] for user in readers)
+            if dead and all(m.target in _MAKES_NEW_MEMORY for m in own) and node.args.count(source) == 1:
+                if _same_layout(node, source):
+                    _write_over(node, source)
+                    makers[node] = own
+                    for maker in own:
+                        shown_by[maker].append(node)
+                    continue
+        if node.op == "call_function" and node.target not in _MAKES_NEW_MEMORY:
+            makers[node] = set().union(*(makers[argument] for argument in node.all_input_nodes)) or {node}
         else:
-            node.target, output = _WITH_OUTPUT[node.target]
-            node.kwargs = {**node.kwargs, output: source}
+            makers[node] = {node}
+        for maker in makers[node]:
+            shown_by.setdefault(maker, []).append(node)
 
 
-def _may_be_a_view(node: fx.Node) -> bool:
-    """Whether the node's result can share its argument's memory (what is not known to be new counts as shared)."""
-    return node.op != "call_function" or node.target not in _READS_ONLY
-
-
-_READS_ONLY = {
-    *_MAKES_NEW_MEMORY,
-    _aten.sum.dim_IntList,
-    _aten.mean.dim,
-    _aten.sum.default,
-    _aten.pow.Tensor_Scalar,
-}
+def _write_over(node: fx.Node, source: fx.Node) -> None:
+    if node.target in _IN_PLACE:
+        node.target = _IN_PLACE[node.target]
+    else:
+        node.target, output = _WITH_OUTPUT[node.target]
+        node.kwargs = {**node.kwargs, output: source}
 
 
 def _same_layout(a: fx.Node, b: fx.Node) -> bool:

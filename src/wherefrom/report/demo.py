@@ -1,0 +1,148 @@
+"""`wherefrom demo`: one training on a small medical data set, and everything that it can say.
+
+442 people with diabetes, ten measurements, and how far the disease went within a year (scikit-learn's copy).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+from torch import nn
+
+import wherefrom as wf
+from wherefrom.predictive.sources import Sources
+from wherefrom.report.plots import colour_of, save_overview
+
+MEANING = {
+    "theta0+order": "initial weights and batch order",
+    "t": "the moment training stopped",
+    "F": "which sub-network (dropout)",
+    "t x F": "the two together",
+    "noise": "noise in y itself",
+}
+UNIT = "progression score"
+
+
+def make_network() -> nn.Module:
+    return nn.Sequential(nn.Linear(10, 50), nn.ReLU(), nn.Dropout(0.05), nn.Linear(50, 1))
+
+
+def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 100) -> None:
+    """Train, score every subset of the variables, and say where the doubt comes from."""
+    console = Console(highlight=False)
+    try:
+        from sklearn.datasets import load_diabetes
+    except ImportError:
+        raise SystemExit("the demo needs scikit-learn for its data: pip install 'wherefrom[demo]'") from None
+    data = load_diabetes(scaled=False)
+    names, x, y = data.feature_names, data.data, data.target
+    order = np.random.default_rng(seed).permutation(len(y))
+    train, test = order[:342], order[342:]
+
+    console.print(
+        f"\n[bold]Diabetes[/bold]: {len(y)} people, {len(names)} measurements ({', '.join(names)}); "
+        f"y is how far the disease went within a year ({y.min():.0f} to {y.max():.0f}). "
+        f"{len(train)} people to train on, {len(test)} held out.\n"
+    )
+    training = wf.Training(
+        model=make_network,
+        algorithm=wf.Algorithm("adam", lr=0.01, batch_size=50),
+        epochs=epochs,
+        likelihood=wf.Regression(noise="fit"),
+    )
+    began = time.perf_counter()
+    posterior = wf.marginalise(
+        training, (x[train], y[train]), over=[*wf.recipes.multi_swag(5), wf.Dropout()], seed=seed, progress=progress
+    )
+    console.print(
+        f"Trained {len(posterior)} networks once, in {time.perf_counter() - began:.1f} s. Three choices were left open: "
+        "theta0 (the initial weights, with the batch order), t (when training stops, by SWAG) and F (which units "
+        "dropout keeps). That one training answers for every subset of them:\n"
+    )
+    _print_subsets(console, posterior, x[test], y[test])
+
+    prediction = posterior.predict(x[test])
+    sources = prediction.sources()
+    _print_sources(console, sources)
+    _print_rows_in_doubt(console, prediction, sources, y[test])
+
+    path = out / "diabetes.png"
+    try:
+        save_overview(prediction, torch.from_numpy(y[test]), path, "Diabetes: 100 people held out", UNIT)
+        console.print(f"The picture is in [bold]{path}[/bold].\n")
+    except ImportError as error:
+        console.print(f"No picture: {error}\n")
+
+
+def _print_subsets(console: Console, posterior: wf.Posterior, x: np.ndarray, y: np.ndarray) -> None:
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    table.add_column("marginalised")
+    for column in ("networks", "RMSE", "NLL", "CRPS", "95% interval covers"):
+        table.add_column(column, justify="right")
+    names = ("theta0", "t", "F")
+    for subset in itertools.chain.from_iterable(itertools.combinations(names, k) for k in range(len(names) + 1)):
+        part = posterior.marginalising(*subset)
+        prediction = part.predict(x)
+        table.add_row(
+            ", ".join(subset) or "nothing (one network, noise only)",
+            str(len(part)),
+            f"{prediction.rmse(y):.2f}",
+            f"{prediction.nll(y):.3f}",
+            f"{prediction.crps(y):.2f}",
+            f"{prediction.coverage(y, 0.95):.0%}",
+        )
+    console.print(table)
+    console.print("Lower is better for RMSE, NLL and CRPS; the interval should cover 95%.\n", style="dim")
+
+
+def _print_sources(console: Console, sources: Sources) -> None:
+    console.print("[bold]Where the doubt comes from[/bold], over all held-out people:\n")
+    overall = sources.overall
+    colours = colour_of(sources.names)
+    width = 60
+    bar = Text("  ")
+    ends = np.round(np.cumsum([0, *(part.share for part in overall.values())]) * width).astype(int)
+    for name, start, end in zip(overall, ends, ends[1:], strict=False):
+        bar.append("█" * (end - start), style=colours[name])
+    console.print(bar, "")
+    table = RichTable(box=None, pad_edge=False, show_header=False)
+    for _ in range(4):
+        table.add_column()
+    for name, part in overall.items():
+        share = f"{part.share:.1%} ± {part.share_error:.1%}"
+        table.add_row(Text("  ■", style=colours[name]), name, share, MEANING.get(name, ""))
+    console.print(table)
+    biggest = max((n for n in overall if n != "noise"), key=lambda n: overall[n].share)
+    noise = overall["noise"].share
+    advice = (
+        "Most of it is noise: more networks will not make it smaller, better measurements might."
+        if noise > 0.5
+        else f"Most of what training could remove comes from {MEANING.get(biggest, biggest)}."
+    )
+    console.print(f"\n{advice}\n")
+
+
+def _print_rows_in_doubt(console: Console, prediction: wf.Prediction, sources: Sources, y: np.ndarray) -> None:
+    console.print("[bold]The five people most in doubt[/bold], and why:\n")
+    table = RichTable(box=None, pad_edge=False, header_style="bold")
+    for column in ("row", "prediction", "± std", "truth"):
+        table.add_column(column, justify="right")
+    for name in sources:
+        table.add_column(name, justify="right")
+    for row in prediction.std.argsort(descending=True)[:5].tolist():
+        table.add_row(
+            str(row),
+            f"{float(prediction.mean[row]):.0f}",
+            f"{float(prediction.std[row]):.0f}",
+            f"{y[row]:.0f}",
+            *(f"{float(sources[name][row]):.0%}" for name in sources),
+        )
+    console.print(table)
+    console.print("Columns on the right: each source's share of that person's variance.\n", style="dim")

@@ -1,0 +1,96 @@
+"""Pictures of predictions and of where their doubt comes from. matplotlib is imported when the first one is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom.predictive.prediction import Prediction
+
+# Okabe and Ito's palette, which colour-blind readers can tell apart, and a grey for noise.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
+NOISE_COLOUR = "#BBBBBB"
+
+
+def colour_of(names: Sequence[str]) -> dict[str, str]:
+    """The same colour for the same source in every picture of a run."""
+    others = [name for name in names if name != "noise"]
+    return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(others)} | {"noise": NOISE_COLOUR}
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure that belongs to nobody's session."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError("pictures need matplotlib: pip install 'wherefrom[plot]'") from None
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_overview(prediction: Prediction, y: Tensor, path: Path, title: str, unit: str) -> None:
+    """Intervals against the truth, and every row's variance by source, rows in order of their doubt."""
+    figure = new_figure(11.0, 4.6)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
+    _intervals_against_truth(left, prediction, y, unit)
+    _variance_by_source(right, prediction, unit)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+
+
+def _intervals_against_truth(axes: Any, prediction: Prediction, y: Tensor, unit: str) -> None:
+    low, high = prediction.interval(0.95)
+    inside = (y >= low) & (y <= high)
+    for chosen, colour, label in ((inside, COLOURS[0], "within its interval"), (~inside, COLOURS[5], "outside")):
+        mean = prediction.mean[chosen]
+        reach = torch.stack([mean - low[chosen], high[chosen] - mean]).numpy()
+        axes.errorbar(
+            y[chosen].numpy(),
+            mean.numpy(),
+            yerr=reach,
+            fmt="o",
+            markersize=3.5,
+            elinewidth=0.7,
+            alpha=0.75,
+            color=colour,
+            label=f"{label} ({int(chosen.sum())})",
+        )
+    ends = [float(torch.minimum(y, prediction.mean).min()), float(torch.maximum(y, prediction.mean).max())]
+    axes.plot(ends, ends, color="black", linewidth=0.8, zorder=0)
+    axes.set_xlabel(f"truth, {unit}")
+    axes.set_ylabel(f"prediction with its 95% interval, {unit}")
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    _quiet(axes)
+
+
+def _variance_by_source(axes: Any, prediction: Prediction, unit: str) -> None:
+    sources = prediction.sources()
+    total = sum((part.clamp_min(0) for part in sources.variance.values()), start=torch.zeros(len(prediction)))
+    order = total.argsort(descending=True)
+    colours = colour_of(sources.names)
+    heights = [sources.variance[name].clamp_min(0)[order].numpy() for name in reversed(sources.names)]
+    axes.stackplot(
+        range(1, len(order) + 1),
+        *heights,
+        labels=list(reversed(sources.names)),
+        colors=[colours[name] for name in reversed(sources.names)],
+        step="mid",
+    )
+    axes.set_xlim(1, len(order))
+    axes.set_ylim(0)
+    axes.set_xlabel("row, in order of doubt")
+    axes.set_ylabel(f"predictive variance by source, ({unit})²")
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles[::-1], labels[::-1], frameon=False, fontsize=9, loc="upper right")
+    _quiet(axes)
+
+
+def _quiet(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
