@@ -113,7 +113,7 @@ def this_engine(shape: Shape, threads: int) -> Slice:
         if steps not in prepared:  # as for a whole training, of which the slice is a part
             whole = workers.prepare([cohort(steps, epochs=400)], torch.device("cpu"), threads)
             one_slice = cohort(steps, epochs=max(1, steps // whole.cohorts[0].steps_per_epoch))
-            prepared[steps] = replace(whole, cohorts=[one_slice])
+            prepared[steps] = replace(whole, cohorts=[one_slice])  # and steps are recorded in the first of them
         workers.run(prepared[steps], lambda _: None)
 
     return run

@@ -94,10 +94,10 @@ class Posterior:
         if n < 1:
             raise ValueError(f"give at least one sample to draw, not {n}")
         seed = self.seed if seed is None else seed
-        members = self._sampled()
+        members = [monte_carlo.Thetas(member, seed) for member in self._sampled()]
         drawn = []
         for k in range(n):
-            theta = monte_carlo.thetas(members[k % len(self)], np.array([k // len(self)]), seed)
+            theta = members[k % len(self)].get(np.array([k // len(self)]))
             drawn.append(self.network.layout.views(theta[0]))
         return drawn
 

@@ -27,7 +27,7 @@ def test_equals_loading_each_sample_into_the_module(problem):
     answers = posterior.predict(x, samples=6).answers
     standardised = posterior.scaler.x(torch.from_numpy(x), torch.float32)
     for m, member in enumerate(posterior._sampled()):
-        thetas = monte_carlo.thetas(member, np.arange(6), posterior.seed)
+        thetas = monte_carlo.Thetas(member, posterior.seed).get(np.arange(6))
         for s in range(6):
             expected = loaded(posterior, thetas[s], mlp())(standardised)
             torch.testing.assert_close(answers[m, s], expected.detach(), rtol=0, atol=1e-5)
@@ -134,7 +134,7 @@ def test_batch_norm_follows_every_sample(problem, tmp_path):
     posterior = wf.marginalise(lively, problem, wf.recipes.swag(rank=3))
     answers = posterior.predict(x, samples=3).answers[0]
     standardised = posterior.scaler.x(torch.from_numpy(x), torch.float32)
-    thetas = monte_carlo.thetas(posterior._sampled()[0], np.arange(3), posterior.seed)
+    thetas = monte_carlo.Thetas(posterior._sampled()[0], posterior.seed).get(np.arange(3))
     for s in range(3):
         module = loaded(posterior, thetas[s], Normalised)
         stale = module(standardised).detach()

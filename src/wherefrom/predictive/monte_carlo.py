@@ -27,7 +27,7 @@ from wherefrom.training.workers import one_core
 
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
 _MOST_ROWS = 4096
-_THETAS_IN_A_STREAM = 4
+_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 20, 2**23  # fewer for large networks, whatever is asked for
 _UNIT = 2.0**-53
 
 
@@ -84,27 +84,37 @@ def outputs(
     together = max(1, _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
     with torch.no_grad(), one_core():
         start = 0
-        for theta, masks in _parameter_sets(network, members, plan, together, seed, x.device):
-            tensors = network.layout.views(refresh(theta) if refresh else theta)
+        for theta, masks in _parameter_sets(network, members, plan, together, seed):
+            theta = refresh(theta) if refresh else theta
             for first in range(0, len(x), rows):
-                answer = network.call_each(tensors, x[first : first + rows], masks)
+                answer = network.answers(theta, x[first : first + rows], masks)
                 result[start : start + len(theta), first : first + rows] = answer
             start += len(theta)
     return result.view(len(members), plan.samples, len(x), network.outputs)
 
 
-def thetas(member: Source, indices: NDArray[np.int64], seed: int) -> Tensor:
-    """The samples of a member's law with the given indices.  # (indices, size)"""
-    if not member.law.is_random:
-        return member.law.mean.expand(len(indices), -1)
-    blocks, places = np.unique(indices // _THETAS_IN_A_STREAM, return_inverse=True)
-    drawn = torch.cat(
-        [
-            member.law.sample(_THETAS_IN_A_STREAM, streams.generator(seed, "t", *member.name, int(block)))
-            for block in blocks
-        ]
-    )
-    return drawn[torch.from_numpy(places * _THETAS_IN_A_STREAM + indices % _THETAS_IN_A_STREAM)]
+class Thetas:
+    """A member's samples of theta by their numbers, drawn a block at a time; the last block is kept."""
+
+    def __init__(self, member: Source, seed: int) -> None:
+        self.member, self.seed = member, seed
+        self.size = max(1, min(_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS // member.law.mean.numel()))
+        self.kept = (-1, member.law.mean)
+
+    def get(self, numbers: NDArray[np.int64]) -> Tensor:
+        """The samples with these ascending numbers.  # (numbers, size)"""
+        if not self.member.law.is_random:
+            return self.member.law.mean.expand(len(numbers), -1)
+        blocks = numbers // self.size
+        cuts = np.flatnonzero(np.diff(blocks)) + 1
+        parts = [self._block(int(own[0] // self.size))[own % self.size] for own in np.split(numbers, cuts)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _block(self, block: int) -> Tensor:
+        if self.kept[0] != block:
+            generator = streams.generator(self.seed, "t", *self.member.name, block)
+            self.kept = block, self.member.law.sample(self.size, generator)
+        return self.kept[1]
 
 
 def prediction_masks(
@@ -119,20 +129,20 @@ def prediction_masks(
 
 
 def _parameter_sets(
-    network: Network, members: Sequence[Source], plan: Plan, together: int, seed: int, device: torch.device
+    network: Network, members: Sequence[Source], plan: Plan, together: int, seed: int
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """All samples of all members in order, `together` at a time: their thetas and their masks."""
     total = len(members) * plan.samples
+    thetas = [Thetas(member, seed) for member in members]
     for start in range(0, total, together):
-        numbers = np.arange(start, min(start + together, total))
+        end = min(start + together, total)
         theta_parts: list[Tensor] = []
         mask_parts: list[list[Tensor]] = [[] for _ in network.sites] if plan.vary_mask else []
-        for member in np.unique(numbers // plan.samples):
-            sample = numbers[numbers // plan.samples == member] % plan.samples
-            source = members[int(member)]
-            theta_parts.append(thetas(source, plan.theta(sample), seed))
+        for k in range(start // plan.samples, (end - 1) // plan.samples + 1):
+            sample = np.arange(max(start, k * plan.samples), min(end, (k + 1) * plan.samples)) - k * plan.samples
+            theta_parts.append(thetas[k].get(plan.theta(sample)))
             for index, parts in enumerate(mask_parts):
-                masks = prediction_masks(network.sites[index], index, source, plan.mask(sample), seed)
+                masks = prediction_masks(network.sites[index], index, members[k], plan.mask(sample), seed)
                 parts.append(torch.from_numpy(masks))
         theta = torch.cat(theta_parts)
         yield theta, [torch.cat(parts).to(theta) for parts in mask_parts]

@@ -10,7 +10,6 @@ gets exactly the gradient that it would get alone.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,16 +27,12 @@ Step = Callable[[Tensor, Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor, Te
 Steps = dict[int, Step]
 
 
-def prepare(cohort: Cohort, members: int, device: torch.device) -> Steps:
+def record_steps(cohort: Cohort, members: int, device: torch.device) -> Steps:
     """The training steps of a group of this size, by the number of rows: the last batch of an epoch may be short."""
     members = _with_twin(cohort, members)
     short = cohort.rows % cohort.batch_size
-    long_enough = program.is_worth_recording(cohort.epochs * cohort.steps_per_epoch)
-    steps: Steps = {}
-    for rows in {min(cohort.batch_size, cohort.rows), short or cohort.batch_size}:
-        step = _step(cohort)
-        steps[rows] = program.record(step, _example(cohort, members, rows, device)) if long_enough else step
-    return steps
+    sizes = {min(cohort.batch_size, cohort.rows), short or cohort.batch_size}
+    return {rows: program.record(_step(cohort), _example(cohort, members, rows, device)) for rows in sizes}
 
 
 def train(
@@ -118,19 +113,17 @@ def _first_bad_epoch(losses: np.ndarray, ended_well: bool) -> int | None:
 
 def _step(cohort: Cohort) -> Step:
     """(theta, x, y, masks) -> each member's loss, its gradient, and its buffers after the step."""
-    layout = cohort.network.layout
+    network = cohort.network.private()  # calling a module sets and unsets its parameters: not what threads can share
+    layout = network.layout
     trained, sizes = layout.trained, layout.sizes
-    own = threading.local()  # calling a module sets and unsets its parameters: each thread needs one of its own
 
     def step(theta: Tensor, x: Tensor, y: Tensor, masks: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        if not hasattr(own, "network"):
-            own.network = cohort.network.private()
         tensors = layout.views(theta)
         names = list(tensors)
         weights = [tensors[name].detach().requires_grad_() for name in names[:trained]]
         moving = {name: tensors[name].clone() for name in names[trained:]}
         with torch.enable_grad():
-            outputs = own.network.call_many(dict(zip(names, weights, strict=False)) | moving, x, masks, True)
+            outputs = network.call_many(dict(zip(names, weights, strict=False)) | moving, x, masks, True)
             loss = cohort.loss(outputs, y)
             gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
         flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]

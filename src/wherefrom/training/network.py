@@ -18,9 +18,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.training import program
+
 Parameters = dict[str, Tensor]
 
-_GROUP_NUMBERS = 2**20  # activations of one group of members: 4 MB in single precision
+_GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
+_MOST_RECORDS = 16
 
 # Whole channels or single elements: what one entry of the mask covers, by the number of its own dimensions kept.
 ELEMENT_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout, torch.dropout)
@@ -184,6 +187,7 @@ class Network:
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
         self.sites, outputs, self.numbers_per_row = _probe(copy.deepcopy(module), x)
         self.outputs = int(outputs.shape[1])
+        self._recorded: dict[Any, Callable[..., Tensor]] = {}
         self._check_against(module, x)
         self.stackable = self._can_be_stacked(module, x)
 
@@ -228,6 +232,17 @@ class Network:
             each = ({name: t[i] for name, t in tensors.items()} for i in range(count))
             return torch.stack([self.call(p, x, [m[i] for m in masks], False) for i, p in enumerate(each)])
         return vmap(lambda p, m: self.call(p, x, m, False))(tensors, list(masks))
+
+    def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> Tensor:
+        """`call_each` for theta (members, size), recorded when rows and members of these numbers are first asked for."""
+        shapes = (theta.dtype, *(tensor.shape for tensor in (theta, x, *masks)))
+        if shapes not in self._recorded:
+            if len(self._recorded) >= _MOST_RECORDS:
+                self._recorded.clear()
+            self._recorded[shapes] = program.record(
+                lambda theta, x, masks: self.call_each(self.layout.views(theta), x, masks), (theta, x, masks)
+            )
+        return self._recorded[shapes](theta, x, masks)
 
     def _check_against(self, module: nn.Module, x: Tensor) -> None:
         """The function must give the module's own answers, at two thetas: what it does not know of would be garbage."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -29,13 +30,13 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Cohorts that are ready to train: cut into groups, with the steps of each size of group."""
+    """Cohorts cut into groups. Steps that were recorded for one group serve the next of its size, one at a time."""
 
     cohorts: list[Cohort]
     groups: list[Group]
-    steps: dict[tuple[int, int], engine.Steps]  # by cohort and number of members
     device: torch.device
     threads: int
+    idle_steps: dict[tuple[int, int], list[engine.Steps]] = field(default_factory=lambda: defaultdict(list))
 
 
 def train_cohorts(
@@ -50,17 +51,17 @@ def prepare(cohorts: list[Cohort], device: torch.device, workers: int | None) ->
     if threads < 1:
         raise ValueError(f"workers must be at least 1; it is {workers}")
     groups = [group for i, cohort in enumerate(cohorts) for group in _groups(i, cohort, threads)]
-    sizes = sorted({(group.cohort, len(group.members)) for group in groups})
-    with one_core():
-        steps = {(i, count): engine.prepare(cohorts[i], count, device) for i, count in sizes}
-    return Prepared(cohorts, groups, steps, device, threads)
+    return Prepared(cohorts, groups, device, threads)
 
 
 def run(prepared: Prepared, report: Callable[[int], None]) -> list[list[Trained]]:
     def train(group: Group) -> list[Trained]:
         cohort, own = prepared.cohorts[group.cohort], group.members
-        members = cohort.members[own.start : own.stop]
-        return engine.train(cohort, members, prepared.steps[group.cohort, len(own)], prepared.device, report)
+        idle = prepared.idle_steps[group.cohort, len(own)]
+        steps = idle.pop() if idle else engine.record_steps(cohort, len(own), prepared.device)
+        trained = engine.train(cohort, cohort.members[own.start : own.stop], steps, prepared.device, report)
+        idle.append(steps)
+        return trained
 
     trained: list[list[Trained]] = [[] for _ in prepared.cohorts]
     with one_core():
