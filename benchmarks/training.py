@@ -14,7 +14,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -91,7 +91,7 @@ def plain_loop(shape: Shape) -> Slice:
 
 
 def this_engine(shape: Shape, threads: int) -> Slice:
-    """The cohort engine with its steps prepared; whole epochs, or as many steps as an epoch has."""
+    """The cohort engine, with all that comes before the first step."""
     x, y = shape.data()
     network = Network(shape.network(), x[:4])
     algorithm = Algorithm("adam", lr=0.01, batch_size=shape.batch_size)
@@ -101,20 +101,13 @@ def this_engine(shape: Shape, threads: int) -> Slice:
         for k in range(shape.members)
     )
 
-    def cohort(steps: int, epochs: int) -> Cohort:
+    def run(steps: int) -> None:
         # A long epoch is cut short by giving each member fewer rows: same batches, same gather, same masks.
         rows = min(shape.rows, steps * shape.batch_size)
+        epochs = max(1, steps * shape.batch_size // rows)
         table = (x[:rows], y[:rows])
-        return Cohort(network, "adam", shape.batch_size, epochs, Regression().loss, members, (table,), None)
-
-    prepared: dict[int, workers.Prepared] = {}
-
-    def run(steps: int) -> None:
-        if steps not in prepared:  # as for a whole training, of which the slice is a part
-            whole = workers.prepare([cohort(steps, epochs=400)], torch.device("cpu"), threads)
-            one_slice = cohort(steps, epochs=max(1, steps // whole.cohorts[0].steps_per_epoch))
-            prepared[steps] = replace(whole, cohorts=[one_slice])  # and steps are recorded in the first of them
-        workers.run(prepared[steps], lambda _: None)
+        cohort = Cohort(network, "adam", shape.batch_size, epochs, Regression().loss, members, (table,), None)
+        workers.train_cohorts([cohort], torch.device("cpu"), threads, lambda _: None)
 
     return run
 
@@ -193,8 +186,8 @@ def bare_gemm_seconds(shape: Shape, rounds: int) -> float:
 def measure(shape: Shape, rounds: int) -> Table:
     contestants: dict[str, tuple[Slice | None, int]] = {
         "plain PyTorch loop": (plain_loop(shape), 5),
-        "this engine, 1 worker": (this_engine(shape, 1), 40),
-        "this engine, 2 workers": (this_engine(shape, 2), 40),
+        "this engine, 1 worker": (this_engine(shape, 1), 200),
+        "this engine, 2 workers": (this_engine(shape, 2), 200),
         "JAX, vmap + scan": (jax_vmap_scan(shape), 40),
     }
     present = {name: pair for name, pair in contestants.items() if pair[0]}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,29 +21,19 @@ from wherefrom.training import program, streams
 from wherefrom.training.cohort import Cohort, Member, Trained
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.optimisers import OPTIMISERS
+from wherefrom.training.program import Program
 
 Step = Callable[[Tensor, Tensor, Tensor, list[Tensor]], tuple[Tensor, Tensor, Tensor]]
-Steps = dict[int, Step]
-
-
-def record_steps(cohort: Cohort, members: int, device: torch.device) -> Steps:
-    """The training steps of a group of this size, by the number of rows: the last batch of an epoch may be short."""
-    members = _with_twin(cohort, members)
-    short = cohort.rows % cohort.batch_size
-    sizes = {min(cohort.batch_size, cohort.rows), short or cohort.batch_size}
-    return {rows: program.record(_step(cohort), _example(cohort, members, rows, device)) for rows in sizes}
 
 
 def train(
-    cohort: Cohort,
-    members: Sequence[Member],
-    steps: Steps,
-    device: torch.device,
-    epoch_done: Callable[[int], None],
+    cohort: Cohort, members: Sequence[Member], device: torch.device, epoch_done: Callable[[int], None]
 ) -> list[Trained]:
-    """Train some of a cohort's members together, with the steps prepared for so many of them."""
-    if _with_twin(cohort, len(members)) > len(members):
-        return train(cohort, [members[0], members[0]], steps, device, lambda _: epoch_done(1))[:1]
+    """Train some of a cohort's members together; `epoch_done` hears of every epoch, with how many trained."""
+    if len(members) == 1 and cohort.network.largest_group(cohort.batch_size) > 1:
+        # torch multiplies a batch of one by another routine: beside a twin of itself, a lone member has the same last
+        # bit as among others. Networks that always train alone need none.
+        return train(cohort, [members[0], members[0]], device, lambda _: epoch_done(1))[:1]
     began = time.thread_time()
     network, layout, count = cohort.network, cohort.network.layout, len(members)
     theta = torch.stack([member.theta0 for member in members]).to(device)
@@ -60,6 +49,7 @@ def train(
         TrainingMasks(site, _site_keys(members, i), cohort.batch_size, device, theta.dtype)
         for i, site in enumerate(network.sites)
     ]
+    steps: dict[int, Program] = {}  # by the number of rows: the last batch of an epoch may be short
     collection = cohort.collection
     collector = collection.law.collector(theta, collection.iterations) if collection else None
     losses = np.full((count, cohort.epochs), math.nan)
@@ -73,8 +63,12 @@ def train(
         for index in range(cohort.steps_per_epoch):
             x, y = batches.get(index)
             rows = y.shape[1]
-            given = [mask.drop(index)[:, :rows] for mask in masks]
-            loss, gradient, buffers = steps[rows](theta, x, y, given)
+            for mask in masks:
+                mask.drop(index)
+            if rows not in steps:
+                steps[rows] = program.record(_step(cohort), (theta, x, y, [mask.mask[:, :rows] for mask in masks]))
+            steps[rows]()
+            loss, gradient, buffers = steps[rows].results
             for mask in masks:
                 mask.restore(index)
             done += 1
@@ -98,12 +92,6 @@ def train(
         Trained(theta[i], laws[i] if diverged[i] is None else None, losses[i].tolist(), diverged[i], seconds)
         for i in range(count)
     ]
-
-
-def _with_twin(cohort: Cohort, members: int) -> int:
-    """A lone member trains beside a twin of itself: torch multiplies a batch of one by another routine, and the last
-    bit would differ from that of the same member among others. Networks that always train alone need none."""
-    return 2 if members == 1 and cohort.network.largest_group(cohort.batch_size) > 1 else members
 
 
 def _first_bad_epoch(losses: np.ndarray, ended_well: bool) -> int | None:
@@ -133,38 +121,22 @@ def _step(cohort: Cohort) -> Step:
     return step
 
 
-def _example(cohort: Cohort, members: int, rows: int, device: torch.device) -> tuple[Any, ...]:
-    """Tensors of the right shapes to record a step with."""
-    x, y = cohort.tables[0]
-    dtype = cohort.members[0].theta0.dtype
-    theta = torch.stack([cohort.members[0].theta0] * members).to(device)
-    masks = [
-        TrainingMasks(site, np.zeros(members, dtype=np.uint64), cohort.batch_size, device, dtype).mask[:, :rows]
-        for site in cohort.network.sites
-    ]
-    width, targets = x[0].numel(), y.shape[1]
-    packed = torch.zeros(members * rows, width + targets, dtype=y.dtype, device=device)
-    batch_x, batch_y = packed.split([width, targets], dim=1)
-    batch_x = batch_x.to(x.dtype)
-    shape = (members, rows)
-    return theta, batch_x.unflatten(0, shape).unflatten(-1, x.shape[1:]), batch_y.unflatten(0, shape), masks
-
-
 def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:
     return np.array([streams.key(member.masks, "site", site) for member in members], dtype=np.uint64)
 
 
 class Batches:
-    """The rows of each step for a group of members: x and y side by side, gathered with one indexed copy."""
+    """The rows of each step for a group of members, gathered with one indexed copy into memory that stays the same."""
 
     def __init__(self, cohort: Cohort, members: Sequence[Member], device: torch.device) -> None:
         self.size, self.rows, self.members = cohort.batch_size, cohort.rows, len(members)
         tables = sorted({member.table for member in members})
         x = torch.cat([cohort.tables[t][0] for t in tables]).to(device)
         y = torch.cat([cohort.tables[t][1] for t in tables]).to(device)
-        self.x_shape, self.width = x.shape[1:], x.shape[1:].numel()
-        self.packed = torch.cat([x.flatten(1), y], dim=1) if x.dtype == y.dtype else None
-        self.x, self.y = x, y
+        self.shapes = (x.shape[1:], y.shape[1:])
+        columns = [x.flatten(1), y]
+        self.columns = [torch.cat(columns, dim=1)] if x.dtype == y.dtype else columns  # side by side if they can be
+        self.memory: dict[int, list[Tensor]] = {}  # by the number of rows
         # Members with the same stream share their order, so each is computed once.
         keys = [member.order for member in members]
         self.keys = np.array(sorted(set(keys)), dtype=np.uint64)
@@ -182,8 +154,14 @@ class Batches:
         """The index-th batch of the epoch.  # (members, rows, ...), (members, rows, targets)"""
         chosen = self.order[:, index * self.size : (index + 1) * self.size]
         rows, flat = chosen.shape[1], chosen.reshape(-1)
-        if self.packed is None:
-            x, y = self.x.index_select(0, flat), self.y.index_select(0, flat)
-        else:
-            x, y = self.packed.index_select(0, flat).split([self.width, self.y.shape[1]], dim=1)
-        return x.unflatten(0, (self.members, rows)).unflatten(-1, self.x_shape), y.unflatten(0, (self.members, rows))
+        if rows not in self.memory:
+            self.memory[rows] = [c.new_empty(len(flat), c.shape[1]) for c in self.columns]
+        for columns, memory in zip(self.columns, self.memory[rows], strict=True):
+            torch.index_select(columns, 0, flat, out=memory)
+        widths = [shape.numel() for shape in self.shapes]
+        batch = self.memory[rows] if len(self.columns) == 2 else self.memory[rows][0].split(widths, dim=1)
+        x, y = (
+            part.unflatten(0, (self.members, rows)).unflatten(-1, shape)
+            for part, shape in zip(batch, self.shapes, strict=True)
+        )
+        return x, y

@@ -187,7 +187,7 @@ class Network:
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
         self.sites, outputs, self.numbers_per_row = _probe(copy.deepcopy(module), x)
         self.outputs = int(outputs.shape[1])
-        self._recorded: dict[Any, Callable[..., Tensor]] = {}
+        self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
         self._check_against(module, x)
         self.stackable = self._can_be_stacked(module, x)
 
@@ -221,10 +221,6 @@ class Network:
         """
         return max(1, _GROUP_NUMBERS // max(1, self.numbers_per_row * batch_size)) if self.stackable else 1
 
-    def worth_splitting(self, batch_size: int, members: int) -> bool:
-        """Whether a group's arithmetic outweighs the cost of issuing its operations twice."""
-        return self.numbers_per_row * batch_size * members > _GROUP_NUMBERS // 8
-
     def call_each(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """Outputs of many members on the same rows, as in prediction.  # (members, rows, outputs)"""
         if not self.stackable:
@@ -234,15 +230,25 @@ class Network:
         return vmap(lambda p, m: self.call(p, x, m, False))(tensors, list(masks))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> Tensor:
-        """`call_each` for theta (members, size), recorded when rows and members of these numbers are first asked for."""
-        shapes = (theta.dtype, *(tensor.shape for tensor in (theta, x, *masks)))
+        """`call_each` for theta (members, size), recorded when so many members and rows are first asked for.
+
+        The memory of what it returns is used again by the next call.
+        """
+        given = [theta, x, *masks]
+        shapes = (theta.dtype, *(tensor.shape for tensor in given))
         if shapes not in self._recorded:
             if len(self._recorded) >= _MOST_RECORDS:
                 self._recorded.clear()
-            self._recorded[shapes] = program.record(
-                lambda theta, x, masks: self.call_each(self.layout.views(theta), x, masks), (theta, x, masks)
+            memory = [tensor.clone() for tensor in given]
+            ask = program.record(
+                lambda theta, x, *masks: self.call_each(self.layout.views(theta), x, masks), tuple(memory)
             )
-        return self._recorded[shapes](theta, x, masks)
+            self._recorded[shapes] = memory, ask
+        memory, ask = self._recorded[shapes]
+        for kept, new in zip(memory, given, strict=True):
+            kept.copy_(new)
+        ask()
+        return ask.results
 
     def _check_against(self, module: nn.Module, x: Tensor) -> None:
         """The function must give the module's own answers, at two thetas: what it does not know of would be garbage."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -28,56 +27,36 @@ class Group:
     members: range
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """Cohorts cut into groups. Steps that were recorded for one group serve the next of its size, one at a time."""
-
-    cohorts: list[Cohort]
-    groups: list[Group]
-    device: torch.device
-    threads: int
-    idle_steps: dict[tuple[int, int], list[engine.Steps]] = field(default_factory=lambda: defaultdict(list))
-
-
 def train_cohorts(
     cohorts: list[Cohort], device: torch.device, workers: int | None, report: Callable[[int], None]
 ) -> list[list[Trained]]:
     """Train every member of every cohort; `report` hears of members' epochs done."""
-    return run(prepare(cohorts, device, workers), report)
-
-
-def prepare(cohorts: list[Cohort], device: torch.device, workers: int | None) -> Prepared:
     threads = workers or (available_cores() if device.type == "cpu" else 1)
     if threads < 1:
         raise ValueError(f"workers must be at least 1; it is {workers}")
     groups = [group for i, cohort in enumerate(cohorts) for group in _groups(i, cohort, threads)]
-    return Prepared(cohorts, groups, device, threads)
 
-
-def run(prepared: Prepared, report: Callable[[int], None]) -> list[list[Trained]]:
     def train(group: Group) -> list[Trained]:
-        cohort, own = prepared.cohorts[group.cohort], group.members
-        idle = prepared.idle_steps[group.cohort, len(own)]
-        steps = idle.pop() if idle else engine.record_steps(cohort, len(own), prepared.device)
-        trained = engine.train(cohort, cohort.members[own.start : own.stop], steps, prepared.device, report)
-        idle.append(steps)
-        return trained
+        cohort, own = cohorts[group.cohort], group.members
+        return engine.train(cohort, cohort.members[own.start : own.stop], device, report)
 
-    trained: list[list[Trained]] = [[] for _ in prepared.cohorts]
+    trained: list[list[Trained]] = [[] for _ in cohorts]
     with one_core():
-        for group, results in zip(prepared.groups, _run_all(train, prepared.groups, prepared.threads), strict=True):
+        for group, results in zip(groups, _run_all(train, groups, threads), strict=True):
             trained[group.cohort] += results
     return trained
 
 
 def _groups(index: int, cohort: Cohort, threads: int) -> Iterator[Group]:
-    """Even groups, small enough for the processor's cache, and enough of them to keep every thread busy."""
+    """Even groups, small enough for the processor's cache; where there are several, enough to keep all threads busy.
+
+    A group that fits the cache is not worth dividing: its operations are short, and issuing them is what takes time.
+    """
     count = len(cohort.members)
     largest = cohort.network.largest_group(cohort.batch_size)
     parts = -(-count // largest)
-    if threads > 1 and cohort.network.worth_splitting(cohort.batch_size, count):
-        parts = -(-parts // threads) * threads
-    parts = min(parts, count)
+    if parts > 1:
+        parts = min(-(-parts // threads) * threads, count)
     bounds = [count * part // parts for part in range(parts + 1)]
     return (Group(index, range(a, b)) for a, b in itertools.pairwise(bounds))
 
