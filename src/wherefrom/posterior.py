@@ -250,7 +250,7 @@ class Posterior:
     def _sampled(self) -> list[monte_carlo.Source]:
         return [monte_carlo.Source(self._law(component), component.run.name) for component in self.mixture]
 
-    def _refresh(self) -> Callable[[Tensor], Tensor] | None:
+    def _refresh(self) -> Callable[[Network, Tensor], Tensor] | None:
         """How to bring the running statistics of batch normalisation in line with sampled weights, if need be."""
         if not self.network.momenta or not any(isinstance(law, Gaussian) for law in self.laws()):
             return None  # the trajectory's own points carry their own statistics
@@ -260,7 +260,7 @@ class Posterior:
                 "give it again, as wf.load(folder, model, data=(x, y))"
             )
         rows = self.scaler.x(self.rows.x, self.dtype).to(self.device)
-        return lambda theta: batch_norm.refresh(self.network, theta, rows)
+        return lambda network, theta: batch_norm.refresh(network, theta, rows)
 
     def _inputs(self, x: Any) -> Tensor:
         inputs = as_inputs(x)

@@ -99,7 +99,7 @@ class Gaussian:
         precision = np.float64 if self.mean.dtype == torch.float64 else np.float32
         z = torch.from_numpy(generator.standard_normal((count, size + rank), dtype=precision)).to(self.mean)
         # One z for all tensors of the network: the low-rank part is what correlates its layers.
-        return torch.addcmul(self.mean, z[:, :size], self.diagonal.sqrt()) + z[:, size:] @ self.factor
+        return torch.addmm(self.mean, z[:, size:], self.factor).addcmul_(z[:, :size], self.diagonal.sqrt())
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "diagonal": self.diagonal, "factor": self.factor}

@@ -23,10 +23,12 @@ from torch import Tensor
 from wherefrom.laws import Law
 from wherefrom.training import streams
 from wherefrom.training.network import Network, Site
-from wherefrom.training.workers import one_core
+from wherefrom.training.workers import available_cores, on_threads
 
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
-_MOST_ROWS = 4096
+_MOST_ROWS = 1024
+_THREAD_NUMBERS = 2**23  # activations in all that are worth a second thread
+_SET_NUMBERS = 2**24  # parameters drawn at a time: 64 MB in single precision
 _THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 20, 2**23  # fewer for large networks, whatever is asked for
 _UNIT = 2.0**-53
 
@@ -76,21 +78,44 @@ def outputs(
     plan: Plan,
     x: Tensor,
     seed: int,
-    refresh: Callable[[Tensor], Tensor] | None = None,
+    refresh: Callable[[Network, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
-    result = torch.empty(len(members) * plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
+    result = torch.empty(len(members), plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
+    work = result[..., 0].numel() * network.numbers_per_row
+    threads = min(available_cores(), len(members)) if x.device.type == "cpu" and work > _THREAD_NUMBERS else 1
+
+    def answer(worker: int) -> None:
+        own = network.private(worker)
+        for k in range(worker, len(members), threads):
+            _answer(own, members[k], plan, x, seed, refresh, result[k])
+
+    on_threads(answer, range(threads), threads)
+    return result
+
+
+def _answer(
+    network: Network,
+    member: Source,
+    plan: Plan,
+    x: Tensor,
+    seed: int,
+    refresh: Callable[[Network, Tensor], Tensor] | None,
+    result: Tensor,
+) -> None:
+    """Fill in one member's answers.  # result: (samples, rows, outputs)"""
     rows = min(len(x), _MOST_ROWS)
     together = max(1, _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
-    with torch.no_grad(), one_core():
-        start = 0
-        for theta, masks in _parameter_sets(network, members, plan, together, seed):
-            theta = refresh(theta) if refresh else theta
-            for first in range(0, len(x), rows):
-                answer = network.answers(theta, x[first : first + rows], masks)
-                result[start : start + len(theta), first : first + rows] = answer
-            start += len(theta)
-    return result.view(len(members), plan.samples, len(x), network.outputs)
+    done = 0
+    with torch.no_grad():
+        for theta, masks in _parameter_sets(network, member, plan, seed):
+            theta = refresh(network, theta) if refresh else theta
+            for first in range(0, len(theta), together):
+                some = slice(first, first + together)
+                for row in range(0, len(x), rows):
+                    answers = network.answers(theta[some], x[row : row + rows], [mask[some] for mask in masks])
+                    result[done + first : done + first + len(answers), row : row + rows] = answers
+            done += len(theta)
 
 
 class Thetas:
@@ -129,20 +154,14 @@ def prediction_masks(
 
 
 def _parameter_sets(
-    network: Network, members: Sequence[Source], plan: Plan, together: int, seed: int
+    network: Network, member: Source, plan: Plan, seed: int
 ) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """All samples of all members in order, `together` at a time: their thetas and their masks."""
-    total = len(members) * plan.samples
-    thetas = [Thetas(member, seed) for member in members]
-    for start in range(0, total, together):
-        end = min(start + together, total)
-        theta_parts: list[Tensor] = []
-        mask_parts: list[list[Tensor]] = [[] for _ in network.sites] if plan.vary_mask else []
-        for k in range(start // plan.samples, (end - 1) // plan.samples + 1):
-            sample = np.arange(max(start, k * plan.samples), min(end, (k + 1) * plan.samples)) - k * plan.samples
-            theta_parts.append(thetas[k].get(plan.theta(sample)))
-            for index, parts in enumerate(mask_parts):
-                masks = prediction_masks(network.sites[index], index, members[k], plan.mask(sample), seed)
-                parts.append(torch.from_numpy(masks))
-        theta = torch.cat(theta_parts)
-        yield theta, [torch.cat(parts).to(theta) for parts in mask_parts]
+    """A member's samples in order, as many at a time as memory allows: their thetas and their masks."""
+    most = max(1, _SET_NUMBERS // member.law.mean.numel())
+    thetas = Thetas(member, seed)
+    for first in range(0, plan.samples, most):
+        sample = np.arange(first, min(first + most, plan.samples))
+        theta = thetas.get(plan.theta(sample))
+        sites = enumerate(network.sites) if plan.vary_mask else ()
+        masks = [prediction_masks(site, i, member, plan.mask(sample), seed) for i, site in sites]
+        yield theta, [torch.from_numpy(mask).to(theta) for mask in masks]

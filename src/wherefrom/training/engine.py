@@ -10,6 +10,7 @@ gets exactly the gradient that it would get alone.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -101,7 +102,7 @@ def _first_bad_epoch(losses: np.ndarray, ended_well: bool) -> int | None:
 
 def _step(cohort: Cohort) -> Step:
     """(theta, x, y, masks) -> each member's loss, its gradient, and its buffers after the step."""
-    network = cohort.network.private()  # calling a module sets and unsets its parameters: not what threads can share
+    network = cohort.network.private(threading.get_ident())
     layout = network.layout
     trained, sizes = layout.trained, layout.sizes
 

@@ -103,9 +103,9 @@ class _FindSites(TorchFunctionMode):
 class _GivenMasks(TorchFunctionMode):
     """Dropout becomes a product with the next given mask, and a linear layer what `_linear` says."""
 
-    def __init__(self, masks: Sequence[Tensor]) -> None:
+    def __init__(self, masks: Sequence[Tensor], shared: Tensor | None = None) -> None:
         super().__init__()
-        self.masks = iter(masks)
+        self.masks, self.shared = iter(masks), shared  # rows that all members share, as in prediction
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -114,7 +114,7 @@ class _GivenMasks(TorchFunctionMode):
             mask = next(self.masks, None)
             return x if mask is None else x * mask
         if func is F.linear:
-            return _linear(*args, **kwargs)
+            return (_linear_on_shared_rows if args[0] is self.shared else _linear)(*args, **kwargs)
         return func(*args, **kwargs)
 
 
@@ -136,6 +136,13 @@ def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         return product if bias is None else product + bias
     product = torch.matmul(weight, x.t())
     return (product if bias is None else product + bias.unsqueeze(1)).t()
+
+
+def _linear_on_shared_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """The same with a column of ones for the bias: cheap for few rows and many members, and a pass less for each."""
+    if bias is None or x.ndim != 2:
+        return _linear(x, weight, bias)
+    return _linear(torch.cat([x, x.new_ones(len(x), 1)], dim=1), torch.cat([weight, bias.unsqueeze(1)], dim=1))
 
 
 @dataclass(frozen=True)
@@ -187,6 +194,7 @@ class Network:
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
         self.sites, outputs, self.numbers_per_row = _probe(copy.deepcopy(module), x)
         self.outputs = int(outputs.shape[1])
+        self._private: dict[int, Network] = {}
         self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
         self._check_against(module, x)
         self.stackable = self._can_be_stacked(module, x)
@@ -201,9 +209,11 @@ class Network:
             raise ValueError("the model factory returned a network with other tensors than its first one had")
         return self.layout.flatten(tensors)
 
-    def call(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool) -> Tensor:
+    def call(
+        self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool, shared: bool = False
+    ) -> Tensor:
         """Outputs of one member. x: (rows, ...), masks: one for each site, -> (rows, outputs)"""
-        with _GivenMasks(masks):
+        with _GivenMasks(masks, x if shared else None):
             out = functional_call(self._skeletons[training], (tensors, self.constants), (x,))
         return out if out.ndim > 1 else out.unsqueeze(-1)
 
@@ -227,7 +237,7 @@ class Network:
             count = len(next(iter(tensors.values())))
             each = ({name: t[i] for name, t in tensors.items()} for i in range(count))
             return torch.stack([self.call(p, x, [m[i] for m in masks], False) for i, p in enumerate(each)])
-        return vmap(lambda p, m: self.call(p, x, m, False))(tensors, list(masks))
+        return vmap(lambda p, m: self.call(p, x, m, False, shared=True))(tensors, list(masks))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> Tensor:
         """`call_each` for theta (members, size), recorded when so many members and rows are first asked for.
@@ -278,20 +288,24 @@ class Network:
             return False
         return True
 
-    def private(self) -> Network:
-        """The same network with a skeleton of its own, for another thread."""
-        own = copy.copy(self)
-        own._skeletons = copy.deepcopy(self._skeletons)
-        return own
+    def private(self, worker: int) -> Network:
+        """The same network for one of several threads: calling a module sets and unsets its parameters, and what is
+        recorded has memory of its own. Each thread gets the same one again."""
+        if worker not in self._private:
+            self._private[worker] = own = copy.copy(self)
+            own._skeletons, own._recorded = copy.deepcopy(self._skeletons), {}
+        return self._private[worker]
 
     def with_dropout_rate(self, rate: float) -> Network:
         """The same network with every dropout site at another rate."""
         changed = copy.copy(self)
+        changed._private = {}
         changed.sites = tuple(replace(site, rate=rate) for site in self.sites)
         return changed
 
     def to(self, device: torch.device) -> Network:
         self.constants = {name: buffer.to(device) for name, buffer in self.constants.items()}
+        self._private, self._recorded = {}, {}
         return self
 
 

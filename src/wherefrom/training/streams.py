@@ -70,7 +70,7 @@ def permutations(keys: NDArray[np.uint64], epoch: int, size: int) -> NDArray[np.
 
 def generator(seed: int, *name: str | int) -> np.random.Generator:
     """A numpy generator for a named stream, where whole arrays of normals or choices are wanted."""
-    return np.random.Generator(np.random.Philox(key=key(seed, *name)))
+    return np.random.Generator(np.random.PCG64(key(seed, *name)))
 
 
 @contextmanager

@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
 from wherefrom.training import engine
 from wherefrom.training.cohort import Cohort, Trained
+
+
+T, R = TypeVar("T"), TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,8 @@ def train_cohorts(
         return engine.train(cohort, cohort.members[own.start : own.stop], device, report)
 
     trained: list[list[Trained]] = [[] for _ in cohorts]
-    with one_core():
-        for group, results in zip(groups, _run_all(train, groups, threads), strict=True):
-            trained[group.cohort] += results
+    for group, results in zip(groups, on_threads(train, groups, threads), strict=True):
+        trained[group.cohort] += results
     return trained
 
 
@@ -61,16 +64,19 @@ def _groups(index: int, cohort: Cohort, threads: int) -> Iterator[Group]:
     return (Group(index, range(a, b)) for a, b in itertools.pairwise(bounds))
 
 
-def _run_all(train: Callable[[Group], list[Trained]], groups: list[Group], threads: int) -> Iterable[list[Trained]]:
-    if threads == 1 or len(groups) == 1:
-        return [train(group) for group in groups]
-    # A new thread has torch's own idea of parallelism until it is told otherwise.
-    with ThreadPoolExecutor(min(threads, len(groups)), "wherefrom", torch.set_num_threads, (1,)) as pool:
-        futures = [pool.submit(train, group) for group in groups]
-        _, unfinished = wait(futures, return_when=FIRST_EXCEPTION)
-        for future in unfinished:
-            future.cancel()
-        return [future.result() for future in futures if not future.cancelled()]
+def on_threads(task: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
+    """The task for every item, on so many threads of one core each, in order. The first error stops what has not begun."""
+    items = list(items)
+    with one_core():
+        if threads == 1 or len(items) == 1:
+            return [task(item) for item in items]
+        # A new thread has torch's own idea of parallelism until it is told otherwise.
+        with ThreadPoolExecutor(min(threads, len(items)), "wherefrom", torch.set_num_threads, (1,)) as pool:
+            futures = [pool.submit(task, item) for item in items]
+            _, unfinished = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in unfinished:
+                future.cancel()
+            return [future.result() for future in futures if not future.cancelled()]
 
 
 def available_cores() -> int:
