@@ -1,7 +1,7 @@
 """Monte Carlo prediction: this library against a loop that loads every sample into the module and runs it.
 
-100 SWAG samples x 5 members x 1,000 rows of an 8-50-1 network, one thread, interleaved; the median over rounds. Both sides
-draw their samples from the same laws within the measurement.
+100 SWAG samples x 5 members x 1,000 rows of an 8-50-1 network, interleaved; the median over rounds. Both sides draw
+their samples from the same laws within the measurement.
 
     python benchmarks/prediction.py [--rounds 9]
 """

@@ -1,9 +1,9 @@
 """Training many small networks: this engine, a plain PyTorch loop, JAX where it is installed, and the bare GEMM limit.
 
-One run, interleaved: in every round each contestant trains all members for some steps, and the ratio to the plain loop is
-taken within the round. What is printed is the median over rounds, processor time and wall time of one optimiser step of
-ALL members (batch order, gather, dropout 0.01 and Adam included). Absolute times mean little on a shared machine; the
-ratios do.
+One run, interleaved: in every round each contestant trains all members for some steps, and the ratio to the plain loop
+is taken within the round. What is printed is the median over rounds, processor time and wall time of one optimiser step
+of ALL members (batch order, gather, dropout 0.01 and Adam included). Absolute times mean little on a shared machine;
+the ratios do.
 
     python benchmarks/training.py [--rounds 7] [--shape concrete]
 """

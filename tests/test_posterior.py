@@ -49,11 +49,31 @@ def test_select_takes_members(posterior, problem):
 
 
 @pytest.mark.parametrize(
-    ("draws", "message"), [([4], "there is no 4"), ([], "at least one"), ([1, 1], "each draw once")]
+    ("draws", "message"),
+    [([4], "has the draws 0, 1, 2, 3; there is no 4"), ([], "at least one"), ([1, 1], "each draw once")],
 )
 def test_select_refuses_what_is_not_there(posterior, draws, message):
     with pytest.raises(ValueError, match=message):
         posterior.select(theta0=draws)
+
+
+def test_parts_of_parts_keep_their_numbers(posterior, problem):
+    few = posterior.select(theta0=[1, 3])
+    assert few.draws("theta0") == [1, 3]
+    whole = posterior.predict(problem[0], samples=4).answers
+    assert torch.equal(few.select(theta0=3).predict(problem[0], samples=4).answers[0], whole[3])
+    first = few.marginalising("t", "F").predict(problem[0], samples=4).answers
+    assert torch.equal(first[0], whole[1])
+    with pytest.raises(ValueError, match="there is no 0"):
+        few.select(theta0=0)
+
+
+def test_a_variable_stands_at_the_first_draw_that_did_not_diverge(problem):
+    over = [wf.Hyperparameters(points=[dict(lr=1e12), dict(lr=0.01)]), wf.Iterations(wf.SWAG(rank=2))]
+    wild = training(algorithm=wf.Algorithm("sgd", lr=0.01, batch_size=25))
+    kept = wf.marginalise(wild, problem, over, on_divergence="keep")
+    assert kept.draws("h") == [1]
+    assert kept.marginalising("t").predict(problem[0]).std.min() > 0
 
 
 def test_extend_equals_having_asked_at_first(problem):

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
+
+
+class OneLineErrors(typer.core.TyperGroup):
+    """What a user can mend is said in one line; anything else is ours, and keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ImportError, OSError, ValueError) as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+
 
 app = typer.Typer(
+    cls=OneLineErrors,
     help="How sure a neural network is, and where its doubt comes from.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
+    pretty_exceptions_enable=False,
 )
 reproduce = typer.Typer(help="Reproduce the figures and tables of the paper.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")

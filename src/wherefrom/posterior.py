@@ -85,6 +85,11 @@ class Posterior:
             )
         return Table((*axes, *settings, "first loss", "last loss", "cpu seconds"), rows)
 
+    def draws(self, name: str) -> list[int]:
+        """The draws of a variable that are there, by number: all of them, unless this is a part or members diverged."""
+        axis = self.design.axis(name).name
+        return sorted({component.run.labels[axis] for component in self.mixture})
+
     def laws(self) -> list[Law]:
         """Each member's law over theta: of its trajectory where t is marginalised, else its last iterate."""
         return [self._law(component) for component in self.mixture]
@@ -154,8 +159,8 @@ class Posterior:
     def marginalising(self, *names: str) -> Posterior:
         """The posterior that marginalises only these of its variables, from the same trainings.
 
-        A variable that is left out stands at one value: theta0, h and order at their first draw, t at the last
-        iterate, F at the whole network.
+        A variable that is left out stands at one value: theta0, h and order at the first draw that is there, t at the
+        last iterate, F at the whole network.
         """
         sampled = {"t": self.design.iterations, "F": self.design.dropout}
         for name in names:
@@ -163,7 +168,7 @@ class Posterior:
                 self.design.axis(name)  # raises if there is none of that name
         kept = {self.design.axis(name).name for name in names if name not in sampled}
         axes = tuple(axis for axis in self.design.axes if axis.name in kept)
-        fixed = {axis.name: [0] for axis in self.design.axes if axis.name not in kept}
+        fixed = {axis.name: self.draws(axis.name)[:1] for axis in self.design.axes if axis.name not in kept}
         design = Design(
             axes,
             self.design.iterations if "t" in names else None,
@@ -178,8 +183,9 @@ class Posterior:
             axis = self.design.axis(name)
             chosen[axis.name] = [numbers] if isinstance(numbers, int) else list(numbers)
             for number in chosen[axis.name]:
-                if not 0 <= number < axis.draws:
-                    raise ValueError(f"{axis.name} has draws 0 to {axis.draws - 1}; there is no {number}")
+                if number not in self.draws(axis.name):
+                    there = ", ".join(map(str, self.draws(axis.name)))
+                    raise ValueError(f"{axis.name} has the draws {there}; there is no {number}")
             if len(set(chosen[axis.name])) < len(chosen[axis.name]) or not chosen[axis.name]:
                 raise ValueError(f"{name}={numbers}: name each draw once, and at least one")
         axes = tuple(
@@ -275,7 +281,7 @@ class Posterior:
             if all(component.run.labels[axis] in numbers for axis, numbers in draws.items())
         )
         if not chosen:
-            raise ValueError("no member is left of that part: those that it names diverged")
+            raise ValueError(f"no member is left of that part; these diverged: {'; '.join(self.diverged)}")
         missing = self.diverged if len(chosen) < design.size else ()
         part = replace(self, design=design, mixture=chosen, diverged=missing, fitted_noise=None, is_part=True)
         return _with_fitted_noise(part)

@@ -129,7 +129,7 @@ class Normalised(nn.Module):
 
 def test_batch_norm_follows_every_sample(problem, tmp_path):
     """Each sample's statistics are those that torch's update_bn finds for it; without them answers are wrong."""
-    x, y = problem
+    x, _ = problem
     lively = training(Normalised, algorithm=wf.Algorithm("sgd", lr=0.3, batch_size=25), epochs=10)
     posterior = wf.marginalise(lively, problem, wf.recipes.swag(rank=3))
     answers = posterior.predict(x, samples=3).answers[0]

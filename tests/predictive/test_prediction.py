@@ -146,7 +146,7 @@ def test_bad_questions_are_refused(mixture, call, message):
 
 
 def test_noise_as_a_number_is_a_standard_deviation_in_ys_units(problem):
-    x, y = problem
+    x, _ = problem
     plain = wf.marginalise(training(), problem, wf.recipes.deep_ensemble(3)).predict(x)
     noisy = wf.marginalise(training(likelihood=wf.Regression(noise=0.7)), problem, wf.recipes.deep_ensemble(3)).predict(
         x

@@ -96,7 +96,7 @@ def test_classical_analysis_of_variance_agrees():
 
 
 def test_a_variable_that_was_gone_through_is_its_own_population():
-    """All points of a finite variable: the variance has divisor n, and the interaction with a random one is unbiased."""
+    """All points of a finite variable: its variance has divisor n, its interaction with a random one is unbiased."""
     effect = torch.tensor([1.0, -1.0, 3.0], dtype=torch.float64)
     parts = hoeffding(effect[:, None], (CrossedAxis("h", 3, True),), torch.zeros(()))
     assert float(parts["h"]) == pytest.approx(float(effect.var(correction=0)))

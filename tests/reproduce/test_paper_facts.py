@@ -5,10 +5,10 @@ The whole study is `wherefrom reproduce uci`; this is the part of it that guards
 
 import numpy as np
 import pytest
-from conftest import read_uci
 from torch import nn
 
 import wherefrom as wf
+from conftest import read_uci
 
 # NLL as printed: mean and standard deviation over the folds.
 PRINTED = {
@@ -33,7 +33,7 @@ PRINTED = {
 
 def folds(rows: int, count: int = 20) -> list[tuple[np.ndarray, np.ndarray]]:
     """The published splits: training and test rows."""
-    generator = np.random.RandomState(1)  # noqa: NPY002 - the splits were published with this generator
+    generator = np.random.RandomState(1)
     orders = [generator.choice(rows, rows, replace=False) for _ in range(count)]
     cut = round(rows * 9 / 10)
     return [(order[:cut], order[cut:]) for order in orders]

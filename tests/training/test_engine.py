@@ -158,7 +158,8 @@ def test_groups_change_nothing(data, monkeypatch):
     for bounds in ([0, 4, 9], [0, 1, 2, 5, 9]):
         groups = [workers.Group(0, range(a, b)) for a, b in itertools.pairwise(bounds)]
         monkeypatch.setattr(workers, "_groups", lambda *_, groups=groups: iter(groups))
-        for a, b in zip(reference, workers.train_cohorts([cohort], torch.device("cpu"), 2, lambda _: None)[0], strict=True):
+        trained = workers.train_cohorts([cohort], torch.device("cpu"), 2, lambda _: None)[0]
+        for a, b in zip(reference, trained, strict=True):
             assert torch.equal(a.last, b.last)
 
 

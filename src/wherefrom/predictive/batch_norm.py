@@ -1,9 +1,9 @@
 """Batch normalisation under sampled weights: the running statistics belong to theta, and so must follow it.
 
-A sample of theta sees other activations than the trajectory did; with the trajectory's statistics its answers are wrong.
-For every sample the statistics are therefore estimated anew on the training rows, as the average over batches. In training
-mode a layer moves its buffers by `buffer <- (1 - momentum) buffer + momentum statistic`; started from zero, they show the
-statistic itself.
+A sample of theta sees other activations than the trajectory did; with the trajectory's statistics its answers are
+wrong. For every sample the statistics are therefore estimated anew on the training rows, as the average over batches.
+In training mode a layer moves its buffers by `buffer <- (1 - momentum) buffer + momentum statistic`; started from zero,
+they show the statistic itself.
 """
 
 from __future__ import annotations

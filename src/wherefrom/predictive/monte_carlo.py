@@ -153,9 +153,7 @@ def prediction_masks(
     return kept.reshape(len(masks), 1, *site.shape)
 
 
-def _parameter_sets(
-    network: Network, member: Source, plan: Plan, seed: int
-) -> Iterator[tuple[Tensor, list[Tensor]]]:
+def _parameter_sets(network: Network, member: Source, plan: Plan, seed: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """A member's samples in order, as many at a time as memory allows: their thetas and their masks."""
     most = max(1, _SET_NUMBERS // member.law.mean.numel())
     thetas = Thetas(member, seed)

@@ -17,8 +17,8 @@ where for a variable that was drawn at random "independent" means different draw
 gone through it means any two. A member's mean over K samples carries their variance / K along; it is taken out.
 
 Estimates without bias can fall below zero; a share cannot. Shares take negative components as zero and divide by the
-sum of the others. Standard errors are jackknifed, draw by draw of every random variable, or over groups of samples where
-no variable between members was drawn at random; with several such variables they err on the large side.
+sum of the others. Standard errors are jackknifed, draw by draw of every random variable, or over groups of samples
+where no variable between members was drawn at random; with several such variables they err on the large side.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ UNIT = "progression score"
 
 
 def make_network() -> nn.Module:
-    return nn.Sequential(nn.Linear(10, 50), nn.ReLU(), nn.Dropout(0.05), nn.Linear(50, 1))
+    return nn.Sequential(nn.Linear(10, 50), nn.ReLU(), nn.Dropout(0.1), nn.Linear(50, 1))
 
 
 def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 100) -> None:
@@ -40,7 +40,7 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
     try:
         from sklearn.datasets import load_diabetes
     except ImportError:
-        raise SystemExit("the demo needs scikit-learn for its data: pip install 'wherefrom[demo]'") from None
+        raise ImportError("the demo needs scikit-learn for its data: pip install 'wherefrom[demo]'") from None
     data = load_diabetes(scaled=False)
     names, x, y = data.feature_names, data.data, data.target
     order = np.random.default_rng(seed).permutation(len(y))
@@ -53,7 +53,7 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
     )
     training = wf.Training(
         model=make_network,
-        algorithm=wf.Algorithm("adam", lr=0.01, batch_size=50),
+        algorithm=wf.Algorithm("adam", lr=0.005, batch_size=50),
         epochs=epochs,
         likelihood=wf.Regression(noise="fit"),
     )
@@ -62,8 +62,8 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
         training, (x[train], y[train]), over=[*wf.recipes.multi_swag(5), wf.Dropout()], seed=seed, progress=progress
     )
     console.print(
-        f"Trained {len(posterior)} networks once, in {time.perf_counter() - began:.1f} s. Three choices were left open: "
-        "theta0 (the initial weights, with the batch order), t (when training stops, by SWAG) and F (which units "
+        f"Trained {len(posterior)} networks once, in {time.perf_counter() - began:.1f} s. Three choices were left "
+        "open: theta0 (the initial weights, with the batch order), t (when training stops, by SWAG) and F (which units "
         "dropout keeps). That one training answers for every subset of them:\n"
     )
     _print_subsets(console, posterior, x[test], y[test])
@@ -78,7 +78,7 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
         save_overview(prediction, torch.from_numpy(y[test]), path, "Diabetes: 100 people held out", UNIT)
         console.print(f"The picture is in [bold]{path}[/bold].\n")
     except ImportError as error:
-        console.print(f"No picture: {error}\n")
+        console.print(f"No picture: {error}\n", markup=False)
 
 
 def _print_subsets(console: Console, posterior: wf.Posterior, x: np.ndarray, y: np.ndarray) -> None:
@@ -91,7 +91,7 @@ def _print_subsets(console: Console, posterior: wf.Posterior, x: np.ndarray, y: 
         part = posterior.marginalising(*subset)
         prediction = part.predict(x)
         table.add_row(
-            ", ".join(subset) or "nothing (one network, noise only)",
+            ", ".join(subset) or "nothing (one network)",
             str(len(part)),
             f"{prediction.rmse(y):.2f}",
             f"{prediction.nll(y):.3f}",
@@ -111,7 +111,7 @@ def _print_sources(console: Console, sources: Sources) -> None:
     ends = np.round(np.cumsum([0, *(part.share for part in overall.values())]) * width).astype(int)
     for name, start, end in zip(overall, ends, ends[1:], strict=False):
         bar.append("█" * (end - start), style=colours[name])
-    console.print(bar, "")
+    console.print(bar)
     table = RichTable(box=None, pad_edge=False, show_header=False)
     for _ in range(4):
         table.add_column()

@@ -1,9 +1,9 @@
 """A function of tensors as a list of torch operations on fixed memory, recorded once and then replayed.
 
-One training step of a small cohort is some twenty short operations. Run through the user's module, vmap and autograd, most
-of the time goes into the Python between them and into new memory for every result. Replayed from the record, forward and
-backward, they read and write where they did when they were recorded; views cost nothing, since they already are there. The
-numbers are those of the same operations.
+One training step of a small cohort is some twenty short operations. Run through the user's module, vmap and autograd,
+most of the time goes into the Python between them and into new memory for every result. Replayed from the record,
+forward and backward, they read and write where they did when they were recorded; views cost nothing, since they already
+are there. The numbers are those of the same operations.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ import torch
 from wherefrom.training import engine
 from wherefrom.training.cohort import Cohort, Trained
 
-
-T, R = TypeVar("T"), TypeVar("R")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,8 @@ def _groups(index: int, cohort: Cohort, threads: int) -> Iterator[Group]:
     return (Group(index, range(a, b)) for a, b in itertools.pairwise(bounds))
 
 
-def on_threads(task: Callable[[T], R], items: Iterable[T], threads: int) -> list[R]:
-    """The task for every item, on so many threads of one core each, in order. The first error stops what has not begun."""
-    items = list(items)
+def on_threads(task: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
+    """The task for every item, on so many threads of one core each; an error stops what has not begun."""
     with one_core():
         if threads == 1 or len(items) == 1:
             return [task(item) for item in items]

@@ -55,8 +55,8 @@ class Hyperparameters:
         if points is not None and draws is not None:
             raise ValueError("points are gone through one by one: leave draws out")
         if points is None and draws is None and all(isinstance(v, Sequence) for v in settings.values()):
-            combinations = itertools.product(*map(list, settings.values()))  # type: ignore[arg-type]
-            points = [dict(zip(settings, values, strict=True)) for values in combinations]
+            lists: list[list[float]] = [list(values) for values in settings.values()]  # type: ignore[arg-type]
+            points = [dict(zip(settings, values, strict=True)) for values in itertools.product(*lists)]
         object.__setattr__(self, "points", tuple(map(dict, points)) if points is not None else None)
         object.__setattr__(self, "draws", len(points) if points is not None else draws)
         object.__setattr__(self, "settings", dict(settings))

@@ -15,6 +15,7 @@ class Iterations:
 
     It is collected once an epoch, or every so many steps.
 
+    >>> from wherefrom.laws import SWAG
     >>> Iterations(SWAG(rank=10), start=0.75)
     Iterations(law=SWAG(rank=10), start=0.75, every='epoch')
     """
