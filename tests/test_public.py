@@ -21,7 +21,8 @@ ROOMS = [
     ("posterior",),
     ("store",),
     ("recipes",),
-    ("report", "reproduce"),
+    ("report",),
+    ("reproduce",),
     ("cli",),
     ("__main__",),
 ]

@@ -157,5 +157,5 @@ def test_the_figure_holds_all_panels_in_the_papers_order(posteriors, shown):
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch, posteriors, shown):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install wherefrom\[plot\]"):
+    with pytest.raises(ImportError, match=r"pip install .wherefrom\[plot\]"):
         figure1.draw(posteriors, shown)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import csv
 import math
-from collections.abc import Callable
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from matplotlib.colors import to_rgb
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.report.plots import new_figure
 from wherefrom.reproduce import toy
 
 DRAWS, COMBINED = 4, 2
@@ -138,7 +138,9 @@ def test_too_few_trainings_are_an_error(posterior: wf.Posterior) -> None:
 
 
 def test_borders_say_nll_and_models(panels: list[toy.Panel]) -> None:
-    axes = toy.figure(panels, toy.training_data(0)).axes[:24]
+    whole = new_figure(16, 7.4)
+    toy.draw(whole, panels, toy.training_data(0))
+    axes = whole.axes[:24]
     width = [a.spines["left"].get_linewidth() for a in axes]
     assert width[1] > width[17] > width[23]  # 1, 2 and 4 models
     colour = [to_rgb(a.spines["left"].get_edgecolor()) for a in axes]
@@ -167,13 +169,6 @@ def test_run_writes_the_figure_and_its_scores(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real: Callable[..., object] = builtins.__import__
-
-    def without(name: str, *rest: object, **more: object) -> object:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install wherefrom\[plot\]"):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install .wherefrom\[plot\]"):
         toy.run(tmp_path)

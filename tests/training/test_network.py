@@ -115,7 +115,18 @@ class RemembersTooMuch(nn.Linear):
         return F.linear(x, self.kept, self.bias)
 
 
+class Attention(nn.Module):
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.attend, self.head = nn.MultiheadAttention(4, 2, dropout=rate, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x.unsqueeze(1).expand(-1, 3, -1)
+        return self.head(self.attend(x, x, x, need_weights=False)[0].mean(1))
+
+
 REFUSED = [
+    (lambda: Attention(0.5), "as do attention"),
     (lambda: RemembersTooMuch(4, 1), "neither nn.Parameter nor registered buffers"),
     (lambda: OwnNoise(4, 1), "randn_like"),
     (lambda: HiddenNoise(4, 1), "two answers"),
@@ -123,11 +134,33 @@ REFUSED = [
     (lambda: Scalar(4, 1), r"shape \(rows, outputs\)"),
     (lambda: nn.Sequential(nn.Linear(4, 1), nn.AlphaDropout(0.1)), "alpha_dropout"),
     (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 1)), "momentum=None"),
-    (lambda: nn.Flatten(), "no parameters"),
+    (lambda: nn.Flatten(), "no parameters that require a gradient"),
     (lambda: nn.Linear(5, 1), r"cannot take inputs of shape \(4,\)"),
     (lambda: nn.Linear(4, 3), "has 3 outputs, but .* needs 1"),
     (lambda: nn.Sequential(nn.Linear(4, 1), nn.Dropout(1.0)), "rate must lie"),
 ]
+
+
+def test_attention_trains(problem):
+    posterior = wf.marginalise(training(lambda: Attention(0.0)), problem, wf.recipes.deep_ensemble(2))
+    assert posterior.predict(problem[0]).rmse(problem[1]) < 1.5 * problem[1].std()
+
+
+def test_frozen_parameters_stay_as_they_are(problem):
+    def half_frozen() -> nn.Module:
+        network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+        network[0].weight.requires_grad_(False)
+        return network
+
+    over = [wf.InitialCondition(2)]
+    decaying = wf.Algorithm("adamw", lr=0.02, batch_size=25, weight_decay=0.5)
+    posterior = wf.marginalise(training(half_frozen, algorithm=decaying), problem, over)
+    untrained = training(half_frozen, algorithm=wf.Algorithm("sgd", lr=0.0, batch_size=25))
+    start = wf.marginalise(untrained, problem, over)
+    for trained, fresh in zip(posterior.mixture, start.mixture, strict=True):
+        moved = posterior.network.layout.views(trained.trained.last - fresh.trained.last)
+        assert float(moved["0.weight"].abs().max()) == 0.0
+        assert float(moved["0.bias"].abs().max()) > 0.0
 
 
 @pytest.mark.parametrize(("model", "message"), REFUSED, ids=[m for _, m in REFUSED])

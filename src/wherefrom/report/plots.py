@@ -22,21 +22,18 @@ def colour_of(names: Sequence[str]) -> dict[str, str]:
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(others)} | {"noise": NOISE_COLOUR}
 
 
-def new_figure(width: float, height: float) -> Any:
-    """An empty figure that belongs to nobody's session."""
+def new_figure(width: float, height: float, **settings: Any) -> Any:
+    """An empty matplotlib figure that no window and no global state knows of."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError("pictures need matplotlib: pip install 'wherefrom[plot]'") from None
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), **settings)
 
 
 def save_overview(prediction: Prediction, y: Tensor, path: Path, title: str, unit: str) -> None:
     """Intervals against the truth, and every row's variance by source, rows in order of their doubt."""
-    figure = new_figure(11.0, 4.6)
+    figure = new_figure(11.0, 4.6, layout="constrained")
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
     _intervals_against_truth(left, prediction, y, unit)

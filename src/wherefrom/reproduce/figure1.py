@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 import wherefrom as wf
+from wherefrom.report.plots import new_figure
 from wherefrom.training import streams
 
 TONES = ((3.5, 0.7), (6.3, 1.1), (9.2, 0.75))  # frequencies and amplitudes
@@ -239,14 +240,9 @@ MATHS = {"t": "t", "theta0": r"\theta_0", "h": "A", "F": r"\mathcal{F}"}
 
 def draw(posteriors: Mapping[str, wf.Posterior], shown: Mapping[Panel, Sequence[Shown]]) -> Any:
     """All panels as a matplotlib figure, in the paper's boxes: (a) one variable, (b) two, (c) three, (d) all four."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("the figure needs matplotlib: pip install wherefrom[plot]") from error
-
     grid = torch.linspace(*SEEN, 1500, dtype=torch.float64)
     curves = {family: loss(posterior, grid) for family, posterior in posteriors.items()}
-    figure = Figure(figsize=(13, 9.6))
+    figure = new_figure(13, 9.6)
     upper, lower, foot = figure.subfigures(3, 1, squeeze=False, height_ratios=(1, 1, 0.16)).flat
     boxes = [box for row in (upper, lower) for box in row.subfigures(1, 2, width_ratios=(2, 3))]
     panels = iter(PANELS)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.report.plots import new_figure
 from wherefrom.training import streams
 from wherefrom.training.progress import progress_bar
 
@@ -58,13 +59,14 @@ def run(
     samples: int = 1000,
 ) -> None:
     """Train, score all 24 panels, write `toy.png` and `toy.csv` into `out`, and print the scores."""
-    _check_matplotlib()
+    whole = new_figure(16, 7.4, dpi=160)  # before the work: without matplotlib there is no point in it
     data = training_data(seed)
     posterior = train(data, seed, progress, draws=draws, epochs=epochs)
     panels = score(posterior, progress, combined_draws=combined_draws, samples=samples)
     out.mkdir(parents=True, exist_ok=True)
     write_scores(panels, out / "toy.csv")
-    figure(panels, data).savefig(out / "toy.png")
+    draw(whole, panels, data)
+    whole.savefig(out / "toy.png")
     _print_summary(panels, posterior.diverged, [out / "toy.png", out / "toy.csv"])
 
 
@@ -240,12 +242,9 @@ INK, BLUE, PALE, GREY = "#1a1a1a", "#1f5fbf", "#a9c8f0", "#8a8a8a"
 LOW_TO_HIGH = ("#009e73", "#e9d21e", "#e06c00", "#a50026")  # bluish green to dark red: told apart by nearly everyone
 
 
-def figure(panels: Sequence[Panel], data: tuple[Array, Array]) -> Figure:
+def draw(whole: Figure, panels: Sequence[Panel], data: tuple[Array, Array]) -> None:
     """Rows of settings, columns of marginalisations; the border says the NLL (colour) and the models (thickness)."""
-    from matplotlib.figure import Figure
-
     colour = _Colour([panel.nll for panel in panels if panel.nll is not None])
-    whole = Figure(figsize=(16, 7.4), dpi=160)
     grid = whole.subplots(
         len(ROWS),
         len(SUBSETS),
@@ -267,15 +266,6 @@ def figure(panels: Sequence[Panel], data: tuple[Array, Array]) -> Figure:
         axes.annotate(name, (-0.47, 0.5), fontsize=14, color=INK, **beside)
         axes.annotate(meaning, (-0.345, 0.5), fontsize=9, color=GREY, **beside)
     _draw_key(whole, sorted({panel.models for panel in panels}), colour)
-    return whole
-
-
-def _check_matplotlib() -> None:
-    """Before the work, not after it."""
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise ImportError("the figure needs matplotlib: pip install wherefrom[plot]") from error
 
 
 def _draw_panel(axes: Axes, panel: Panel, data: tuple[Array, Array], border: Any) -> None:

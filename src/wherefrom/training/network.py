@@ -8,6 +8,7 @@ that is given from outside, so that the randomness of training and prediction is
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,7 +24,7 @@ from wherefrom.training import program
 Parameters = dict[str, Tensor]
 
 _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
-_MOST_RECORDS = 16
+_MOST_RECORDS = 4  # programs for prediction that are kept, with some 10 MB each
 
 # Whole channels or single elements: what one entry of the mask covers, by the number of its own dimensions kept.
 ELEMENT_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout, torch.dropout)
@@ -147,11 +148,12 @@ def _linear_on_shared_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each tensor of a module stands in a flat theta: parameters first, then floating-point buffers."""
+    """Where each tensor of a module stands in a flat theta: first those that are trained, then frozen parameters and
+    floating-point buffers, which belong to a member all the same."""
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
-    trained: int  # how many of the entries are parameters, which the optimiser moves
+    trained: int  # how many of the entries the optimiser moves
 
     @property
     def sizes(self) -> list[int]:
@@ -182,13 +184,13 @@ class Network:
 
     def __init__(self, module: nn.Module, x: Tensor) -> None:
         """Learn the module's tensors, its dropout and its output size from a few rows x."""
-        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-        if not parameters:
-            raise ValueError("the model has no parameters: there is nothing to train")
-        floating = {name: buffer for name, buffer in buffers.items() if buffer.is_floating_point()}
-        tensors = parameters | floating
-        self.layout = Layout(tuple(tensors), tuple(t.shape for t in tensors.values()), len(parameters))
-        self.constants = {name: buffer for name, buffer in buffers.items() if name not in floating}
+        everything = dict(module.named_parameters()) | dict(module.named_buffers())
+        trained = {name: tensor for name, tensor in everything.items() if tensor.requires_grad}
+        if not trained:
+            raise ValueError("the model has no parameters that require a gradient: there is nothing to train")
+        tensors = trained | {n: t for n, t in everything.items() if t.is_floating_point() and n not in trained}
+        self.layout = Layout(tuple(tensors), tuple(t.shape for t in tensors.values()), len(trained))
+        self.constants = {name: tensor for name, tensor in everything.items() if name not in tensors}
         self.momenta = _batch_norm_momenta(module)  # buffer -> momentum, for all running statistics
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
@@ -279,12 +281,13 @@ class Network:
             )
 
     def _can_be_stacked(self, module: nn.Module, x: Tensor) -> bool:
-        """Whether vmap can run the module; one that looks at its numbers (`if x.sum() > 0`) goes one at a time."""
+        """Whether vmap can run the module. One that looks at its numbers (`if x.sum() > 0`), or has an operation that
+        vmap would do member by member, with a warning, goes one at a time."""
         twins = self.layout.views(torch.stack([self.theta(module)] * 2))
         try:
-            with torch.no_grad():
-                vmap(lambda p: self.call(p, x, (), False))(twins)
-        except RuntimeError:
+            with torch.no_grad(), warnings.catch_warnings(action="error"):
+                vmap(lambda p, rows: self.call(p, rows, (), True))(twins, torch.stack([x, x]))
+        except (RuntimeError, UserWarning):
             return False
         return True
 
@@ -320,7 +323,7 @@ def _probe(module: nn.Module, x: Tensor) -> tuple[tuple[Site, ...], Tensor, int]
     """Run a copy of the module on a few rows: where it drops units, what it returns, and how many numbers it makes."""
     found, answers = [], []
     with torch.no_grad():
-        for training in (False, False, True):  # training last: it may move buffers
+        for training in (False, False, True, True):  # training last: it may move buffers
             module.train(training)
             with _FindSites(len(x)) as finder:
                 answers.append(module(x))
@@ -334,10 +337,10 @@ def _probe(module: nn.Module, x: Tensor) -> tuple[tuple[Site, ...], Tensor, int]
             "the model calls dropout in training mode only (`if self.training: ...`). Call it always, as nn.Dropout "
             "does: then its masks can also be drawn in prediction"
         )
-    if not torch.equal(outputs, answers[1]):
+    if not torch.equal(outputs, answers[1]) or not torch.equal(answers[2], answers[3]):
         raise ValueError(
-            "the model gives two answers to one question: its forward draws random numbers of its own. "
-            "Only dropout's randomness can be named and repeated"
+            "the model gives two answers to one question: its forward draws random numbers of its own, as do attention "
+            "and recurrent layers with a dropout setting. Only nn.Dropout and F.dropout can be named and repeated"
         )
     outputs = outputs if outputs.ndim == 2 else outputs.unsqueeze(-1)
     return found[0], outputs, -(-finder.numbers // len(x))
