@@ -22,7 +22,7 @@ from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
 from wherefrom.runs import Component, Fold, build_network, train_runs
 from wherefrom.table import Table
-from wherefrom.training.data import Rows, Scaler, Schema, as_inputs, as_rows
+from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.network import Network
 from wherefrom.training.point import Training
 from wherefrom.variables import Axis, Design
@@ -269,9 +269,7 @@ class Posterior:
         return lambda network, theta: batch_norm.refresh(network, theta, rows)
 
     def _inputs(self, x: Any) -> Tensor:
-        inputs = as_inputs(x)
-        self.schema.check(inputs)
-        return self.scaler.x(inputs, self.dtype).to(self.device)
+        return self.scaler.x(self.schema.inputs(x), self.dtype).to(self.device)
 
     def _part(self, draws: dict[str, list[int]], design: Design) -> Posterior:
         names = [axis.name for axis in design.axes]
@@ -356,7 +354,7 @@ def marginalise_folds(
         raise ValueError(f"dtype must be torch.float32 or torch.float64, not {dtype}")
     if not folds:
         raise ValueError("there are no folds to train on")
-    rows, place, design = as_rows(data), torch.device(device), Design.of(over)
+    rows, place, design = as_rows(data), _available(device), Design.of(over)
     work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
     example = work[0].scaler.x(work[0].rows.x, dtype)
     network = build_network(training, design, example, rows.y.shape[1], seed).to(place)
@@ -378,6 +376,13 @@ def marginalise_folds(
         for fold in work
     ]
     return _finished(list(zip(empty, trained, strict=True)), on_divergence)
+
+
+def _available(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {str(device)!r} is not there to be used: {error}") from None
 
 
 def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence) -> list[Posterior]:

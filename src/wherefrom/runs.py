@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Member, Trained
@@ -62,7 +63,8 @@ def build_network(training: Training, design: Design, x: Tensor, targets: int, s
     try:
         network = Network(module, x[:_PROBE_ROWS])
     except (RuntimeError, IndexError) as error:
-        raise ValueError(f"the model cannot take inputs of shape {tuple(x.shape[1:])}: {error}") from error
+        hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
+        raise ValueError(f"the model cannot take rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
     needed = training.likelihood.outputs(targets)
     if network.outputs != needed:
         raise ValueError(
@@ -159,12 +161,16 @@ class _InitialConditions:
     def __init__(self, training: Training, network: Network, dtype: torch.dtype) -> None:
         self.training, self.network, self.dtype = training, network, dtype
         self.known: dict[tuple[int, int], Tensor] = {}
+        self.made: list[weakref.ref[nn.Module]] = []
 
     def get(self, seed: int, run: Run) -> Tensor:
         draw = run.slots["theta0"]
         if (seed, draw) not in self.known:
             with streams.torch_seeded(seed, "theta0", draw):
                 module = self.training.model()
+                if any(module is earlier() for earlier in self.made):
+                    raise ValueError("the model factory returned the same network twice; let it make a new one")
+                self.made.append(weakref.ref(module))
                 if init := run.choices.get("init"):
                     init(module)
             self.known[seed, draw] = self.network.theta(module.to(self.dtype))

@@ -121,6 +121,16 @@ def test_other_columns_than_in_training_are_refused(problem):
         posterior.predict(problem[0][:, :3])
 
 
+def test_a_frames_columns_must_be_those_of_training(problem):
+    frame = pd.DataFrame(problem[0], columns=["age", "dose", "weight", "height"])
+    posterior = wf.marginalise(training(), (frame, problem[1]), [])
+    with pytest.raises(ValueError, match=r"another order than in training: use x\[\['age', 'dose'"):
+        posterior.predict(frame[["dose", "age", "weight", "height"]])
+    with pytest.raises(ValueError, match=r"missing \['age'\], not known \['years'\]"):
+        posterior.predict(frame.rename(columns={"age": "years"}))
+    assert torch.equal(posterior.predict(frame).mean, posterior.predict(problem[0]).mean)
+
+
 def test_multi_output(problem):
     x, y = problem
     both = np.c_[y, -5 * y]

@@ -135,7 +135,7 @@ REFUSED = [
     (lambda: nn.Sequential(nn.Linear(4, 1), nn.AlphaDropout(0.1)), "alpha_dropout"),
     (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 1)), "momentum=None"),
     (lambda: nn.Flatten(), "no parameters that require a gradient"),
-    (lambda: nn.Linear(5, 1), r"cannot take inputs of shape \(4,\)"),
+    (lambda: nn.Linear(5, 1), r"cannot take rows of shape \(4,\)"),
     (lambda: nn.Linear(4, 3), "has 3 outputs, but .* needs 1"),
     (lambda: nn.Sequential(nn.Linear(4, 1), nn.Dropout(1.0)), "rate must lie"),
 ]
@@ -167,6 +167,22 @@ def test_frozen_parameters_stay_as_they_are(problem):
 def test_what_cannot_be_right_is_refused(model, message, problem):
     with pytest.raises(ValueError, match=message):
         wf.marginalise(training(model), problem, [])
+
+
+def test_a_factory_that_makes_one_network_only_is_refused(problem):
+    network = nn.Linear(4, 1)
+    with pytest.raises(ValueError, match="the same network twice"):
+        wf.marginalise(training(lambda: network), problem, wf.recipes.deep_ensemble(2))
+
+
+def test_whole_numbers_for_a_linear_layer_are_explained(problem):
+    with pytest.raises(ValueError, match="for measurements use floats"):
+        wf.marginalise(training(lambda: nn.Linear(4, 1)), (problem[0].astype(int), problem[1]), [])
+
+
+def test_a_device_that_is_not_there(problem):
+    with pytest.raises(ValueError, match="'cuda:99' is not there"):
+        wf.marginalise(training(), problem, [], device="cuda:99")
 
 
 def test_a_network_instead_of_a_factory_is_refused():

@@ -37,6 +37,10 @@ def test_order_of_over_is_irrelevant(problem):
     assert torch.equal(a.answers, b.answers)
 
 
+def test_recipes_may_stand_among_variables():
+    assert Design.of([wf.recipes.multi_swag(3), wf.Dropout()]).names == ("theta0+order", "t", "F")
+
+
 def test_a_variable_redraws_its_own_slot_and_nothing_else(problem):
     """Adding a variable keeps the others' draws: members at its draw 0 are the members there were, samples included."""
     small = [wf.InitialCondition(3), wf.Iterations(wf.SWAG(3)), wf.Dropout()]
@@ -79,6 +83,7 @@ REFUSED = [
     ),
     (lambda: Design.of([wf.Dropout(), wf.Dropout()]), "F is marginalised twice"),
     (lambda: Design.of([3]), "not a variable"),
+    (lambda: Design.of(wf.InitialCondition(5)), r"over=\[InitialCondition"),
     (lambda: Design.of([wf.SWAG()]), "not a variable"),
     (lambda: wf.Jointly(wf.InitialCondition(), draws=3), "at least two"),
     (lambda: wf.Jointly(wf.InitialCondition(), wf.Dropout(), draws=3), "put it beside Jointly"),

@@ -16,7 +16,7 @@ class Rows:
 
     x: Tensor
     y: Tensor
-    x_names: tuple[str, ...]
+    x_names: tuple[str, ...]  # of a frame's columns; empty for arrays
     y_is_flat: bool  # the user's y was one-dimensional, so predictions are too
 
     def __len__(self) -> int:
@@ -41,11 +41,21 @@ class Schema:
     targets: int
     y_is_flat: bool
 
-    def check(self, x: Tensor) -> None:
-        if tuple(x.shape[1:]) != self.x_shape:
+    def inputs(self, x: Any) -> Tensor:
+        """x as a tensor, if it looks like what was trained on."""
+        names = column_names(x)
+        if names and self.x_names and names != self.x_names:
+            if sorted(names) == sorted(self.x_names):
+                raise ValueError(f"x has its columns in another order than in training: use x[{list(self.x_names)}]")
+            missing = [name for name in self.x_names if name not in names]
+            extra = [name for name in names if name not in self.x_names]
+            raise ValueError(f"x has other columns than in training: missing {missing}, not known {extra}")
+        tensor = as_inputs(x)
+        if tuple(tensor.shape[1:]) != self.x_shape:
             raise ValueError(
-                f"a row of x has shape {tuple(x.shape[1:])}, but the model was trained on rows of {self.x_shape}"
+                f"a row of x has shape {tuple(tensor.shape[1:])}, but the model was trained on rows of {self.x_shape}"
             )
+        return tensor
 
 
 def as_rows(data: Any) -> Rows:
@@ -63,8 +73,7 @@ def as_rows(data: Any) -> Rows:
         raise ValueError(f"x has {len(x)} rows but y has {len(y)}")
     if len(y) == 0:
         raise ValueError("the data has no rows")
-    names = column_names(x_raw) or tuple(f"column {i}" for i in range(x.shape[1]) if x.ndim == 2)
-    return Rows(x, y if y.ndim == 2 else y.unsqueeze(1), names, y.ndim == 1)
+    return Rows(x, y if y.ndim == 2 else y.unsqueeze(1), column_names(x_raw), y.ndim == 1)
 
 
 def as_inputs(x: Any) -> Tensor:

@@ -107,7 +107,10 @@ class Design:
     def of(cls, over: Sequence[Any]) -> Design:
         axes: list[Axis] = []
         sampled: dict[str, Any] = {}
-        for variable in over:
+        if not isinstance(over, list | tuple):
+            raise TypeError(f"`over` is a list of variables: over=[{over!r}]")
+        # A recipe is a list itself, and may stand among variables.
+        for variable in itertools.chain.from_iterable(v if isinstance(v, list | tuple) else [v] for v in over):
             if isinstance(variable, Iterations | Dropout):
                 if variable.slot in sampled:
                     raise ValueError(f"{variable.slot} is marginalised twice in `over`")
