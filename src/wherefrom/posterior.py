@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from wherefrom.table import Table
 from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.network import Network
 from wherefrom.training.point import Training
-from wherefrom.variables import Axis, Design
+from wherefrom.variables import SAMPLED, Axis, Design
 
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
 
@@ -64,7 +65,8 @@ class Posterior:
 
     def __repr__(self) -> str:
         over = ", ".join(self.design.names) or "nothing"
-        return f"Posterior({len(self)} member{'s' * (len(self) != 1)}, marginalises {over})"
+        lost = f"; {len(self.diverged)} diverged" if self.diverged else ""
+        return f"Posterior({len(self)} member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
 
     def members(self) -> Table:
         """Every member's draws, settings, first and last training loss, and processor seconds."""
@@ -100,9 +102,11 @@ class Posterior:
             raise ValueError(f"give at least one sample to draw, not {n}")
         seed = self.seed if seed is None else seed
         members = [monte_carlo.Thetas(member, seed) for member in self._sampled()]
+        refresh = self._refresh()
         drawn = []
         for k in range(n):
             theta = members[k % len(self)].get(np.array([k // len(self)]))
+            theta = refresh(self.network.private("sample"), theta) if refresh else theta
             drawn.append(self.network.layout.views(theta[0]))
         return drawn
 
@@ -138,7 +142,15 @@ class Posterior:
         axes = tuple(CrossedAxis(a.name, a.draws, a.is_finite) for a in self.design.axes)
         missing = f"these diverged: {'; '.join(self.diverged)}" if self.diverged else None
         return Prediction(
-            answers, noise, self.scaler.y_mean, self.scaler.y_std, self.schema.y_is_flat, plan, axes, missing
+            answers,
+            noise,
+            self.scaler.y_mean,
+            self.scaler.y_std,
+            self.schema.y_is_flat,
+            plan,
+            axes,
+            missing,
+            self.schema.y_names,
         )
 
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior:
@@ -149,6 +161,8 @@ class Posterior:
         if self.training.likelihood.noise != "fit":
             raise ValueError(f'{self.training.likelihood} has no noise to fit; use Regression(noise="fit")')
         rows = as_rows(data)
+        if rows.y.shape[1] != self.schema.targets:
+            raise ValueError(f"y has {rows.y.shape[1]} columns, but the model was trained on {self.schema.targets}")
         known = replace(self, fitted_noise=torch.zeros(rows.y.shape[1], dtype=torch.float64))
         answers = known.predict(rows.x, samples).answers.double().flatten(0, 1)
         squares = (answers - self.scaler.y(rows.y, torch.float64)).square()
@@ -157,12 +171,14 @@ class Posterior:
     # ------------------------------------------------------------------ parts and more of it
 
     def marginalising(self, *names: str) -> Posterior:
-        """The posterior that marginalises only these of its variables, from the same trainings.
+        """The posterior that marginalises only these of its variables, from the same trainings: `marginalising("t")`.
 
         A variable that is left out stands at one value: theta0, h and order at the first draw that is there, t at the
         last iterate, F at the whole network.
         """
         sampled = {"t": self.design.iterations, "F": self.design.dropout}
+        if any(not isinstance(name, str) for name in names):
+            raise TypeError('name the variables one by one, as marginalising("theta0", "t")')
         for name in names:
             if sampled.get(name) is None:
                 self.design.axis(name)  # raises if there is none of that name
@@ -181,7 +197,9 @@ class Posterior:
         chosen: dict[str, list[int]] = {}
         for name, numbers in draws.items():
             axis = self.design.axis(name)
-            chosen[axis.name] = [numbers] if isinstance(numbers, int) else list(numbers)
+            if axis.name in chosen:
+                raise ValueError(f"{axis.name} is drawn jointly: select it by one of its names")
+            chosen[axis.name] = [int(numbers)] if isinstance(numbers, Integral) else list(numbers)  # type: ignore[arg-type]
             for number in chosen[axis.name]:
                 if number not in self.draws(axis.name):
                     there = ", ".join(map(str, self.draws(axis.name)))
@@ -213,6 +231,8 @@ class Posterior:
         if self.is_part:
             raise ValueError("a part of a posterior cannot be extended: extend the whole, then take the part")
         ((name, count),) = more.items()
+        if name in SAMPLED:
+            raise ValueError(f"{name} is sampled, not trained: predict with more samples instead")
         design = self.design.extended(name, count)
         fold = self._fold(data)
         present = {tuple(component.run.labels.values()): component for component in self.mixture}
@@ -235,9 +255,8 @@ class Posterior:
     def with_data(self, data: Any) -> Posterior:
         """The same posterior with its training data at hand again, after `wf.load`."""
         fold = Fold.of(self.training, as_rows(data), self.seed)
-        same_shape = fold.rows.schema.x_shape == self.schema.x_shape
-        if not same_shape or not all(map(torch.equal, self.scaler, fold.scaler)):
-            raise ValueError("this is not the data that the posterior was trained on: its means or spreads differ")
+        if fold.rows.schema.digest != self.schema.digest:
+            raise ValueError("this is not the data that the posterior was trained on")
         return replace(self, rows=fold.rows, held_out=fold.held_out)
 
     def save(self, folder: str | Path) -> None:
@@ -251,10 +270,11 @@ class Posterior:
     def _law(self, component: Component) -> Law:
         if self.design.iterations is not None and component.trained.law is not None:
             return component.trained.law
-        return delta(component.trained.last)
+        return delta(component.trained.last[: self.network.layout.varying_size])
 
     def _sampled(self) -> list[monte_carlo.Source]:
-        return [monte_carlo.Source(self._law(component), component.run.name) for component in self.mixture]
+        fixed = self.network.layout.varying_size
+        return [monte_carlo.Source(self._law(c), c.trained.last[fixed:], c.run.name) for c in self.mixture]
 
     def _refresh(self) -> Callable[[Network, Tensor], Tensor] | None:
         """How to bring the running statistics of batch normalisation in line with sampled weights, if need be."""
@@ -350,11 +370,16 @@ def marginalise_folds(
 
     Fold k is what `marginalise` gives on its rows with seed + k.
     """
+    if on_divergence not in ("raise", "keep"):
+        raise ValueError(f'on_divergence must be "raise" or "keep", not {on_divergence!r}')
+    if not isinstance(seed, Integral):
+        raise TypeError(f"seed must be a whole number, not {seed!r}")
+    seed = int(seed)
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(f"dtype must be torch.float32 or torch.float64, not {dtype}")
     if not folds:
         raise ValueError("there are no folds to train on")
-    rows, place, design = as_rows(data), _available(device), Design.of(over)
+    rows, place, design = as_rows(data), available(device), Design.of(over)
     work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
     example = work[0].scaler.x(work[0].rows.x, dtype)
     network = build_network(training, design, example, rows.y.shape[1], seed).to(place)
@@ -378,7 +403,8 @@ def marginalise_folds(
     return _finished(list(zip(empty, trained, strict=True)), on_divergence)
 
 
-def _available(device: str | torch.device) -> torch.device:
+def available(device: str | torch.device) -> torch.device:
+    """The device, if it is there."""
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:

@@ -22,7 +22,7 @@ from torch.distributions import Distribution
 
 from wherefrom.laws import LAWS, SWAG, Law, Snapshots
 from wherefrom.likelihood import Regression
-from wherefrom.posterior import Posterior
+from wherefrom.posterior import Posterior, available
 from wherefrom.runs import Component, build_network
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler, Schema
@@ -99,7 +99,7 @@ def load(
     `model` is the factory that it was trained with; no code is stored. `data`, the training data, is not stored either,
     and needed only to `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm.
     """
-    folder, place = Path(folder), torch.device(device)
+    folder, place = Path(folder), available(device)
     try:
         document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -122,8 +122,9 @@ def load(
         about["standardise"],
     )
     design = _design_from_json(document["design"])
-    schema = Schema(**document["schema"] | {k: tuple(document["schema"][k]) for k in ("x_shape", "x_names")})
-    example = torch.zeros(4, *schema.x_shape, dtype=dtype)
+    lists = {name: tuple(value) for name, value in document["schema"].items() if isinstance(value, list)}
+    schema = Schema(**document["schema"] | lists)
+    example = torch.zeros(4, *schema.x_shape, dtype=dtype if schema.x_is_float else torch.int64)
     network = build_network(training, design, example, schema.targets, document["seed"]).to(place)
     layout = dict(zip(network.layout.names, map(list, network.layout.shapes), strict=True))
     if layout != document["layout"]:

@@ -32,11 +32,10 @@ def test_rate_and_independence(rate: float):
     """The dropped fraction, and the fraction of neighbouring cells dropped together, within 4 standard errors."""
     masks = TrainingMasks(Site(rate, (40,)), keys(20), 25, CPU, torch.float32)
     steps = 50
-    masks.plan(0, steps)
     seen = []
     for step in range(steps):
         seen.append((masks.drop(step) == 0).double())
-        masks.restore(step)
+        masks.restore()
     dropped = torch.stack(seen)  # (steps, members, rows, cells)
     n = dropped.numel()
     assert dropped.mean() == pytest.approx(rate, abs=4 * math.sqrt(rate * (1 - rate) / n))
@@ -52,10 +51,9 @@ def test_rate_and_independence(rate: float):
 
 def test_survivors_are_scaled_and_restored():
     masks = TrainingMasks(Site(0.2, (10,)), keys(3), 8, CPU, torch.float32)
-    masks.plan(0, 2)
     mask = masks.drop(1)
     assert mask.unique().tolist() == [0.0, 1.25]
-    masks.restore(1)
+    masks.restore()
     assert (mask == mask.max()).all()
 
 
@@ -67,7 +65,18 @@ def test_a_members_mask_depends_on_its_own_stream_and_step_only():
     assert np.array_equal(third, alone[0])
 
 
+def test_blocks_of_planned_steps_change_nothing(monkeypatch):
+    from wherefrom.training import dropout
+
+    def seen() -> list[torch.Tensor]:
+        masks = TrainingMasks(Site(0.3, (10,)), keys(3), 8, CPU, torch.float32)
+        return [(masks.drop(step).clone(), masks.restore())[0] for step in range(20)]
+
+    few = seen()
+    monkeypatch.setattr(dropout, "_PLANNED_CELLS", 1)
+    assert all(map(torch.equal, few, seen()))
+
+
 def test_rate_zero_drops_nothing():
     masks = TrainingMasks(Site(0.0, (10,)), keys(3), 8, CPU, torch.float32)
-    masks.plan(0, 3)
     assert (masks.drop(2) == 1).all()

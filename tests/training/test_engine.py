@@ -97,17 +97,15 @@ def by_hand(model, cohort: Cohort, member: Member, algorithm: wf.Algorithm) -> t
         step = 0
         for epoch in range(cohort.epochs):
             order = streams.permutations(np.array([member.order], dtype=np.uint64), epoch, len(x))[0]
-            for mask in masks:
-                mask.plan(step, cohort.steps_per_epoch)
             for index in range(cohort.steps_per_epoch):
                 batch = torch.from_numpy(order[25 * index : 25 * index + 25].copy())
-                given[:] = [mask.drop(index)[0, : len(batch)].clone() for mask in masks]
+                given[:] = [mask.drop(step)[0, : len(batch)].clone() for mask in masks]
                 optimiser.zero_grad()
                 nn.functional.mse_loss(network(x[batch]), y[batch]).backward()
                 optimiser.step()
                 for mask in masks:
-                    mask.restore(index)
-            step += cohort.steps_per_epoch
+                    mask.restore()
+                step += 1
     finally:
         nn.functional.dropout, nn.functional.dropout1d = real
     return cohort.network.theta(network)
@@ -165,7 +163,7 @@ def test_groups_change_nothing(data, monkeypatch):
 
 def test_recorded_and_called_steps_are_the_same(data, monkeypatch):
     results = []
-    for record in (program.record, program._Called):
+    for record in (program.record, program.called):
         monkeypatch.setattr(program, "record", record)
         for model in MODELS.values():
             cohort = cohort_of(model, data, 4, ALGORITHMS["adam"])

@@ -10,29 +10,30 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from wherefrom.training.network import Network
 
-_BATCH = 512
+_MOST_ROWS = 512
+_CALL_NUMBERS = 2**22  # activations of one call: 16 MB in single precision
 
 
 def refresh(network: Network, theta: Tensor, x: Tensor) -> Tensor:
     """The same samples with their running statistics estimated on x.  # (samples, size) -> (samples, size)"""
-    layout, momenta = network.layout, network.momenta
+    rows = min(len(x), _MOST_ROWS)
+    together = max(1, _CALL_NUMBERS // (rows * network.numbers_per_row)) if network.stackable else 1
+    return torch.cat([_refresh_some(network, some, x, rows) for some in theta.split(together)])
 
-    def statistics(tensors: dict[str, Tensor], rows: Tensor) -> dict[str, Tensor]:
-        started = tensors | {name: torch.zeros_like(tensors[name]) for name in momenta}
-        network.call(started, rows, (), True)
-        return {name: started[name] / momentum for name, momentum in momenta.items()}
 
-    tensors = layout.views(theta)
-    total = {name: torch.zeros_like(tensors[name]) for name in momenta}
-    for start in range(0, len(x), _BATCH):
-        rows = x[start : start + _BATCH]
-        if len(rows) > 1:  # a single row has no variance
-            seen = vmap(lambda t, r=rows: statistics(t, r))(tensors)
-            total = {name: total[name] + seen[name] * len(rows) for name in momenta}
-    counted = len(x) - (len(x) % _BATCH == 1)
+def _refresh_some(network: Network, theta: Tensor, x: Tensor, rows: int) -> Tensor:
+    tensors = network.layout.views(theta)
+    total = {name: torch.zeros_like(tensors[name]) for name in network.momenta}
+    counted = 0
+    for batch in x.split(rows):
+        if len(batch) > 1:  # a single row has no variance
+            started = tensors | {name: torch.zeros_like(tensors[name]) for name in network.momenta}
+            network.call_many(started, batch.expand(len(theta), *batch.shape), (), True)
+            for name, momentum in network.momenta.items():
+                total[name] += started[name] * (len(batch) / momentum)
+            counted += len(batch)
     fresh = tensors | {name: value / counted for name, value in total.items()}
-    return torch.cat([fresh[name].reshape(len(theta), -1) for name in layout.names], dim=1)
+    return torch.cat([fresh[name].reshape(len(theta), -1) for name in network.layout.names], dim=1)

@@ -30,7 +30,6 @@ _MOST_ROWS = 1024
 _THREAD_NUMBERS = 2**23  # activations in all that are worth a second thread
 _SET_NUMBERS = 2**24  # parameters drawn at a time: 64 MB in single precision
 _THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 20, 2**23  # fewer for large networks, whatever is asked for
-_UNIT = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,10 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A member as the sampler sees it: its law, and its own name in the streams."""
+    """A member as the sampler sees it: its law, what does not vary, and its own name in the streams."""
 
     law: Law
+    fixed: Tensor  # the rest of theta, which no law speaks of
     name: tuple[str | int, ...]
 
 
@@ -85,10 +85,11 @@ def outputs(
     work = result[..., 0].numel() * network.numbers_per_row
     threads = min(available_cores(), len(members)) if x.device.type == "cpu" and work > _THREAD_NUMBERS else 1
 
+    networks = [network.private(worker) for worker in range(threads)]  # of this thread, for those that it starts
+
     def answer(worker: int) -> None:
-        own = network.private(worker)
         for k in range(worker, len(members), threads):
-            _answer(own, members[k], plan, x, seed, refresh, result[k])
+            _answer(networks[worker], members[k], plan, x, seed, refresh, result[k])
 
     on_threads(answer, range(threads), threads)
     return result
@@ -128,12 +129,13 @@ class Thetas:
 
     def get(self, numbers: NDArray[np.int64]) -> Tensor:
         """The samples with these ascending numbers.  # (numbers, size)"""
+        fixed = self.member.fixed.expand(len(numbers), -1)
         if not self.member.law.is_random:
-            return self.member.law.mean.expand(len(numbers), -1)
+            return torch.cat([self.member.law.mean.expand(len(numbers), -1), fixed], dim=1)
         blocks = numbers // self.size
         cuts = np.flatnonzero(np.diff(blocks)) + 1
         parts = [self._block(int(own[0] // self.size))[own % self.size] for own in np.split(numbers, cuts)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+        return torch.cat([torch.cat(parts), fixed], dim=1)
 
     def _block(self, block: int) -> Tensor:
         if self.kept[0] != block:
@@ -144,12 +146,12 @@ class Thetas:
 
 def prediction_masks(
     site: Site, index: int, member: Source, masks: NDArray[np.int64], seed: int
-) -> NDArray[np.float32]:
+) -> NDArray[np.float64]:
     """The masks with the given numbers at one site, the same for all rows.  # (masks, 1, *site shape)"""
     key = np.array([[streams.key(seed, "F", *member.name, "site", index)]], dtype=np.uint64)
     cells = np.arange(site.cells, dtype=np.uint64)[None, :]
-    uniform = (streams.numbers(key, streams.address(masks[:, None], cells)) >> np.uint64(11)) * _UNIT
-    kept = np.where(uniform >= site.rate, site.scale, 0.0).astype(np.float32)
+    uniform = streams.unit(streams.numbers(key, streams.address(masks[:, None], cells)))
+    kept = np.where(uniform >= site.rate, site.scale, 0.0)
     return kept.reshape(len(masks), 1, *site.shape)
 
 

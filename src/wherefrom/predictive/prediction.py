@@ -20,11 +20,11 @@ from torch.distributions import Normal
 
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.sources import CrossedAxis, Sources, sources
-from wherefrom.training.data import as_targets
+from wherefrom.training.data import as_targets, column_names
 
 Reading = Literal["gaussian", "mixture"]
 _STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
-_PAIRS_AT_ONCE = 2**24
+_NUMBERS_AT_ONCE = 2**21
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +42,7 @@ class Prediction:
     plan: Plan
     axes: tuple[CrossedAxis, ...]  # members stand in the order of their product
     missing: str | None  # why members are missing from the product, if any are
+    y_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.answers.shape[2]
@@ -83,7 +84,7 @@ class Prediction:
         """The value below which y falls with this probability."""
         if not 0 < probability < 1:
             raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
-        if reading == "mixture":
+        if _is_mixture(reading):
             standardised = self._mixture_quantile(probability)
         else:
             z = float(_STANDARD.icdf(torch.tensor(probability, dtype=torch.float64)))
@@ -106,14 +107,14 @@ class Prediction:
     def nll(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
         """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
         z = (self._matrix(y) - self.location) / self.scale
-        log_density = self._mixture_log_density(z) if reading == "mixture" else self._gaussian_log_density(z)
+        log_density = self._mixture_log_density(z) if _is_mixture(reading) else self._gaussian_log_density(z)
         each = -(log_density - self.scale.log()).sum(-1)
         return each if by_row else float(each.mean())
 
     def crps(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
         """Continuous ranked probability score in y's units, the mean over rows and outputs."""
         z = (self._matrix(y) - self.location) / self.scale
-        score = self._mixture_crps(z) if reading == "mixture" else self._gaussian_crps(z)
+        score = self._mixture_crps(z) if _is_mixture(reading) else self._gaussian_crps(z)
         each = (self.scale * score).mean(-1)
         return each if by_row else float(each.mean())
 
@@ -188,19 +189,30 @@ class Prediction:
         return torch.where(std > 0, spread, gap.abs())
 
     def _mixture_crps(self, z: Tensor) -> Tensor:
-        """E|X - z| - E|X - X'| / 2, over all pairs of components."""
+        """E|X - z| - E|X - X'| / 2, over all pairs of components; of points by sorting, of Gaussians pair by pair."""
         result = torch.empty_like(self._mean)
-        for rows, answers, noise in self._row_blocks(pairs=True):
+        for rows, answers, noise in self._row_blocks():
+            count = len(answers)
             to_truth = _mean_distance(answers - z[rows], noise).mean(0)
-            gaps, variances = answers[:, None] - answers[None], noise[:, None] + noise[None]
-            result[rows] = to_truth - 0.5 * _mean_distance(gaps, variances).mean((0, 1))
+            if self.noise is None:
+                rank = torch.arange(1, count + 1, dtype=torch.float64)
+                weight = (2 * rank - count - 1).view(-1, *[1] * (answers.ndim - 1))
+                apart = 2 * (weight * answers.sort(0).values).sum(0) / count**2
+            else:
+                apart = torch.zeros_like(to_truth)
+                for shift in range(1, count // 2 + 1):  # every pair once, those half way round twice
+                    gap = answers - answers.roll(shift, 0)
+                    distance = _mean_distance(gap, noise + noise.roll(shift, 0)).sum(0)
+                    apart += distance * (1 if 2 * shift == count else 2)
+                apart = (apart + _mean_distance(torch.zeros_like(answers), 2 * noise).sum(0)) / count**2
+            result[rows] = to_truth - 0.5 * apart
         return result
 
-    def _row_blocks(self, pairs: bool = False) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    def _row_blocks(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Components of a few rows at a time: answers and noise variances.  # (components, rows, outputs)"""
         count = self.answers.shape[0] * self.answers.shape[1]
         outputs = self.answers.shape[3]
-        size = max(1, _PAIRS_AT_ONCE // (count * (count if pairs else 1) * outputs))
+        size = max(1, _NUMBERS_AT_ONCE // (count * outputs))
         for start in range(0, len(self), size):
             rows = slice(start, start + size)
             answers = self.answers[:, :, rows].double()
@@ -215,6 +227,9 @@ class Prediction:
 
     def _matrix(self, y: Any) -> Tensor:
         """y as (rows, outputs), checked against this prediction."""
+        names = column_names(y)
+        if names and self.y_names and names != self.y_names:
+            raise ValueError(f"y has the columns {list(names)}, but the model was trained on {list(self.y_names)}")
         y = as_targets(y)
         matrix = y if y.ndim == 2 else y.unsqueeze(1)
         if matrix.shape != self._mean.shape:
@@ -226,6 +241,12 @@ class Prediction:
 
     def _y(self, y: Any) -> Tensor:
         return self._shape(self._matrix(y))
+
+
+def _is_mixture(reading: str) -> bool:
+    if reading not in ("gaussian", "mixture"):
+        raise ValueError(f'reading must be "gaussian" or "mixture", not {reading!r}')
+    return reading == "mixture"
 
 
 def _mean_distance(gap: Tensor, variance: Tensor) -> Tensor:

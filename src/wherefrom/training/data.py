@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 
 @dataclass(frozen=True)
@@ -17,19 +19,53 @@ class Rows:
     x: Tensor
     y: Tensor
     x_names: tuple[str, ...]  # of a frame's columns; empty for arrays
+    y_names: tuple[str, ...]
     y_is_flat: bool  # the user's y was one-dimensional, so predictions are too
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, index: Any) -> Rows:
-        """Some of the rows: an array of indices or a slice."""
-        index = index if isinstance(index, slice) else torch.as_tensor(index, dtype=torch.int64)
-        return Rows(self.x[index], self.y[index], self.x_names, self.y_is_flat)
+        """Some of the rows: a slice, an array of indices, or a mask."""
+        if not isinstance(index, slice):
+            index = self._checked(index)
+        return replace(self, x=self.x[index], y=self.y[index])
+
+    def _checked(self, index: Any) -> Tensor:
+        if isinstance(index, tuple) and len(index) == 2:
+            raise ValueError(
+                "a fold is the indices of its training rows alone, not a pair: "
+                "folds=[train for train, _ in KFold(5).split(x)]"
+            )
+        chosen = torch.as_tensor(np.asarray(index))
+        if chosen.ndim != 1 or chosen.is_floating_point():
+            raise ValueError(f"a fold must be a list of row numbers or a mask, not of shape {tuple(chosen.shape)}")
+        if chosen.dtype == torch.bool:
+            if len(chosen) != len(self):
+                raise ValueError(f"a fold's mask has {len(chosen)} entries for {len(self)} rows")
+            chosen = torch.nonzero(chosen).flatten()
+        if not len(chosen):
+            raise ValueError("a fold has no rows")
+        if int(chosen.min()) < 0 or int(chosen.max()) >= len(self):
+            raise ValueError(f"a fold names rows outside of 0 to {len(self) - 1}")
+        if len(torch.unique(chosen)) < len(chosen):
+            raise ValueError("a fold names rows twice; let a draw of the data do that on purpose")
+        return chosen.long()
 
     @property
     def schema(self) -> Schema:
-        return Schema(tuple(self.x.shape[1:]), self.x_names, self.y.shape[1], self.y_is_flat)
+        digest = hashlib.blake2b(digest_size=16)
+        for tensor in (self.x, self.y):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return Schema(
+            tuple(self.x.shape[1:]),
+            self.x_names,
+            self.x.is_floating_point(),
+            self.y.shape[1],
+            self.y_names,
+            self.y_is_flat,
+            digest.hexdigest(),
+        )
 
 
 @dataclass(frozen=True)
@@ -38,8 +74,11 @@ class Schema:
 
     x_shape: tuple[int, ...]
     x_names: tuple[str, ...]
+    x_is_float: bool
     targets: int
+    y_names: tuple[str, ...]
     y_is_flat: bool
+    digest: str  # of the training rows, to know them again
 
     def inputs(self, x: Any) -> Tensor:
         """x as a tensor, if it looks like what was trained on."""
@@ -51,6 +90,12 @@ class Schema:
             extra = [name for name in names if name not in self.x_names]
             raise ValueError(f"x has other columns than in training: missing {missing}, not known {extra}")
         tensor = as_inputs(x)
+        if self.x_is_float and not tensor.is_floating_point():
+            tensor = tensor.double()
+        if not self.x_is_float and tensor.is_floating_point():
+            raise ValueError("the model was trained on whole numbers (indices), but x holds real ones")
+        if not len(tensor):
+            raise ValueError("x has no rows")
         if tuple(tensor.shape[1:]) != self.x_shape:
             raise ValueError(
                 f"a row of x has shape {tuple(tensor.shape[1:])}, but the model was trained on rows of {self.x_shape}"
@@ -64,16 +109,20 @@ def as_rows(data: Any) -> Rows:
         return data
     if isinstance(data, tuple | list) and len(data) == 2:
         x_raw, y_raw = data
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+    elif isinstance(data, Dataset):
         x_raw, y_raw = _stack_dataset(data)
     else:
-        raise TypeError(f"data must be (x, y) or a map-style torch Dataset, not {type(data).__name__}")
+        raise TypeError(
+            f"data must be (x, y) or a map-style torch Dataset, not {type(data).__name__}: "
+            "marginalise(training, (x, y), over=[...])"
+        )
     x, y = as_inputs(x_raw), as_targets(y_raw)
     if len(x) != len(y):
         raise ValueError(f"x has {len(x)} rows but y has {len(y)}")
     if len(y) == 0:
         raise ValueError("the data has no rows")
-    return Rows(x, y if y.ndim == 2 else y.unsqueeze(1), column_names(x_raw), y.ndim == 1)
+    _check_same_index(x_raw, y_raw)
+    return Rows(x, y if y.ndim == 2 else y.unsqueeze(1), column_names(x_raw), column_names(y_raw), y.ndim == 1)
 
 
 def as_inputs(x: Any) -> Tensor:
@@ -82,7 +131,7 @@ def as_inputs(x: Any) -> Tensor:
     if tensor.ndim < 2:
         raise ValueError(
             f"x must have rows and columns; its shape is {tuple(tensor.shape)}. "
-            "For a single column use x.reshape(-1, 1)"
+            "For a single column use x.reshape(-1, 1), for a single row x.reshape(1, -1)"
         )
     if tensor.dtype == torch.bool or (column_names(x) and not tensor.is_floating_point()):
         tensor = tensor.double()
@@ -91,11 +140,23 @@ def as_inputs(x: Any) -> Tensor:
 
 
 def as_targets(y: Any) -> Tensor:
-    tensor = _as_tensor(y, "y").double()
+    tensor = _as_tensor(y, "y")
+    if tensor.dtype == torch.bool:
+        raise ValueError(
+            "y is true or false, which is no quantity to regress; if it is meant as 0 and 1, say y.astype(float)"
+        )
+    tensor = tensor.double()
     if tensor.ndim not in (1, 2):
         raise ValueError(f"y must have shape (rows,) or (rows, outputs), not {tuple(tensor.shape)}")
     _check_finite(tensor, "y", column_names(y))
     return tensor
+
+
+def _check_same_index(x: Any, y: Any) -> None:
+    """Two pandas objects whose rows are labelled differently were put side by side by accident."""
+    labels = [table.index for table in (x, y) if hasattr(table, "iloc")]
+    if len(labels) == 2 and not labels[0].equals(labels[1]):
+        raise ValueError("x and y have different row labels (their pandas index): align them, as y = y.loc[x.index]")
 
 
 def column_names(table: Any) -> tuple[str, ...]:
@@ -105,7 +166,9 @@ def column_names(table: Any) -> tuple[str, ...]:
 
 def _as_tensor(values: Any, what: str) -> Tensor:
     if isinstance(values, Tensor):
-        return values.detach()
+        return values.detach().cpu()
+    if hasattr(values, "toarray"):
+        raise ValueError(f"{what} is sparse; use {what}.toarray()")
     array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
     if array.dtype == object:
         try:
@@ -134,9 +197,9 @@ def _check_finite(tensor: Tensor, what: str, names: tuple[str, ...]) -> None:
         return
     bad = torch.nonzero(~torch.isfinite(tensor))
     row = int(bad[0, 0])
-    place = f" in {_column(int(bad[0, 1]), names)}" if tensor.ndim == 2 else ""
+    place = f"{_column(int(bad[0, 1]), names)}, " if tensor.ndim == 2 else ""
     raise ValueError(
-        f"{what} has {len(bad)} missing or infinite value{'s' if len(bad) > 1 else ''}, the first{place}, row {row}. "
+        f"{what} has {len(bad)} missing or infinite value{'s' if len(bad) > 1 else ''}, the first in {place}row {row}. "
         "Fill or remove them first: a wrong figure would come out otherwise"
     )
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from wherefrom.training import streams
 from wherefrom.training.network import Site
 
-_UNIT = 2.0**-53
+_PLANNED_CELLS = 2**18
 
 
 class TrainingMasks:
@@ -40,28 +40,32 @@ class TrainingMasks:
         self.memory = torch.full(memory, site.scale, device=device, dtype=dtype)
         self.mask = self.memory.movedim(-1, 1) if site.unit_by_unit else self.memory  # (members, batch, *site shape)
         self.batch_size = batch_size
-        self.dropped: list[Tensor] = []
+        mean = len(keys) * self.cells * -math.log1p(-site.rate)
+        self.block = max(1, int(_PLANNED_CELLS / max(mean, 1.0)))  # steps that are planned at a time
+        self.planned: dict[int, Tensor] = {}
+        self.dropped = torch.empty(0)
 
-    def plan(self, first_step: int, steps: int) -> None:
-        """Draw the dropped cells of the next steps."""
-        self.dropped = [
-            torch.from_numpy(cells if self.site.unit_by_unit else self._row_by_row(cells)).to(self.device)
-            for cells in dropped_cells(self.keys, self.cumulative, self.cells, first_step, steps)
-        ]
+    def drop(self, step: int) -> Tensor:
+        """The mask of a step.  # (members, batch, *site shape)"""
+        if step not in self.planned:
+            cells = dropped_cells(self.keys, self.cumulative, self.cells, step, self.block)
+            self.planned = {step + k: self._positions(some) for k, some in enumerate(cells)}
+        self.dropped = self.planned.pop(step)
+        self.memory.view(-1).index_fill_(0, self.dropped, 0.0)
+        return self.mask
+
+    def restore(self) -> None:
+        """Undo the last drop."""
+        self.memory.view(-1).index_fill_(0, self.dropped, self.site.scale)
+
+    def _positions(self, cells: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(cells if self.site.unit_by_unit else self._row_by_row(cells)).to(self.device)
 
     def _row_by_row(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions of cells in memory where all units of a row lie together."""
         members_and_units, row = np.divmod(cells, self.batch_size)
         member, unit = np.divmod(members_and_units, self.site.cells)
         return (member * self.batch_size + row) * self.site.cells + unit
-
-    def drop(self, step: int) -> Tensor:
-        """The mask of the planned step.  # (members, batch, *site shape)"""
-        self.memory.view(-1).index_fill_(0, self.dropped[step], 0.0)
-        return self.mask
-
-    def restore(self, step: int) -> None:
-        self.memory.view(-1).index_fill_(0, self.dropped[step], self.site.scale)
 
 
 def dropped_cells(
@@ -71,7 +75,7 @@ def dropped_cells(
     step = np.arange(first_step, first_step + steps, dtype=np.int64)
     zero = np.zeros((1, 1), dtype=np.uint64)
     first = streams.numbers(keys[None, :], streams.address(step[:, None], zero))  # (steps, members)
-    counts = np.searchsorted(cumulative, (first >> np.uint64(11)) * _UNIT, side="right")
+    counts = np.searchsorted(cumulative, streams.unit(first), side="right")
     total = counts.sum(axis=1)
     ends = np.cumsum(counts.reshape(-1))
     index = np.arange(ends[-1]) - np.repeat(ends - counts.reshape(-1), counts.reshape(-1))

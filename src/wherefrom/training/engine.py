@@ -10,9 +10,9 @@ gets exactly the gradient that it would get alone.
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -34,11 +34,12 @@ def train(
     if len(members) == 1 and cohort.network.largest_group(cohort.batch_size) > 1:
         # torch multiplies a batch of one by another routine: beside a twin of itself, a lone member has the same last
         # bit as among others. Networks that always train alone need none.
-        return train(cohort, [members[0], members[0]], device, lambda _: epoch_done(1))[:1]
+        one = train(cohort, [members[0], members[0]], device, lambda _: epoch_done(1))[0]
+        return [replace(one, last=one.last.clone(), seconds=2 * one.seconds)]
     began = time.thread_time()
     network, layout, count = cohort.network, cohort.network.layout, len(members)
     theta = torch.stack([member.theta0 for member in members]).to(device)
-    weights = theta[:, : layout.trained_size]
+    weights, varying = theta[:, : layout.trained_size], theta[:, : layout.varying_size]
     optimiser = OPTIMISERS[cohort.optimiser]
     state = {name: torch.zeros_like(weights) for name in optimiser.buffers}
     settings = {
@@ -52,39 +53,37 @@ def train(
     ]
     steps: dict[int, Program] = {}  # by the number of rows: the last batch of an epoch may be short
     collection = cohort.collection
-    collector = collection.law.collector(theta, collection.iterations) if collection else None
+    collector = collection.law.collector(varying, collection.iterations) if collection else None
     losses = np.full((count, cohort.epochs), math.nan)
 
     done = 0
     for epoch in range(cohort.epochs):
         batches.shuffle(epoch)
-        for mask in masks:
-            mask.plan(done, cohort.steps_per_epoch)
         total = torch.zeros(count, dtype=theta.dtype, device=device)
         for index in range(cohort.steps_per_epoch):
             x, y = batches.get(index)
             rows = y.shape[1]
             for mask in masks:
-                mask.drop(index)
+                mask.drop(done)
             if rows not in steps:
                 steps[rows] = program.record(_step(cohort), (theta, x, y, [mask.mask[:, :rows] for mask in masks]))
             steps[rows]()
             loss, gradient, buffers = steps[rows].results
             for mask in masks:
-                mask.restore(index)
+                mask.restore()
             done += 1
             optimiser.step(weights, gradient, state, settings, done)
-            theta[:, layout.trained_size :] = buffers
+            varying[:, layout.trained_size :] = buffers
             total += loss * rows
             if collection and collector and collection.includes(done):
-                collector.collect(theta)
+                collector.collect(varying)
         losses[:, epoch] = (total / cohort.rows).cpu().numpy()
         epoch_done(count)
         if not np.isfinite(losses[:, epoch]).any():  # nobody is left to train
             for _ in range(epoch + 1, cohort.epochs):
                 epoch_done(count)
             break
-    ended = torch.isfinite(theta).all(1).tolist()
+    ended = torch.isfinite(weights).all(1).tolist()
     diverged = [_first_bad_epoch(losses[i], ended[i]) for i in range(count)]
     finished = collector is not None and None in diverged
     laws = collector.laws() if collector is not None and finished else [None] * count
@@ -102,7 +101,7 @@ def _first_bad_epoch(losses: np.ndarray, ended_well: bool) -> int | None:
 
 def _step(cohort: Cohort) -> Step:
     """(theta, x, y, masks) -> each member's loss, its gradient, and its buffers after the step."""
-    network = cohort.network.private(threading.get_ident())
+    network = cohort.network.private("training")
     layout = network.layout
     trained, sizes = layout.trained, layout.sizes
 
@@ -110,9 +109,10 @@ def _step(cohort: Cohort) -> Step:
         tensors = layout.views(theta)
         names = list(tensors)
         weights = [tensors[name].detach().requires_grad_() for name in names[:trained]]
-        moving = {name: tensors[name].clone() for name in names[trained:]}
+        moving = {name: tensors[name].clone() for name in names[trained : trained + layout.moving]}
         with torch.enable_grad():
-            outputs = network.call_many(dict(zip(names, weights, strict=False)) | moving, x, masks, True)
+            own = tensors | dict(zip(names, weights, strict=False)) | moving
+            outputs = network.call_many(own, x, masks, True)
             loss = cohort.loss(outputs, y)
             gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
         flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]

@@ -8,6 +8,7 @@ that is given from outside, so that the randomness of training and prediction is
 from __future__ import annotations
 
 import copy
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
-from wherefrom.training import program
+from wherefrom.training import program, streams
 
 Parameters = dict[str, Tensor]
 
@@ -33,16 +34,6 @@ CHANNEL_DROPOUT: tuple[Callable[..., Tensor], ...] = (
     F.dropout2d,
     F.dropout3d,
     torch.feature_dropout,
-)
-REFUSED_RANDOMNESS: tuple[Callable[..., Any], ...] = (
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
-    torch.alpha_dropout,
-    torch.rand_like,
-    torch.randn_like,
-    torch.rand,
-    torch.randn,
-    torch.bernoulli,
 )
 
 
@@ -72,12 +63,13 @@ class _FindSites(TorchFunctionMode):
 
     def __init__(self, rows: int) -> None:
         super().__init__()
-        self.rows, self.sites, self.numbers = rows, list[Site](), 0
+        self.rows, self.numbers = rows, 0
+        self.calls: list[tuple[Site, bool]] = []  # every call of dropout, and whether it was to drop anything
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in ELEMENT_DROPOUT or func in CHANNEL_DROPOUT:
-            x, rate = _input_and_rate(func, args, kwargs)
+            x, rate, drops = _dropout_arguments(*args, **kwargs)
             if x.ndim < 2 or x.shape[0] != self.rows:
                 raise ValueError(
                     f"dropout on a tensor of shape {tuple(x.shape)}: its first dimension must be the rows of the "
@@ -86,15 +78,11 @@ class _FindSites(TorchFunctionMode):
             if not 0 <= rate < 1:
                 raise ValueError(f"a dropout rate must lie in [0, 1); the model has one of {rate}")
             shape = x.shape[1:] if func in ELEMENT_DROPOUT else (x.shape[1], *(1 for _ in x.shape[2:]))
-            self.sites.append(Site(float(rate), tuple(shape), x.ndim == 2 and x.stride(0) < x.stride(1)))
+            site = Site(float(rate), tuple(shape), x.ndim == 2 and x.stride(0) < x.stride(1))
+            self.calls.append((site, drops))
             return x
         if func is F.linear:
             func = _linear
-        if func in REFUSED_RANDOMNESS:
-            raise ValueError(
-                f"the model's forward calls {getattr(func, '__name__', func)}, whose randomness cannot be named and "
-                "repeated. Use nn.Dropout, nn.Dropout2d and their kin; other noise belongs to the data"
-            )
         result = func(*args, **kwargs)
         if isinstance(result, Tensor):
             self.numbers += result.numel()
@@ -104,56 +92,64 @@ class _FindSites(TorchFunctionMode):
 class _GivenMasks(TorchFunctionMode):
     """Dropout becomes a product with the next given mask, and a linear layer what `_linear` says."""
 
-    def __init__(self, masks: Sequence[Tensor], shared: Tensor | None = None) -> None:
+    def __init__(self, masks: Sequence[Tensor], drops: Sequence[bool], shared: Tensor | None = None) -> None:
         super().__init__()
-        self.masks, self.shared = iter(masks), shared  # rows that all members share, as in prediction
+        self.masks, self.drops = iter(masks), iter(drops)
+        self.shared = shared  # rows that all members share, as in prediction
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in ELEMENT_DROPOUT or func in CHANNEL_DROPOUT:
-            x, _ = _input_and_rate(func, args, kwargs)
-            mask = next(self.masks, None)
+            x, _, _ = _dropout_arguments(*args, **kwargs)
+            mask = next(self.masks, None) if next(self.drops) else None
             return x if mask is None else x * mask
         if func is F.linear:
-            return (_linear_on_shared_rows if args[0] is self.shared else _linear)(*args, **kwargs)
+            is_shared = (args[0] if args else kwargs["input"]) is self.shared
+            return (_linear_on_shared_rows if is_shared else _linear)(*args, **kwargs)
         return func(*args, **kwargs)
 
 
-def _input_and_rate(func: Any, args: Any, kwargs: Any) -> tuple[Tensor, float]:
-    x = args[0] if args else kwargs["input"]
-    rate = args[1] if len(args) > 1 else kwargs.get("p", 0.5)
-    return x, rate
+def _dropout_arguments(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+) -> tuple[Tensor, float, bool]:
+    """What a call of dropout is given, by the names that torch has for it."""
+    return input, p, training and train
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b as (W x^T + b)^T, so that the activations lie unit by unit in memory.
 
     For many small networks at once that is the faster way round: a layer with one output is 3 times as fast, and
     samples that share their rows become one large product. Under vmap, torch's own linear layer would moreover be
     taken apart into four passes over the activations instead of two.
     """
-    if x.ndim != 2:
-        product = torch.matmul(x, weight.t())
+    if input.ndim != 2:
+        product = torch.matmul(input, weight.t())
         return product if bias is None else product + bias
-    product = torch.matmul(weight, x.t())
+    product = torch.matmul(weight, input.t())
     return (product if bias is None else product + bias.unsqueeze(1)).t()
 
 
-def _linear_on_shared_rows(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """The same with a column of ones for the bias: cheap for few rows and many members, and a pass less for each."""
-    if bias is None or x.ndim != 2:
-        return _linear(x, weight, bias)
-    return _linear(torch.cat([x, x.new_ones(len(x), 1)], dim=1), torch.cat([weight, bias.unsqueeze(1)], dim=1))
+    if bias is None or input.ndim != 2:
+        return _linear(input, weight, bias)
+    ones = input.new_ones(len(input), 1)
+    return _linear(torch.cat([input, ones], dim=1), torch.cat([weight, bias.unsqueeze(1)], dim=1))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each tensor of a module stands in a flat theta: first those that are trained, then frozen parameters and
-    floating-point buffers, which belong to a member all the same."""
+    """Where each tensor of a module stands in a flat theta.
+
+    First what is trained, then buffers that training moves, then what stays as it was initialised: frozen parameters
+    and constant buffers, which belong to a member all the same, but not to its law.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[torch.Size, ...]
     trained: int  # how many of the entries the optimiser moves
+    moving: int  # how many of those after them the forward pass moves
 
     @property
     def sizes(self) -> list[int]:
@@ -166,6 +162,10 @@ class Layout:
     @property
     def trained_size(self) -> int:
         return sum(self.sizes[: self.trained])
+
+    @property
+    def varying_size(self) -> int:
+        return sum(self.sizes[: self.trained + self.moving])
 
     def views(self, theta: Tensor) -> Parameters:
         """The tensors inside theta, sharing its memory, with theta's leading dimensions kept."""
@@ -185,18 +185,22 @@ class Network:
     def __init__(self, module: nn.Module, x: Tensor) -> None:
         """Learn the module's tensors, its dropout and its output size from a few rows x."""
         everything = dict(module.named_parameters()) | dict(module.named_buffers())
-        trained = {name: tensor for name, tensor in everything.items() if tensor.requires_grad}
-        if not trained:
+        if not any(tensor.requires_grad for tensor in everything.values()):
             raise ValueError("the model has no parameters that require a gradient: there is nothing to train")
-        tensors = trained | {n: t for n, t in everything.items() if t.is_floating_point() and n not in trained}
-        self.layout = Layout(tuple(tensors), tuple(t.shape for t in tensors.values()), len(trained))
-        self.constants = {name: tensor for name, tensor in everything.items() if name not in tensors}
         self.momenta = _batch_norm_momenta(module)  # buffer -> momentum, for all running statistics
+        found = _probe(copy.deepcopy(module), x)
+        trained = [name for name, tensor in everything.items() if tensor.requires_grad]
+        moving = [name for name in everything if name in found.moved]
+        floating = [name for name, tensor in everything.items() if tensor.is_floating_point()]
+        names = [*trained, *moving, *(name for name in floating if name not in {*trained, *moving})]
+        shapes = tuple(everything[name].shape for name in names)
+        self.layout = Layout(tuple(names), shapes, len(trained), len(moving))
+        self.constants = {name: tensor for name, tensor in everything.items() if name not in names}
+        self.sites, self._drops = found.sites, found.drops
+        self.outputs, self.numbers_per_row = found.outputs, found.numbers_per_row
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
-        self.sites, outputs, self.numbers_per_row = _probe(copy.deepcopy(module), x)
-        self.outputs = int(outputs.shape[1])
-        self._private: dict[int, Network] = {}
+        self._private: dict[Any, Network] = {}
         self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
         self._check_against(module, x)
         self.stackable = self._can_be_stacked(module, x)
@@ -215,9 +219,10 @@ class Network:
         self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool, shared: bool = False
     ) -> Tensor:
         """Outputs of one member. x: (rows, ...), masks: one for each site, -> (rows, outputs)"""
-        with _GivenMasks(masks, x if shared else None):
-            out = functional_call(self._skeletons[training], (tensors, self.constants), (x,))
-        return out if out.ndim > 1 else out.unsqueeze(-1)
+        constants = {name: tensor.clone() for name, tensor in self.constants.items()}
+        with _GivenMasks(masks, self._drops, x if shared else None):
+            out = functional_call(self._skeletons[training], (tensors, constants), (x,))
+        return out.reshape(len(x), self.outputs)
 
     def call_many(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool) -> Tensor:
         """Outputs of many members, each with its own rows.  # (members, rows, outputs)"""
@@ -247,7 +252,7 @@ class Network:
         The memory of what it returns is used again by the next call.
         """
         given = [theta, x, *masks]
-        shapes = (theta.dtype, *(tensor.shape for tensor in given))
+        shapes = (*(tensor.shape for tensor in given), *(tensor.dtype for tensor in given))
         if shapes not in self._recorded:
             if len(self._recorded) >= _MOST_RECORDS:
                 self._recorded.clear()
@@ -281,23 +286,43 @@ class Network:
             )
 
     def _can_be_stacked(self, module: nn.Module, x: Tensor) -> bool:
-        """Whether vmap can run the module. One that looks at its numbers (`if x.sum() > 0`), or has an operation that
-        vmap would do member by member, with a warning, goes one at a time."""
-        twins = self.layout.views(torch.stack([self.theta(module)] * 2))
+        """Whether vmap gives every member its own outputs and gradients.
+
+        One that looks at its numbers (`if x.sum() > 0`), that has an operation which vmap would do member by member,
+        with a warning, or one for which its rule is wrong (an embedding's padding row), trains one at a time.
+        """
+        first = self.theta(module)
+        twins = torch.stack([first, 0.5 * first])
+        rows = torch.stack([x, x.flip(0)])
         try:
-            with torch.no_grad(), warnings.catch_warnings(action="error"):
-                vmap(lambda p, rows: self.call(p, rows, (), True))(twins, torch.stack([x, x]))
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message="There is a performance drop")
+                together = self._slopes(twins, rows)
         except (RuntimeError, UserWarning):
             return False
-        return True
+        alone = [self._slopes(twins[k : k + 1], rows[k : k + 1])[0] for k in range(2)]
+        scale = float(together.nan_to_num().abs().max())
+        return torch.allclose(together, torch.stack(alone), rtol=0, atol=1e-3 * scale + 1e-7, equal_nan=True)
 
-    def private(self, worker: int) -> Network:
+    def _slopes(self, theta: Tensor, x: Tensor) -> Tensor:
+        """Some gradient of each member's training outputs.  # (members, trained size)"""
+        tensors = self.layout.views(theta)
+        weights = {name: tensors[name].clone().requires_grad_() for name in self.layout.names[: self.layout.trained]}
+        others = {name: tensors[name].clone() for name in self.layout.names[self.layout.trained :]}
+        with torch.enable_grad():
+            total = (self.call_many(weights | others, x, (), True) + 1).square().sum()
+            slopes = torch.autograd.grad(total, list(weights.values()), materialize_grads=True)
+        return torch.cat([slope.reshape(len(theta), -1) for slope in slopes], dim=1)
+
+    def private(self, worker: Any) -> Network:
         """The same network for one of several threads: calling a module sets and unsets its parameters, and what is
-        recorded has memory of its own. Each thread gets the same one again."""
-        if worker not in self._private:
-            self._private[worker] = own = copy.copy(self)
+        recorded has memory of its own. Each worker of each thread gets the same one again."""
+        key = (threading.get_ident(), worker)
+        if key not in self._private:
+            own = copy.copy(self)
             own._skeletons, own._recorded = copy.deepcopy(self._skeletons), {}
-        return self._private[worker]
+            self._private[key] = own
+        return self._private[key]
 
     def with_dropout_rate(self, rate: float) -> Network:
         """The same network with every dropout site at another rate."""
@@ -319,31 +344,52 @@ def _skeleton(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, bare)
 
 
-def _probe(module: nn.Module, x: Tensor) -> tuple[tuple[Site, ...], Tensor, int]:
-    """Run a copy of the module on a few rows: where it drops units, what it returns, and how many numbers it makes."""
-    found, answers = [], []
-    with torch.no_grad():
-        for training in (False, False, True, True):  # training last: it may move buffers
+@dataclass(frozen=True)
+class _Found:
+    """What a few rows show of a module."""
+
+    sites: tuple[Site, ...]
+    drops: tuple[bool, ...]  # for every call of dropout in a forward pass, whether training drops anything there
+    outputs: int
+    numbers_per_row: int
+    moved: set[str]  # floating-point buffers that a training pass changes
+
+
+def _probe(module: nn.Module, x: Tensor) -> _Found:
+    """Run a copy of the module on a few rows."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    calls, answers = [], []
+    with torch.no_grad(), streams.torch_seeded(0, "probe"):
+        state = torch.get_rng_state()
+        for training in (False, False, True):  # training last: it may move buffers
             module.train(training)
             with _FindSites(len(x)) as finder:
                 answers.append(module(x))
-            found.append(tuple(finder.sites))
+            calls.append(finder.calls)
+        drew = not torch.equal(state, torch.get_rng_state())
     outputs = answers[0]
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(x):
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(f"the model must return a tensor of shape (rows, outputs); it returned {shape}")
-    if found[0] != found[2]:
+    if drew or not torch.equal(outputs, answers[1]):
+        raise ValueError(
+            "the model's forward draws random numbers of its own, as do attention and recurrent layers with a dropout "
+            "setting. Only the randomness of nn.Dropout, nn.Dropout2d and their kin can be named and repeated"
+        )
+    if [site for site, _ in calls[0]] != [site for site, _ in calls[2]]:
         raise ValueError(
             "the model calls dropout in training mode only (`if self.training: ...`). Call it always, as nn.Dropout "
             "does: then its masks can also be drawn in prediction"
         )
-    if not torch.equal(outputs, answers[1]) or not torch.equal(answers[2], answers[3]):
-        raise ValueError(
-            "the model gives two answers to one question: its forward draws random numbers of its own, as do attention "
-            "and recurrent layers with a dropout setting. Only nn.Dropout and F.dropout can be named and repeated"
-        )
-    outputs = outputs if outputs.ndim == 2 else outputs.unsqueeze(-1)
-    return found[0], outputs, -(-finder.numbers // len(x))
+    changed = {name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])}
+    for name in changed:
+        if not before[name].is_floating_point() and not name.endswith("num_batches_tracked"):
+            raise ValueError(f"the model counts in its buffer {name!r}, which members trained together cannot")
+    drops = tuple(drops for _, drops in calls[2])
+    sites = tuple(site for site, dropped in calls[2] if dropped)
+    numbers = -(-finder.numbers // len(x))
+    moved = {name for name in changed if before[name].is_floating_point()}
+    return _Found(sites, drops, 1 if outputs.ndim == 1 else int(outputs.shape[1]), numbers, moved)
 
 
 def _batch_norm_momenta(module: nn.Module) -> dict[str, float]:

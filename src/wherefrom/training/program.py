@@ -41,40 +41,54 @@ Operation = tuple[Callable[..., Any], Any, Any]  # with its arguments and keywor
 class Program:
     """Calling it computes `results` anew from what its arguments' memory holds now. For one thread at a time."""
 
-    def __init__(self, results: Any, tape: list[Operation]) -> None:
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], results: Any, tape: list[Operation]):
         self.results = results
+        self.operations = [getattr(operation, "name", lambda: "python")() for operation, _, _ in tape]
         # An overload's inner function skips torch's Python around it.
         self._calls = [(getattr(operation, "_op", operation), args, kwargs) for operation, args, kwargs in tape]
-        self.operations = [getattr(operation, "name", lambda: "python")() for operation, _, _ in tape]
+        self._function, self._arguments, self._called = function, arguments, 0
 
     def __call__(self) -> None:
         for operation, arguments, keywords in self._calls:
             operation(*arguments, **keywords)
+        self._called += 1
+        if self._called == 2:
+            self._check()
+
+    def _check(self) -> None:
+        """Compare with the function itself now that the arguments have changed: it may keep things elsewhere."""
+        expected = self._function(*self._arguments)
+        if not all(map(_close, tree_leaves(self.results), tree_leaves(expected))):
+            self._call_from_now_on(expected)
+
+    def _call_from_now_on(self, results: Any) -> None:
+        self.results, self.operations = results, ["python"]
+        self._calls = [(lambda: setattr(self, "results", self._function(*self._arguments)), (), {})]
 
 
 def record(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
     """The function, specialised to these very tensors; it returns tensors, alone or in a tuple.
 
-    One that looks at its numbers (`if x.sum() > 0`) could take another way next time: it is called as it is.
+    One that looks at its numbers, for a decision (`if x.sum() > 0`), for a shape (`x[x > 0]`) or by way of numpy, could
+    do otherwise next time: it is called as it is.
     """
-    first = _Recorder(arguments)
     try:
-        with first:
+        rehearsal, write_over = _rehearse(function, arguments)
+        recorder = _Recorder(arguments, write_over)
+        with recorder:
             results = function(*arguments)
     except _LooksAtNumbersError:
-        return _Called(function, arguments)
-    second = _Recorder(arguments, write_over=first.dead_arguments(results))
-    with second:
-        results = function(*arguments)
-    return Program(tree_map_only(Tensor, torch.detach, results), second.tape())
+        return called(function, arguments)
+    if not recorder.did_the_same(rehearsal):
+        return called(function, arguments)
+    return Program(function, arguments, tree_map_only(Tensor, torch.detach, results), recorder.tape())
 
 
-class _Called(Program):
-    """A function that cannot be recorded, called each time."""
-
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        super().__init__(function(*arguments), [])
-        self._calls = [(lambda: setattr(self, "results", function(*arguments)), (), {})]
+def called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
+    """The function as a program that records nothing."""
+    program = Program(function, arguments, None, [])
+    program._call_from_now_on(function(*arguments))
+    return program
 
 
 class _LooksAtNumbersError(Exception):
@@ -86,8 +100,10 @@ class _Recorder(TorchDispatchMode):
 
     def __init__(self, arguments: tuple[Any, ...], write_over: frozenset[int] = frozenset()) -> None:
         super().__init__()
-        self.given = {_memory(tensor) for tensor in tree_leaves(arguments)}
         self.write_over = write_over  # the operations, by number, that may write over their first argument
+        self.known = {_memory(tensor) for tensor in tree_leaves(arguments)}
+        self.foreign: list[Tensor] = []  # what was read that no operation had made
+        self.functions: list[Any] = []
         self.seen: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
     @classmethod
@@ -96,43 +112,75 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _shape_depends_on_numbers(func, args):
+            raise _LooksAtNumbersError
+        self.functions.append(func)
         if len(self.seen) in self.write_over:
             func, args, kwargs = _writing_over(func, args, kwargs)
+        # Kept as they are now: the same memory without autograd's graph, and whatever becomes of their shapes later.
+        before = tree_map_only(Tensor, torch.detach, (args, kwargs))
+        for tensor in _tensors(before):
+            if _memory(tensor) not in self.known:
+                self.known.add(_memory(tensor))
+                self.foreign.append(tensor.clone())
         results = func(*args, **kwargs)
         if not isinstance(results, Tensor | tuple | list):
             raise _LooksAtNumbersError
-        self.seen.append((func, args, kwargs, results))
+        self.known |= {_memory(tensor) for tensor in _tensors(results)}
+        self.seen.append((func, *before, tree_map_only(Tensor, torch.detach, results)))
         return results
 
-    def dead_arguments(self, results: Any) -> frozenset[int]:
-        """The operations whose first argument nobody reads again, so that their result may take its memory."""
-        last_read = {_memory(tensor): len(self.seen) for tensor in tree_leaves(results)}
-        made = set()
-        for number, (func, args, kwargs, _) in enumerate(self.seen):
-            if not _is_view(func):
-                last_read |= {m: max(number, last_read.get(m, 0)) for m in map(_memory, _tensors((args, kwargs)))}
-        found = set()
-        for number, (func, args, kwargs, result) in enumerate(self.seen):
-            if func in _IN_PLACE and isinstance(args[0], Tensor):
-                own = _memory(args[0])
-                others = {_memory(tensor) for tensor in _tensors((args[1:], kwargs))}
-                if own in made and own not in others and last_read[own] == number and _same_layout(args[0], result):
-                    found.add(number)
-                    # From here on both are one memory: what holds for the result holds for the argument.
-                    last_read[own] = max(last_read[own], last_read.get(_memory(result), 0))
-            if not _is_view(func):
-                made |= {_memory(tensor) for tensor in _tensors(result)} - self.given
-        return frozenset(found)
+    def did_the_same(self, other: _Recorder) -> bool:
+        """Whether the same operations were done, and nothing from outside depended on the numbers."""
+        if self.functions != other.functions or len(self.foreign) != len(other.foreign):
+            return False
+        return all(map(torch.equal, self.foreign, other.foreign))
 
     def tape(self) -> list[Operation]:
-        # Detached, tensors are the same memory without the graph that autograd hung on them.
-        entries = [tree_map_only(Tensor, torch.detach, entry) for entry in self.seen if not _is_view(entry[0])]
-        return [_replayed(*entry) for entry in entries]
+        return [_replayed(*entry) for entry in self.seen if not _is_view(entry[0])]
+
+
+def _rehearse(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[_Recorder, frozenset[int]]:
+    """The function once on other numbers: what it did, and the operations, by number, whose first argument nobody reads
+    again, so that their result may take its memory."""
+    arguments = tree_map_only(Tensor, _negative, arguments)
+    recorder = _Recorder(arguments)
+    with recorder:
+        results = function(*arguments)
+    given = {_memory(tensor) for tensor in tree_leaves(arguments)}
+    last_read = {_memory(tensor): len(recorder.seen) for tensor in tree_leaves(results)}
+    for number, (func, args, kwargs, _) in enumerate(recorder.seen):
+        if not _is_view(func):
+            last_read |= {m: max(number, last_read.get(m, 0)) for m in map(_memory, _tensors((args, kwargs)))}
+    found, made = set(), set()
+    for number, (func, args, kwargs, result) in enumerate(recorder.seen):
+        if func in _IN_PLACE and isinstance(args[0], Tensor):
+            own = _memory(args[0])
+            others = {_memory(tensor) for tensor in _tensors((args[1:], kwargs))}
+            if own in made and own not in others and last_read[own] == number and _same_layout(args[0], result):
+                found.add(number)
+        if not _is_view(func):
+            made |= {_memory(tensor) for tensor in _tensors(result)} - given
+    recorder.seen.clear()  # and with it the memory
+    return recorder, frozenset(found)
+
+
+def _negative(tensor: Tensor) -> Tensor:
+    """Other numbers in the same layout."""
+    other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return other.copy_(-tensor if tensor.is_floating_point() else tensor)
+
+
+def _shape_depends_on_numbers(func: Any, args: Any) -> bool:
+    """Boolean masks, nonzero, unique: another number of results next time. Indexing by whole numbers is harmless."""
+    if func is _aten.index.Tensor:
+        return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
+    return torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags
 
 
 def _is_view(func: Any) -> bool:
     """Whether an operation only looks at memory in another way, which it still does when the memory has changed."""
-    return func.is_view or func is _aten._unsafe_view.default
+    return func.is_view or func is _aten._unsafe_view.default or torch.Tag.inplace_view in func.tags
 
 
 def _writing_over(func: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any]:
@@ -177,6 +225,12 @@ def _compute_and_copy(func: Callable[..., Any], args: Any, kwargs: Any, results:
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    """The same but for rounding, infinities and missing values included."""
+    size = float(torch.nan_to_num(b.detach(), 0.0, 0.0, 0.0).abs().max()) if b.numel() else 0.0
+    return a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=1e-4 * size + 1e-7, equal_nan=True)
 
 
 def _memory(tensor: Tensor) -> int:

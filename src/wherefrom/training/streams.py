@@ -12,12 +12,15 @@ it is trained alone, beside a hundred others, on another worker, or a year later
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
+_global_generator = threading.RLock()  # one at a time, so that threads do not draw from each other's streams
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -45,6 +48,11 @@ def numbers(keys: NDArray[np.uint64], counters: NDArray[np.uint64]) -> NDArray[n
     np.right_shift(z, np.uint64(31), out=scratch)
     z ^= scratch
     return z
+
+
+def unit(numbers: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """64-bit numbers as uniform numbers in [0, 1)."""
+    return (numbers >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def address(major: int | NDArray[np.int64], minor: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -76,6 +84,6 @@ def generator(seed: int, *name: str | int) -> np.random.Generator:
 @contextmanager
 def torch_seeded(seed: int, *name: str | int) -> Iterator[None]:
     """Run code that draws from torch's global generator (initialisers, distributions) on a named stream."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key(seed, *name) >> 1)  # manual_seed takes a signed 64-bit number
+    with _global_generator, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key(seed, *name) >> 1)  # which takes a signed 64-bit number
         yield

@@ -35,9 +35,9 @@ def train_cohorts(
     cohorts: list[Cohort], device: torch.device, workers: int | None, report: Callable[[int], None]
 ) -> list[list[Trained]]:
     """Train every member of every cohort; `report` hears of members' epochs done."""
-    threads = workers or (available_cores() if device.type == "cpu" else 1)
-    if threads < 1:
+    if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; it is {workers}")
+    threads = workers or (available_cores() if device.type == "cpu" else 1)
     groups = [group for i, cohort in enumerate(cohorts) for group in _groups(i, cohort, threads)]
 
     def train(group: Group) -> list[Trained]:
@@ -72,10 +72,15 @@ def on_threads(task: Callable[[Item], Result], items: Sequence[Item], threads: i
         # A new thread has torch's own idea of parallelism until it is told otherwise.
         with ThreadPoolExecutor(min(threads, len(items)), "wherefrom", torch.set_num_threads, (1,)) as pool:
             futures = [pool.submit(task, item) for item in items]
-            _, unfinished = wait(futures, return_when=FIRST_EXCEPTION)
-            for future in unfinished:
-                future.cancel()
-            return [future.result() for future in futures if not future.cancelled()]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+                for future in futures:
+                    if future.done():
+                        future.result()  # raises what went wrong
+                return [future.result() for future in futures]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
 
 def available_cores() -> int:

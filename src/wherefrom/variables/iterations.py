@@ -36,7 +36,7 @@ class Iterations:
     def collection(self, epochs: int, steps_per_epoch: int) -> Collection:
         every = steps_per_epoch if self.every == "epoch" else int(self.every)
         total = epochs * steps_per_epoch
-        first = int(self.start * epochs) * steps_per_epoch + every
+        first = round(self.start * epochs) * steps_per_epoch + every
         collection = Collection(self.law, first, every, total)
         if first > total or collection.iterations < self.law.fewest:
             raise ValueError(
