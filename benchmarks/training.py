@@ -76,16 +76,19 @@ def plain_loop(shape: Shape) -> Slice:
     x, y = shape.data()
     networks = [shape.network().train() for _ in range(shape.members)]
     optimisers = [torch.optim.Adam(network.parameters(), lr=0.01) for network in networks]
+    orders, taken = [torch.empty(0)] * shape.members, [0] * shape.members
 
     def run(steps: int) -> None:
-        for network, optimiser in zip(networks, optimisers, strict=True):
-            order = torch.randperm(shape.rows)
-            for step in range(steps):
-                start = step * shape.batch_size % (shape.rows - shape.batch_size + 1)
-                batch = order[start : start + shape.batch_size]
+        for k, (network, optimiser) in enumerate(zip(networks, optimisers, strict=True)):
+            for step in range(taken[k], taken[k] + steps):
+                if step % shape.steps_per_epoch == 0:
+                    orders[k] = torch.randperm(shape.rows)
+                start = step % shape.steps_per_epoch * shape.batch_size
+                batch = orders[k][start : start + shape.batch_size]
                 optimiser.zero_grad()
                 nn.functional.mse_loss(network(x[batch]), y[batch]).backward()
                 optimiser.step()
+            taken[k] += steps
 
     return run
 
@@ -136,8 +139,10 @@ def jax_vmap_scan(shape: Shape) -> Slice | None:
     def train(state: tuple, steps: int) -> tuple:
         weights, first, second, count, key = state
         key, order_key = jax.random.split(key)
-        order = jax.random.permutation(order_key, shape.rows)
-        starts = jnp.arange(steps) * shape.batch_size % (shape.rows - shape.batch_size + 1)
+        # Of as many rows as these steps visit, so that a slice of a long epoch does not pay for all of it.
+        visited = min(shape.rows, steps * shape.batch_size)
+        order = jax.random.permutation(order_key, visited)
+        starts = jnp.arange(steps) * shape.batch_size % (visited - shape.batch_size + 1)
 
         def step(carry: tuple, start: jax.Array) -> tuple:
             weights, first, second, count, key = carry

@@ -101,6 +101,7 @@ def test_extend_keeps_fitted_noise_right(problem):
         (lambda p: p.extend(), "name one variable"),
         (lambda p: p.extend(theta0=0), "at least 1"),
         (lambda p: p.extend(h=2), "does not marginalise 'h'"),
+        (lambda p: p.extend(t=2), "predict with more samples"),
         (lambda p: p.marginalising("t").extend(theta0=2), "a part of a posterior cannot be extended"),
     ],
 )
@@ -133,7 +134,7 @@ def test_seeds_give_other_members(problem):
 
 
 def test_without_batch_order_all_members_see_the_same_order(problem):
-    """Two initial conditions that are the same by construction stay the same."""
+    """Two trainings that are the same by construction stay the same."""
 
     def still() -> torch.nn.Module:
         network = mlp()()
@@ -141,16 +142,30 @@ def test_without_batch_order_all_members_see_the_same_order(problem):
             torch.nn.init.constant_(parameter, 0.1)
         return network
 
-    posterior = wf.marginalise(training(still), problem, [wf.InitialCondition(2)])
+    same_rates = [wf.Hyperparameters(points=[dict(lr=0.02), dict(lr=0.02)])]
+    posterior = wf.marginalise(training(still), problem, same_rates)
     assert torch.equal(*(c.trained.last for c in posterior.mixture))
     ordered = wf.marginalise(training(still), problem, [wf.BatchOrder(2)])
     assert not torch.equal(*(c.trained.last for c in ordered.mixture))
 
 
 def test_init_is_applied(problem):
-    over = [wf.InitialCondition(2, init=lambda n: [torch.nn.init.zeros_(p) for p in n.parameters()])]
-    posterior = wf.marginalise(training(algorithm=wf.Algorithm("sgd", lr=0.0, batch_size=25)), problem, over)
-    assert float(posterior.mixture[1].trained.last.abs().max()) == 0.0
+    over = [wf.InitialCondition(2, init=lambda n: [torch.nn.init.uniform_(p, 5.0, 6.0) for p in n.parameters()])]
+    still = training(algorithm=wf.Algorithm("sgd", lr=0.0, batch_size=25))
+    with pytest.warns(UserWarning, match="2 of 2 members end with a training loss far above"):
+        posterior = wf.marginalise(still, problem, over)
+    assert (
+        5.0 <= float(posterior.mixture[1].trained.last.min()) <= float(posterior.mixture[1].trained.last.max()) <= 6.0
+    )
+
+
+def test_the_same_weights_for_every_draw_are_refused(problem):
+    def seeded() -> torch.nn.Module:
+        torch.manual_seed(0)
+        return mlp()()
+
+    with pytest.raises(ValueError, match="draws 0 and 1 of theta0 are the same"):
+        wf.marginalise(training(seeded), problem, wf.recipes.deep_ensemble(2))
 
 
 def test_glorot_uniform_has_its_bounds():
@@ -180,6 +195,32 @@ def test_recipes_are_compositions(problem):
 def test_repr_says_what_it_is(posterior, problem):
     assert repr(posterior) == "Posterior(4 members, marginalises theta0+order, t, F)"
     assert repr(posterior.predict(problem[0], samples=4)) == "Prediction(90 rows, 1 output, 4 members x 4 samples)"
+
+
+def test_folds_may_be_masks(problem):
+    mask = np.arange(90) < 60
+    by_mask, by_number = (
+        wf.marginalise_folds(training(), problem, [fold], [])[0].mixture[0].trained.last
+        for fold in (mask, np.flatnonzero(mask))
+    )
+    assert torch.equal(by_mask, by_number)
+
+
+@pytest.mark.parametrize(
+    ("fold", "message"),
+    [
+        ((np.arange(60), np.arange(60, 90)), "not a pair"),
+        ([], "no rows"),
+        ([0, 0, 1], "twice"),
+        ([0, 90], "outside of 0 to 89"),
+        ([-1, 3], "outside"),
+        ([True, False], "2 entries for 90 rows"),
+        ([[0, 1]], "list of row numbers"),
+    ],
+)
+def test_folds_that_are_none(problem, fold, message):
+    with pytest.raises(ValueError, match=message):
+        wf.marginalise_folds(training(), problem, [fold], [])
 
 
 def test_no_folds(problem):

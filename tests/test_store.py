@@ -2,9 +2,11 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
-from torch.distributions import LogNormal, Uniform
+from torch import nn
+from torch.distributions import ExpTransform, LogNormal, TransformedDistribution, Uniform
 
 import wherefrom as wf
 from conftest import mlp, training
@@ -78,8 +80,9 @@ def test_parts_of_a_loaded_posterior(problem, tmp_path):
 def test_nothing_is_pickled_and_no_data_is_stored(problem, tmp_path):
     x, _ = problem
     wf.marginalise(training(), problem, wf.recipes.multi_swag(2, 3)).save(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["posterior.json", "posterior.safetensors"]
-    stored = (tmp_path / "posterior.safetensors").read_bytes()
+    numbers, words = sorted(tmp_path.iterdir())
+    assert (numbers.suffix, words.name) == (".safetensors", "posterior.json")
+    stored = numbers.read_bytes()
     assert x.astype("float32")[0].tobytes() not in stored
     json.loads((tmp_path / "posterior.json").read_text())
 
@@ -89,6 +92,43 @@ def test_saving_again_replaces_the_run(problem, tmp_path):
         posterior = wf.marginalise(training(), problem, wf.recipes.deep_ensemble(2), seed=seed)
         posterior.save(tmp_path)
     assert wf.load(tmp_path, mlp()).seed == 1
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_another_model_of_the_same_shape_is_known(problem, tmp_path):
+    wf.marginalise(training(), problem, wf.recipes.deep_ensemble(2)).save(tmp_path)
+    other = lambda: nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Dropout(0.1), nn.Linear(12, 1))  # noqa: E731
+    with pytest.raises(ValueError, match="the same weights give other answers"):
+        wf.load(tmp_path, other)
+    with pytest.raises(ValueError, match=r"its dropout rates were \[0.1\]"):
+        wf.load(tmp_path, mlp(rate=0.5))
+
+
+def test_distributions_that_a_file_cannot_hold_keep_their_draws(problem, tmp_path):
+    log_uniform = TransformedDistribution(Uniform(-5.0, -4.0), [ExpTransform()])
+    for values in (log_uniform, LogNormal(torch.tensor(-4.0, dtype=torch.float64), 0.1)):
+        posterior = wf.marginalise(training(), problem, [wf.Hyperparameters(2, lr=values)], seed=np.int64(3))
+        posterior.save(tmp_path)
+        again = wf.load(tmp_path, mlp(), data=problem)
+        assert again.members()["lr"] == posterior.members()["lr"]
+        if values is log_uniform:
+            with pytest.raises(ValueError, match="cannot be stored in a file"):
+                again.extend(h=1)
+        else:
+            assert again.extend(h=1).members()["lr"] == posterior.extend(h=1).members()["lr"]
+
+
+def test_embeddings_can_be_loaded(tmp_path):
+    def words() -> nn.Module:
+        return nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 1))
+
+    x = np.random.default_rng(0).integers(5, size=(40, 2))
+    posterior = wf.marginalise(training(words), (x, x.sum(1)), wf.recipes.deep_ensemble(2))
+    posterior.save(tmp_path)
+    again = wf.load(tmp_path, words)
+    assert torch.equal(again.predict(x).samples, posterior.predict(x).samples)
+    with pytest.raises(ValueError, match="whole numbers"):
+        again.predict(x.astype(float))
 
 
 def test_an_init_that_was_code_is_not_remembered(problem, tmp_path):

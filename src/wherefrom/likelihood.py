@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import torch
@@ -31,6 +32,8 @@ class Regression:
         if isinstance(self.noise, str):
             if self.noise not in ("fit", "predicted"):
                 raise ValueError(f'noise must be None, a number, "fit" or "predicted", not {self.noise!r}')
+        elif self.noise is not None and (isinstance(self.noise, bool) or not isinstance(self.noise, Real)):
+            raise TypeError(f'noise must be None, one number, "fit" or "predicted", not {self.noise!r}')
         elif self.noise is not None and not self.noise > 0:
             raise ValueError(f"noise is a standard deviation and must be positive, not {self.noise}")
         if not 0 < self.held_out < 1:

@@ -7,6 +7,7 @@ Every member keeps its labels, so one set of trainings serves every subset of th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
@@ -28,6 +29,7 @@ from wherefrom.training.network import Network
 from wherefrom.training.point import Training
 from wherefrom.variables import SAMPLED, Axis, Design
 
+_HOPELESS_LOSS = 3.0
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
 
 
@@ -420,6 +422,7 @@ def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Dive
         names = tuple(f"{c.run} (epoch {c.trained.diverged}, {c.algorithm})" for c in lost)
         kept = tuple(c for c in components if c.trained.diverged is None)
         told += names
+        _warn_of_hopeless(posterior, kept)
         if kept:
             finished.append(_with_fitted_noise(replace(posterior, mixture=kept, diverged=names)))
     if told and (on_divergence == "raise" or len(finished) < len(work)):
@@ -431,6 +434,20 @@ def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Dive
             kept_ones,
         )
     return finished
+
+
+def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component]) -> None:
+    """Finite losses can be hopeless too: where y is standardised, predicting its mean has a loss of 1."""
+    if not posterior.training.standardise or posterior.training.likelihood.noise == "predicted":
+        return
+    worse = [c for c in components if c.trained.losses[-1] > _HOPELESS_LOSS]
+    if worse:
+        one = worse[0]
+        warnings.warn(
+            f"{len(worse)} of {len(components)} members end with a training loss far above that of predicting the mean "
+            f"of y, such as {one.run} with {one.trained.losses[-1]:.3g} ({one.algorithm}): they have learnt nothing",
+            stacklevel=4,
+        )
 
 
 def _with_fitted_noise(posterior: Posterior) -> Posterior:

@@ -108,6 +108,11 @@ def train_runs(
         members = tuple(
             _member(jobs[j][0].seed, jobs[j][1][r], algorithms[j, r], initial, own.index(j)) for j, r in held
         )
+        if network.momenta and 1 in (batch_size, count % batch_size):
+            raise ValueError(
+                f"batches of {batch_size} leave a batch of one row of {count}, which batch normalisation cannot take: "
+                "choose another batch size"
+            )
         steps = -(-count // batch_size)
         collection = design.iterations.collection(training.epochs, steps) if design.iterations else None
         cohorts.append(
@@ -173,5 +178,12 @@ class _InitialConditions:
                 self.made.append(weakref.ref(module))
                 if init := run.choices.get("init"):
                     init(module)
-            self.known[seed, draw] = self.network.theta(module.to(self.dtype))
+            theta0 = self.network.theta(module.to(self.dtype))
+            for (other_seed, other), earlier in self.known.items():
+                if other_seed == seed and torch.equal(earlier, theta0):
+                    raise ValueError(
+                        f"draws {other} and {draw} of theta0 are the same: the factory starts from the same weights. "
+                        "Does it set a seed, or copy a trained network? Then leave InitialCondition out"
+                    )
+            self.known[seed, draw] = theta0
         return self.known[seed, draw]

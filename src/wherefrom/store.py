@@ -1,4 +1,4 @@
-"""A run on disk: `posterior.safetensors` for the numbers, `posterior.json` for everything else.
+"""A run on disk: a safetensors file for the numbers, `posterior.json` for everything else.
 
 Nothing is pickled: loading a run executes no code but the model factory that the user gives. Both files are written
 under temporary names and renamed, the JSON last, so a folder either holds a whole run or none.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,7 @@ from wherefrom.laws import LAWS, SWAG, Law, Snapshots
 from wherefrom.likelihood import Regression
 from wherefrom.posterior import Posterior, available
 from wherefrom.runs import Component, build_network
+from wherefrom.training import streams
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.point import Algorithm, Training
@@ -39,7 +41,7 @@ from wherefrom.variables import (
 )
 
 FORMAT = 1
-_JSON, _TENSORS = "posterior.json", "posterior.safetensors"
+_JSON = "posterior.json"
 _TRAJECTORY_LAWS: dict[str, Any] = {"SWAG": SWAG, "Snapshots": Snapshots}
 
 
@@ -48,6 +50,7 @@ def save(posterior: Posterior, folder: Path) -> None:
     tensors: dict[str, Tensor] = {f"scaler.{name}": value for name, value in posterior.scaler._asdict().items()}
     if posterior.fitted_noise is not None:
         tensors["fitted_noise"] = posterior.fitted_noise
+    tensors["probe"] = _probe(posterior)
     members = []
     for i, component in enumerate(posterior.mixture):
         trained = component.trained
@@ -78,14 +81,22 @@ def save(posterior: Posterior, folder: Path) -> None:
         },
         "schema": asdict(posterior.schema),
         "design": _design_to_json(posterior.design),
+        "dropout_rates": [site.rate for site in posterior.network.sites],
         "layout": dict(zip(posterior.network.layout.names, map(list, posterior.network.layout.shapes), strict=True)),
         "members": members,
         "diverged": list(posterior.diverged),
         "is_part": posterior.is_part,
     }
+    # A new name for the numbers: until the JSON that speaks of them is in place, the old run is whole.
+    numbers = f"posterior-{secrets.token_hex(4)}.safetensors"
+    document["tensors"] = numbers
     text = json.dumps(document, indent=1, allow_nan=False)
-    _write(folder / _TENSORS, lambda path: save_file({k: v.contiguous().cpu() for k, v in tensors.items()}, path))
+    own = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    _write(folder / numbers, lambda path: save_file(own, path))
     _write(folder / _JSON, lambda path: path.write_text(text, encoding="utf-8"))
+    for old in folder.glob("posterior-*.safetensors"):
+        if old.name != numbers:
+            old.unlink()
 
 
 def load(
@@ -104,12 +115,14 @@ def load(
         document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no saved posterior: there is no {_JSON} in it") from None
+    if "format" not in document:
+        raise ValueError(f"{folder / _JSON} is not a posterior that was saved by wherefrom")
     if document["format"] > FORMAT:
         raise ValueError(
             f"{folder} was written by a newer version (format {document['format']}; this one reads up to {FORMAT}): "
             "update wherefrom"
         )
-    with safe_open(folder / _TENSORS, framework="pt", device=str(place)) as file:
+    with safe_open(folder / document["tensors"], framework="pt", device=str(place)) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
 
     dtype = getattr(torch, document["dtype"])
@@ -145,7 +158,23 @@ def load(
         diverged=tuple(document["diverged"]),
         is_part=document["is_part"],
     )
+    rates = [site.rate for site in network.sites]
+    if rates != document["dropout_rates"]:
+        raise ValueError(f"the model is not the one that was saved: its dropout rates were {document['dropout_rates']}")
+    if not torch.allclose(_probe(posterior), tensors["probe"].cpu(), rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError("the model is not the one that was saved: the same weights give other answers")
     return posterior if data is None else posterior.with_data(data)
+
+
+def _probe(posterior: Posterior) -> Tensor:
+    """The first member's answers to some fixed rows, by which a model is known again."""
+    schema, theta = posterior.schema, posterior.mixture[0].trained.last
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, *schema.x_shape, generator=generator, dtype=torch.float64).to(theta)
+    x = x if schema.x_is_float else torch.zeros(4, *schema.x_shape, dtype=torch.int64, device=theta.device)
+    with torch.no_grad():
+        tensors = posterior.network.layout.views(theta)
+        return posterior.network.private("store").call(tensors, x, (), False).cpu()
 
 
 def _component(i: int, member: dict[str, Any], tensors: dict[str, Tensor]) -> Component:
@@ -240,15 +269,53 @@ def _forgotten_init(network: nn.Module) -> None:
 def _values_to_json(values: Any) -> Any:
     if not isinstance(values, Distribution):
         return list(values)
-    arguments = {
-        name: float(getattr(values, name))
-        for name in values.arg_constraints
-        if name in vars(values) or hasattr(type(values), name)
+    about = {
+        "distribution": type(values).__name__,
+        "dtype": str(getattr(values.sample(), "dtype", torch.float32)).removeprefix("torch."),
+        "arguments": {
+            name: float(value) for name in values.arg_constraints if (value := _own(values, name)) is not None
+        },
+        "as_written": repr(values),
     }
-    return {"distribution": type(values).__name__, "arguments": arguments}
+    return about if _draws_the_same(values, about) else {"as_written": repr(values)}
+
+
+def _own(distribution: Distribution, name: str) -> Any:
+    """A parameter as it was given, not one that follows from another."""
+    return vars(distribution).get(name, getattr(getattr(distribution, "base_dist", None), name, None))
+
+
+def _draws_the_same(values: Distribution, about: dict[str, Any]) -> bool:
+    try:
+        again = _values_from_json(about)
+        drawn = []
+        for distribution in (values, again):
+            with streams.torch_seeded(0, "store"):
+                drawn.append(float(distribution.sample()))
+    except (AttributeError, TypeError, ValueError):
+        return False
+    return drawn[0] == drawn[1]
 
 
 def _values_from_json(values: Any) -> Any:
     if isinstance(values, list):
         return values
-    return getattr(distributions, values["distribution"])(**values["arguments"])
+    if "distribution" not in values:
+        return _Forgotten(values["as_written"])
+    dtype = getattr(torch, values["dtype"])
+    arguments = {name: torch.tensor(value, dtype=dtype) for name, value in values["arguments"].items()}
+    return getattr(distributions, values["distribution"])(**arguments)
+
+
+class _Forgotten(Distribution):
+    """A distribution that a file cannot hold: its draws are there, but no more can be drawn."""
+
+    def __init__(self, as_written: str) -> None:
+        super().__init__(validate_args=False)
+        self.as_written = as_written
+
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        raise ValueError(f"{self.as_written} cannot be stored in a file, so a loaded posterior cannot draw from it")
+
+    def __repr__(self) -> str:
+        return self.as_written

@@ -91,6 +91,24 @@ def test_crps_against_numerical_integration(mixture):
         torch.testing.assert_close(ours.crps(y, reading, by_row=True), expected, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("count", [2, 3, 8, 9])
+def test_mixture_crps_counts_every_pair(count):
+    """Against all pairs written out, for odd and even numbers of components."""
+    generator = torch.Generator().manual_seed(count)
+    answers = torch.randn(1, count, ROWS, generator=generator, dtype=torch.float64)
+    noise = 0.1 + torch.rand(1, count, ROWS, generator=generator, dtype=torch.float64)
+    y = torch.randn(ROWS, generator=generator, dtype=torch.float64)
+
+    def distance(gap, variance):
+        normal = Normal(torch.zeros_like(gap), torch.ones_like(gap))
+        w = gap / variance.sqrt()
+        return 2 * variance.sqrt() * normal.log_prob(w).exp() + gap * (2 * normal.cdf(w) - 1)
+
+    a, v = answers[0], noise[0]
+    expected = distance(a - y, v).mean(0) - 0.5 * distance(a[:, None] - a, v[:, None] + v).mean((0, 1))
+    torch.testing.assert_close(prediction(answers, noise).crps(y, "mixture", by_row=True), expected)
+
+
 def test_crps_of_points_is_the_empirical_one():
     answers = torch.randn(2, 5, ROWS, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     y = torch.zeros(ROWS)
@@ -136,6 +154,7 @@ def test_zero_variance_has_no_density():
     [
         (lambda p: p.interval(95), "a level lies between 0 and 1"),
         (lambda p: p.quantile(0.0), "a probability lies between"),
+        (lambda p: p.nll([0.0] * 5, reading="mixtrue"), 'reading must be "gaussian" or "mixture"'),
         (lambda p: p.rmse([1.0]), r"y has shape \(1,\), but the prediction is for 5 rows and 1 output"),
         (lambda p: p.nll([1.0, 2.0, 3.0, 4.0, math.nan]), "y has 1 missing"),
     ],
@@ -195,6 +214,14 @@ def test_fitted_noise_is_fitted_again_for_every_part(problem):
         training(likelihood=wf.Regression(noise="fit", held_out=0.3)), problem, wf.recipes.multi_swag(3)
     )
     assert float(posterior.fitted_noise) != float(posterior.marginalising("t").fitted_noise)
+
+
+def test_fit_noise_wants_all_outputs(problem):
+    x, y = problem
+    noisy = training(mlp(outputs=2), likelihood=wf.Regression(noise="fit", held_out=0.2))
+    posterior = wf.marginalise(noisy, (x, np.c_[y, 2 * y]), wf.recipes.deep_ensemble(2))
+    with pytest.raises(ValueError, match="y has 1 columns, but the model was trained on 2"):
+        posterior.fit_noise((x, y))
 
 
 def test_too_few_rows_to_hold_out(problem):

@@ -147,9 +147,24 @@ def test_two_draws_tell_no_standard_error():
     assert " -" in str(found)
 
 
+def test_too_few_samples_tell_no_standard_error(problem):
+    posterior = wf.marginalise(training(), problem, [*wf.recipes.swag(rank=2), wf.Dropout()])
+    assert np.isnan(posterior.predict(problem[0], samples=4).sources().overall["t"].share_error)
+    assert posterior.predict(problem[0], samples=40).sources().overall["t"].share_error > 0
+
+
+def test_predicted_noise_varies_between_members(problem):
+    from conftest import mlp
+
+    noisy = training(mlp(outputs=2), likelihood=wf.Regression(noise="predicted"))
+    sources = wf.marginalise(noisy, problem, wf.recipes.deep_ensemble(4)).predict(problem[0]).sources()
+    assert sources.overall["noise"].variance_error > 0
+
+
 def test_nothing_random_has_no_sources(problem):
     sources = wf.marginalise(training(), problem, []).predict(problem[0]).sources()
     assert len(sources) == 0
+    assert "nothing is random here" in str(sources)
 
 
 def test_one_sample_shows_nothing_of_t(problem):
@@ -167,6 +182,7 @@ def test_several_outputs_have_units_of_their_own(problem):
     with pytest.raises(ValueError, match="units of their own"):
         _ = sources.overall
     assert sources.overall_of(1)["theta0+order"].share == pytest.approx(1)
+    assert "output 1 of 2" in str(sources)
 
 
 def test_members_of_a_random_variable_as_a_part(problem):

@@ -49,8 +49,10 @@ def hole(array, row, column, value=np.nan):
 
 BAD = [
     ((hole(X, 3, 1), Y), "x has 1 missing or infinite value, the first in column 1, row 3"),
+    ((X, Y > 2), "true or false"),
+    ((pd.DataFrame(X), pd.Series(Y, index=range(1, 7))), "different row labels"),
     ((pd.DataFrame(hole(X, 2, 0, np.inf), columns=["age", "dose"]), Y), "column 'age', row 2"),
-    ((X, np.r_[Y[:-1], np.nan]), "y has 1 missing"),
+    ((X, np.r_[Y[:-1], np.nan]), "y has 1 missing or infinite value, the first in row 5"),
     ((X, Y[:-1]), "x has 6 rows but y has 5"),
     ((X[:0], Y[:0]), "no rows"),
     ((Y, Y), r"reshape\(-1, 1\)"),
@@ -66,9 +68,26 @@ def test_bad_data_is_named(data, message):
         as_rows(data)
 
 
-def test_something_else_is_refused():
-    with pytest.raises(TypeError, match=r"\(x, y\) or a map-style"):
-        as_rows(3)
+@pytest.mark.parametrize("data", [3, pd.DataFrame(X), {"x": X, "y": Y}])
+def test_something_else_is_refused(data):
+    with pytest.raises(TypeError, match=r"marginalise\(training, \(x, y\), over="):
+        as_rows(data)
+
+
+def test_whole_numbers_at_prediction_are_measurements_if_they_were_in_training(problem):
+    posterior = wf.marginalise(training(), problem, [])
+    whole = problem[0].round().astype(int)
+    assert torch.equal(posterior.predict(whole).mean, posterior.predict(whole.astype(float)).mean)
+    with pytest.raises(ValueError, match="x has no rows"):
+        posterior.predict(problem[0][:0])
+
+
+def test_columns_of_y_are_known_by_name(problem):
+    x, y = problem
+    both = pd.DataFrame({"y": y, "z": -y})
+    prediction = wf.marginalise(training(mlp(outputs=2)), (x, both), []).predict(x)
+    with pytest.raises(ValueError, match=r"y has the columns \['z', 'y'\]"):
+        prediction.rmse(both[["z", "y"]])
 
 
 def test_constant_columns_are_safe():

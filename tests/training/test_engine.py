@@ -265,6 +265,18 @@ def test_when_all_diverge_training_stops_at_once(problem):
     assert caught.value.posterior is None
 
 
+def test_a_lone_row_for_batch_norm_is_named(problem):
+    x, y = problem
+    with pytest.raises(ValueError, match="batches of 25 leave a batch of one row of 76"):
+        wf.marginalise(training(Normalised), (x[:76], y[:76]), [])
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers(problem, workers):
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        wf.marginalise(training(), problem, [], workers=workers)
+
+
 def test_progress_counts_every_epoch_of_every_member(data):
     cohort = cohort_of(mlp(), data, 5, ALGORITHMS["adam"])
     heard: list[int] = []

@@ -77,7 +77,7 @@ BETWEEN = {
     "rows by number": rows_by_number,
     "rows by mask": lambda m, h: h - h[h[:, 0] > 0].sum(0) / len(h),
     "nonzero": lambda m, h: h * torch.nonzero(h[:, 0] > 0).numel(),
-    "masked select": lambda m, h: h + torch.masked_select(h, h > 0).sum(),
+    "masked select": lambda m, h: h + torch.masked_select(h, h > 0).sum() / 100,
     "a decision": lambda m, h: h if h.sum() > 0 else 2 * h,
     "through numpy": through_numpy,
     "dropout that is off": lambda m, h: F.dropout(h, 0.9, training=False),

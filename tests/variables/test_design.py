@@ -64,6 +64,13 @@ def test_draws_from_lists_take_every_value_and_are_random():
     assert all(40 < drawn.count(size) < 95 for size in (10, 20, 30))  # 66.7 +- 4 standard errors
 
 
+def test_lists_within_jointly_are_drawn_from():
+    (over,) = wf.recipes.hyper_ensemble(40, lr=[0.01, 0.1, 1.0])
+    drawn = [run.choices["lr"] for run in Design.of([over]).runs(0)]
+    assert len(drawn) == 40
+    assert set(drawn) == {0.01, 0.1, 1.0}
+
+
 def test_lists_without_draws_are_gone_through():
     design = Design.of([wf.Hyperparameters(lr=[0.1, 0.2], batch_size=[5, 6])])
     assert design.axes[0].is_finite
@@ -84,7 +91,14 @@ REFUSED = [
     (lambda: Design.of([wf.Dropout(), wf.Dropout()]), "F is marginalised twice"),
     (lambda: Design.of([3]), "not a variable"),
     (lambda: Design.of(wf.InitialCondition(5)), r"over=\[InitialCondition"),
-    (lambda: Design.of([wf.SWAG()]), "not a variable"),
+    (lambda: Design.of([wf.SWAG()]), r"a law stands in wf.Iterations\(SWAG"),
+    (lambda: Design.of([wf.Dropout]), r"call it, as Dropout\(...\)"),
+    (lambda: Design.of(wf.recipes.deep_ensemble), r"call it, as deep_ensemble"),
+    (lambda: wf.Hyperparameters(3, learning_rate=[0.1]), "no setting 'learning_rate'"),
+    (lambda: wf.InitialCondition(2.5), "must be whole"),
+    (lambda: wf.Training(lambda: None, wf.Algorithm("adam", lr=1, batch_size=1), 10.0), "epochs must be a whole"),
+    (lambda: wf.Training(lambda: None, wf.Algorithm("adam", lr=1, batch_size=1), 1, "fit"), "likelihood must be"),
+    (lambda: wf.Regression(noise=[0.1, 0.2]), "one number"),
     (lambda: wf.Jointly(wf.InitialCondition(), draws=3), "at least two"),
     (lambda: wf.Jointly(wf.InitialCondition(), wf.Dropout(), draws=3), "put it beside Jointly"),
     (lambda: wf.Jointly(wf.InitialCondition(), wf.BatchOrder(4), draws=3), "leave the inner number out"),

@@ -110,7 +110,12 @@ class Sources(Mapping[str, Tensor]):
         return Table(("source", "share", "± share", "variance", "± variance"), rows)
 
     def __str__(self) -> str:
-        return str(self.table())
+        if not self._shares:
+            return "nothing is random here: no variable is marginalised, and the likelihood has no noise"
+        if len(self._overall) == 1:
+            return str(self.table())
+        count = len(self._overall)
+        return "\n\n".join(f"output {j} of {count}\n{self.table(j)}" for j in range(count))
 
     __repr__ = __str__
 
@@ -124,7 +129,7 @@ def sources(prediction: Prediction) -> Sources:
     spread = prediction.scale.square()
 
     replicates = list(data.leave_one_out())
-    row_error = _jackknife(rows, [(axis, weight, parts) for axis, weight, parts in replicates])
+    row_error = _jackknife(rows, replicates)
     shares = _shares(rows)
     overall = {name: part.mean(0, keepdim=True) for name, part in rows.items()}
     overall_replicates = [
@@ -132,9 +137,9 @@ def sources(prediction: Prediction) -> Sources:
         for axis, weight, parts in replicates
     ]
     variance_error = _jackknife(overall, overall_replicates)
-    share_error = _jackknife(_shares(overall), [(a, w, _shares(p)) for a, w, p in overall_replicates])
     overall_shares = _shares(overall)
-    for name in data.unknowable_errors(overall):
+    share_error = _jackknife(overall_shares, [(a, w, _shares(p)) for a, w, p in overall_replicates])
+    for name in data.unknowable_errors(overall, len(replicates)):
         variance_error[name], share_error[name] = (torch.full_like(overall[name], math.nan) for _ in range(2))
         row_error[name] = torch.full_like(rows[name], math.nan)
 
@@ -161,7 +166,7 @@ class _Answers:
     """Answers by the crossed axes of the members and, within each, by independent groups of samples."""
 
     values: Tensor  # (*members, groups, t, F, rows, outputs); t and F are 2 in blocks, else 1
-    noise: Tensor | None  # (rows, outputs)
+    noise: Tensor | None  # (*members, rows, outputs)
     axes: tuple[CrossedAxis, ...]
     sampled: tuple[str, ...]  # "t", "F", both or none
 
@@ -173,7 +178,10 @@ class _Answers:
         values = prediction.answers.double().unflatten(1, block).unflatten(0, shape or [1])
         values = values if shape else values.squeeze(0)
         sampled = tuple(name for name, varied in (("t", plan.vary_theta), ("F", plan.vary_mask)) if varied)
-        noise = None if prediction.noise is None else prediction._noise
+        noise = None
+        if prediction.noise is not None:
+            noise = prediction.noise.double().expand_as(prediction.answers).mean(1).unflatten(0, shape or [1])
+            noise = noise if shape else noise.squeeze(0)
         return cls(values, noise, prediction.axes, sampled)
 
     @property
@@ -190,7 +198,7 @@ class _Answers:
         zero = torch.zeros((), dtype=torch.float64)
         carried = sum((shares.get(name, 1.0) * part for name, part in within.items()), start=zero) / self.groups
         between = hoeffding(group_means.mean(members), self.axes, carried) if members else {}
-        noise = {} if self.noise is None else {"noise": self.noise}
+        noise = {} if self.noise is None else {"noise": _mean_over(self.noise, members)}
         return between | within | noise
 
     def _within(self, group_means: Tensor) -> Components:
@@ -202,7 +210,7 @@ class _Answers:
             if self.groups < 2:
                 raise ValueError("one sample a member shows no variance: predict with more samples")
             variance = group_means.var(members, correction=1)
-            return {self.sampled[0]: variance.mean(tuple(range(members))) if members else variance}
+            return {self.sampled[0]: _mean_over(variance, members)}
         axes = (CrossedAxis("t", 2, False), CrossedAxis("F", 2, False))
         blocks = self.values.movedim((members + 1, members + 2), (0, 1))  # (2, 2, *members, groups, rows, outputs)
         split = hoeffding(blocks, axes, torch.zeros((), dtype=torch.float64))
@@ -219,12 +227,11 @@ class _Answers:
             axes = (*self.axes[:place], smaller, *self.axes[place + 1 :])
             for draw in range(axis.draws):
                 kept = [d for d in range(axis.draws) if d != draw]
-                values = self.values.index_select(place, torch.tensor(kept))
-                yield (
-                    axis.name,
-                    (axis.draws - 1) / axis.draws,
-                    _Answers(values, self.noise, axes, self.sampled).components(),
-                )
+                index = torch.tensor(kept)
+                values = self.values.index_select(place, index)
+                noise = None if self.noise is None else self.noise.index_select(place, index)
+                without = _Answers(values, noise, axes, self.sampled)
+                yield axis.name, (axis.draws - 1) / axis.draws, without.components()
         folds = min(_SAMPLE_GROUPS, self.groups)
         if random or not self.sampled or self.groups - -(-self.groups // folds) < 2:
             return
@@ -237,10 +244,16 @@ class _Answers:
                 _Answers(values, self.noise, self.axes, self.sampled).components(),
             )
 
-    def unknowable_errors(self, parts: Components) -> list[str]:
-        """Two draws of a random variable give a variance, but not how far off it may be."""
-        few = {axis.name for axis in self.axes if not axis.is_finite and axis.draws < 3}
-        return [name for name in parts if few and name != "noise"]
+    def unknowable_errors(self, parts: Components, replicates: int) -> list[str]:
+        """Two draws of a random variable, or too few samples, give a variance, but not how far off it may be."""
+        few = any(not axis.is_finite and axis.draws < 3 for axis in self.axes)
+        unknown = few or (not replicates and bool(self.sampled))
+        return [name for name in parts if unknown and name != "noise"]
+
+
+def _mean_over(values: Tensor, leading: int) -> Tensor:
+    """The mean over so many leading dimensions."""
+    return values.mean(tuple(range(leading))) if leading else values
 
 
 def hoeffding(values: Tensor, axes: tuple[CrossedAxis, ...], sampling_variance: Tensor) -> Components:

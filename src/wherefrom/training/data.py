@@ -38,6 +38,8 @@ class Rows:
                 "folds=[train for train, _ in KFold(5).split(x)]"
             )
         chosen = torch.as_tensor(np.asarray(index))
+        if not len(chosen):
+            raise ValueError("a fold has no rows")
         if chosen.ndim != 1 or chosen.is_floating_point():
             raise ValueError(f"a fold must be a list of row numbers or a mask, not of shape {tuple(chosen.shape)}")
         if chosen.dtype == torch.bool:

@@ -7,7 +7,7 @@ may differ in all of them. The formulas are torch.optim's, in its order of opera
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,7 +23,6 @@ class Optimiser:
     defaults: dict[str, float]
     buffers: tuple[str, ...]
     step: Callable[[Tensor, Tensor, State, Settings, int], None]  # in place; the last argument counts from 1
-    needed: tuple[str, ...] = field(default=("lr",))
 
 
 def sgd(theta: Tensor, gradient: Tensor, state: State, settings: Settings, count: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from torch import nn
@@ -11,10 +12,14 @@ from torch import nn
 from wherefrom.likelihood import Regression
 from wherefrom.training.optimisers import OPTIMISERS
 
+SETTINGS = ("lr", "batch_size", *dict.fromkeys(name for o in OPTIMISERS.values() for name in o.defaults))
+
 
 @dataclass(frozen=True, init=False)
 class Algorithm:
     """A_h: an optimisation algorithm with its settings h.
+
+    "sgd" has momentum, nesterov and weight_decay; "adam" and "adamw" have betas, eps and weight_decay.
 
     >>> Algorithm("adam", lr=0.01, batch_size=100)
     Algorithm('adam', lr=0.01, batch_size=100)
@@ -27,6 +32,7 @@ class Algorithm:
     settings: dict[str, float] = field(hash=False)  # complete: what was not given stands at its default
 
     def __init__(self, name: str, *, lr: float, batch_size: int, **settings: Any) -> None:
+        name = name.lower() if isinstance(name, str) else name
         if name not in OPTIMISERS:
             raise ValueError(f"unknown algorithm {name!r}; there are {', '.join(OPTIMISERS)}")
         if "betas" in settings:
@@ -56,7 +62,10 @@ def _check(settings: dict[str, float], batch_size: int) -> None:
     if not settings["lr"] >= 0:
         raise ValueError(f"lr must not be negative; it is {settings['lr']}")
     if int(batch_size) != batch_size or batch_size < 1:
-        raise ValueError(f"batch_size must be a whole number of rows, at least 1; it is {batch_size}")
+        raise ValueError(
+            f"batch_size must be a whole number of rows, at least 1; it is {batch_size}. "
+            "To make it random, give a list of values"
+        )
     for name in ("weight_decay", "momentum", "eps"):
         if settings.get(name, 0.0) < 0:
             raise ValueError(f"{name} must not be negative; it is {settings[name]}")
@@ -97,5 +106,9 @@ class Training:
                 "model must be a function that returns a new network each time, such as `lambda: make_net()`, "
                 "not a network: its initial weights are one of the choices to draw"
             )
-        if int(self.epochs) != self.epochs or self.epochs < 1:
+        if not isinstance(self.epochs, Integral) or self.epochs < 1:
             raise ValueError(f"epochs must be a whole number, at least 1; it is {self.epochs}")
+        if not isinstance(self.likelihood, Regression):
+            raise TypeError(f"likelihood must be wf.Regression(...), not {self.likelihood!r}")
+        if not callable(self.model):
+            raise TypeError(f"model must be a function that returns a network, not {self.model!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 from torch.distributions import Distribution
 
 from wherefrom.training import streams
+from wherefrom.training.point import SETTINGS
 from wherefrom.variables.drawn import check_draws
 
 
@@ -32,7 +34,7 @@ class Hyperparameters:
 
     slot: ClassVar[str] = "h"
     draws: int | None
-    points: tuple[dict[str, float], ...] | None
+    points: tuple[dict[str, float], ...] | None  # gone through one by one; else values are drawn
     settings: dict[str, Any]
 
     def __init__(
@@ -44,23 +46,25 @@ class Hyperparameters:
     ) -> None:
         if (points is None) == (not settings):
             raise ValueError("give either settings, such as lr=[0.01, 0.1], or points=[dict(lr=...), ...]")
-        for name, values in settings.items():
-            if not isinstance(values, Distribution) and (isinstance(values, str) or not isinstance(values, Sequence)):
-                raise TypeError(
-                    f"{name} must be a torch.distributions object or a list of values, not {values!r}; "
-                    "a fixed value belongs into wf.Algorithm"
-                )
-            if isinstance(values, Distribution) and values.batch_shape + values.event_shape != ():
-                raise ValueError(f"{name}: the distribution must be of a single number")
+        known = {name: _checked(name, values) for name, values in settings.items()}
         if points is not None and draws is not None:
             raise ValueError("points are gone through one by one: leave draws out")
-        if points is None and draws is None and all(isinstance(v, Sequence) for v in settings.values()):
-            lists: list[list[float]] = [list(values) for values in settings.values()]  # type: ignore[arg-type]
-            points = [dict(zip(settings, values, strict=True)) for values in itertools.product(*lists)]
-        object.__setattr__(self, "points", tuple(map(dict, points)) if points is not None else None)
-        object.__setattr__(self, "draws", len(points) if points is not None else draws)
-        object.__setattr__(self, "settings", dict(settings))
+        if points is None and draws is None and all(isinstance(values, list) for values in known.values()):
+            points = [dict(zip(known, values, strict=True)) for values in itertools.product(*known.values())]
+        plain = None if points is None else tuple({k: _plain(v) for k, v in point.items()} for point in points)
+        object.__setattr__(self, "points", plain)
+        object.__setattr__(self, "draws", draws if plain is None else len(plain))
+        object.__setattr__(self, "settings", known)
         check_draws(self)
+
+    def drawn_jointly(self) -> Hyperparameters:
+        """The same within `Jointly`, which says how many draws there are: values from lists are drawn at random."""
+        if not self.settings or self.points is None:
+            return self
+        drawn = copy.copy(self)
+        object.__setattr__(drawn, "points", None)
+        object.__setattr__(drawn, "draws", None)
+        return drawn
 
     @property
     def is_finite(self) -> bool:
@@ -74,6 +78,27 @@ class Hyperparameters:
     def __repr__(self) -> str:
         what = {"points": list(self.points)} if self.points is not None else {"draws": self.draws} | self.settings
         return f"Hyperparameters({', '.join(f'{k}={v!r}' for k, v in what.items())})"
+
+
+def _checked(name: str, values: Any) -> Any:
+    """A distribution of a single number, or a list of plain numbers."""
+    if name not in SETTINGS:
+        raise ValueError(f"there is no setting {name!r} of an algorithm; there are {', '.join(SETTINGS)}")
+    if isinstance(values, Distribution):
+        if values.batch_shape + values.event_shape != ():
+            raise ValueError(f"{name}: the distribution must be of a single number")
+        return values
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise TypeError(
+            f"{name} must be a torch.distributions object or a list of values, not {values!r}; "
+            "a fixed value belongs into wf.Algorithm"
+        )
+    return [_plain(value) for value in values]
+
+
+def _plain(value: Any) -> float:
+    """A number of numpy's or torch's as Python's own."""
+    return value.item() if hasattr(value, "item") else value
 
 
 def _draw(values: Distribution | Sequence[float], seed: int, name: str, draw: int) -> float:

@@ -45,14 +45,14 @@ class Jointly:
                     f"{type(variable).__name__} is not drawn before training, so it cannot be drawn jointly; "
                     "put it beside Jointly in `over`"
                 )
-            if variable.draws is not None and variable.draws != draws:
-                raise ValueError(
-                    f"{variable} asks for {variable.draws} draws but Jointly for {draws}: leave the inner number out"
-                )
+            own = variable.drawn_jointly().draws if isinstance(variable, Hyperparameters) else variable.draws
+            if own is not None and own != draws:
+                raise ValueError(f"{variable} asks for {own} draws but Jointly for {draws}: leave the inner number out")
         if int(draws) != draws or draws < 2:
             raise ValueError(f"Jointly(draws={draws}): one draw holds no doubt; give at least 2")
         if len({v.slot for v in variables}) < len(variables):
             raise ValueError("Jointly holds the same variable twice")
+        variables = tuple(v.drawn_jointly() if isinstance(v, Hyperparameters) else v for v in variables)
         ordered = sorted(variables, key=lambda variable: SLOTS.index(variable.slot))
         object.__setattr__(self, "variables", tuple(ordered))
         object.__setattr__(self, "draws", int(draws))
@@ -108,7 +108,7 @@ class Design:
         axes: list[Axis] = []
         sampled: dict[str, Any] = {}
         if not isinstance(over, list | tuple):
-            raise TypeError(f"`over` is a list of variables: over=[{over!r}]")
+            raise TypeError(f"`over` is a list of variables{_hint(over) or f': over=[{over!r}]'}")
         # A recipe is a list itself, and may stand among variables.
         for variable in itertools.chain.from_iterable(v if isinstance(v, list | tuple) else [v] for v in over):
             if isinstance(variable, Iterations | Dropout):
@@ -122,7 +122,7 @@ class Design:
                     raise ValueError(f"{type(variable).__name__}: say how many draws to train")
                 axes.append(Axis(variable.slot, (variable,), variable.draws))
             else:
-                raise TypeError(f"`over` holds {variable!r}, which is not a variable of training")
+                raise TypeError(f"`over` holds {variable!r}, which is not a variable of training{_hint(variable)}")
         slots = [variable.slot for axis in axes for variable in axis.variables]
         if doubled := {slot for slot in slots if slots.count(slot) > 1}:
             raise ValueError(f"{', '.join(sorted(doubled))} is marginalised twice in `over`")
@@ -162,9 +162,18 @@ class Design:
     def extended(self, name: str, more: int) -> Design:
         """The same design with more draws of one axis."""
         grown = self.axis(name)
-        if grown.is_finite:
+        if any(variable.is_finite for variable in grown.variables):
             raise ValueError(f"{grown.name} already goes through all of its points; there are no more to draw")
         if int(more) != more or more < 1:
             raise ValueError(f"{name}={more}: give the number of further draws, at least 1")
         axes = tuple(replace(a, draws=a.draws + int(more)) if a is grown else a for a in self.axes)
         return replace(self, axes=axes)
+
+
+def _hint(found: object) -> str:
+    """What was probably meant."""
+    if hasattr(found, "collector") and not isinstance(found, type):
+        return f": a law stands in wf.Iterations({found!r})"
+    if callable(found):
+        return f": call it, as {getattr(found, '__name__', found)}(...)"
+    return ""

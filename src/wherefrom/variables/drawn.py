@@ -22,7 +22,9 @@ class Drawn(Protocol):
 def check_draws(variable: Drawn) -> None:
     name = type(variable).__name__
     draws = variable.draws
-    if draws is not None and (int(draws) != draws or draws < 2):
+    if draws is not None and int(draws) != draws:
+        raise ValueError(f"{name}({draws}): the number of draws must be whole")
+    if draws is not None and draws < 2:
         raise ValueError(
             f"{name}({draws}): one draw holds no doubt; give at least 2, or leave the variable out of `over`"
         )
