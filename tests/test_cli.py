@@ -24,11 +24,18 @@ def test_demo_tells_its_story(quick_demo, tmp_path):
     assert "442 people" in text
     subsets = re.findall(r"^(nothing|theta0|t|F|theta0, t|theta0, F|t, F|theta0, t, F)\b.* \d+%$", text, re.MULTILINE)
     assert len(subsets) == 8
-    shares = re.findall(r"■\s+(\S.*?)\s{2,}([\d.]+)% ±", text)
+    shares = re.findall(r"^  [█▓▒░·]\s+(\S.*?)\s{2,}([\d.]+)%\s+±", text, re.MULTILINE)
     assert [name for name, _ in shares] == ["theta0+order", "t", "F", "t x F", "noise"]
     assert sum(float(share) for _, share in shares) == pytest.approx(100, abs=0.5)
     assert "five people most in doubt" in text
     assert (tmp_path / "pictures" / "diabetes.png").stat().st_size > 20_000
+
+
+def test_bars_add_up_and_show_small_shares():
+    cells = demo.bar_cells({"a": 0.9, "b": 0.007, "c": 0.0001, "d": 0.0929})
+    assert sum(cells.values()) == 60
+    assert cells["b"] == 1
+    assert cells["c"] == 0
 
 
 def test_the_same_seed_tells_the_same_story(quick_demo):

@@ -28,6 +28,14 @@ MEANING = {
     "noise": "noise in y itself",
 }
 UNIT = "progression score"
+FILLS = "█▓▒░·"  # so that the bar can be read without colours
+
+
+def bar_cells(shares: dict[str, float], width: int = 60) -> dict[str, int]:
+    """Cells of a bar: in proportion, but at least one for what can be seen at all (from 0.5% on)."""
+    cells = {name: max(round(share * width), int(share >= 0.005)) for name, share in shares.items()}
+    largest = max(shares, key=lambda name: shares[name])
+    return cells | {largest: cells[largest] + width - sum(cells.values())}
 
 
 def make_network() -> nn.Module:
@@ -99,30 +107,33 @@ def _print_subsets(console: Console, posterior: wf.Posterior, x: np.ndarray, y: 
             f"{prediction.coverage(y, 0.95):.0%}",
         )
     console.print(table)
-    console.print("Lower is better for RMSE, NLL and CRPS; the interval should cover 95%.\n", style="dim")
+    console.print(
+        "RMSE is the error of the mean, NLL and CRPS are those of the whole distribution: lower is better. "
+        "The interval should cover 95%; each row has its noise fitted anew.\n",
+        style="dim",
+    )
 
 
 def _print_sources(console: Console, sources: Sources) -> None:
     console.print("[bold]Where the doubt comes from[/bold], over all held-out people:\n")
     overall = sources.overall
-    colours = colour_of(sources.names)
-    width = 60
+    colours, fills = colour_of(sources.names), dict(zip(overall, itertools.cycle(FILLS), strict=False))
     bar = Text("  ")
-    ends = np.round(np.cumsum([0, *(part.share for part in overall.values())]) * width).astype(int)
-    for name, start, end in zip(overall, ends, ends[1:], strict=False):
-        bar.append("█" * (end - start), style=colours[name])
+    for name, cells in bar_cells({name: part.share for name, part in overall.items()}).items():
+        bar.append(fills[name] * cells, style=colours[name])
     console.print(bar)
     table = RichTable(box=None, pad_edge=False, show_header=False)
-    for _ in range(4):
-        table.add_column()
+    for justify in ("left", "left", "right", "right", "left"):
+        table.add_column(justify=justify)
     for name, part in overall.items():
-        share = f"{part.share:.1%} ± {part.share_error:.1%}"
-        table.add_row(Text("  ■", style=colours[name]), name, share, MEANING.get(name, ""))
+        mark = Text(f"  {fills[name]}", style=colours[name])
+        table.add_row(mark, name, f"{part.share:.1%}", f"± {part.share_error:.1%}", MEANING.get(name, ""))
     console.print(table)
     biggest = max((n for n in overall if n != "noise"), key=lambda n: overall[n].share)
     noise = overall["noise"].share
     advice = (
-        "Most of it is noise: more networks will not make it smaller, better measurements might."
+        "Most of it is noise in y: which choices were made in training hardly matters here, more networks will not "
+        "make it smaller, and better measurements might."
         if noise > 0.5
         else f"Most of what training could remove comes from {MEANING.get(biggest, biggest)}."
     )

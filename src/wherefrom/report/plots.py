@@ -85,7 +85,15 @@ def _variance_by_source(axes: Any, prediction: Prediction, unit: str) -> None:
     axes.set_xlabel("row, in order of doubt")
     axes.set_ylabel(f"predictive variance by source, ({unit})²")
     handles, labels = axes.get_legend_handles_labels()
-    axes.legend(handles[::-1], labels[::-1], frameon=False, fontsize=9, loc="upper right")
+    axes.legend(
+        handles[::-1],
+        labels[::-1],
+        frameon=False,
+        fontsize=9,
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=len(labels),
+    )
     _quiet(axes)
 
 
