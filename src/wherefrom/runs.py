@@ -64,7 +64,7 @@ def build_network(training: Training, design: Design, x: Tensor, targets: int, s
         network = Network(module, x[:_PROBE_ROWS])
     except (RuntimeError, IndexError) as error:
         hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
-        raise ValueError(f"the model cannot take rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
+        raise ValueError(f"the model cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
     needed = training.likelihood.outputs(targets)
     if network.outputs != needed:
         raise ValueError(

@@ -81,6 +81,7 @@ BETWEEN = {
     "a decision": lambda m, h: h if h.sum() > 0 else 2 * h,
     "through numpy": through_numpy,
     "dropout that is off": lambda m, h: F.dropout(h, 0.9, training=False),
+    "made anew and added to": lambda m, h: h + torch.tensor([0.0] * 8, dtype=h.dtype).add_(h.detach().mean(0)),
     "linear by keyword": lambda m, h: F.linear(input=h, weight=torch.eye(8, dtype=h.dtype)),
 }
 ZOO = {name: (lambda f=f: Module(f)) for name, f in BETWEEN.items()} | {

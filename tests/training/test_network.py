@@ -125,7 +125,21 @@ class Attention(nn.Module):
         return self.head(self.attend(x, x, x, need_weights=False)[0].mean(1))
 
 
+class WritesToItsInput(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.mul_(2))
+
+
+def hooked() -> nn.Module:
+    network = nn.Linear(4, 1)
+    network.weight.register_hook(lambda slope: 2 * slope)
+    return network
+
+
 REFUSED = [
+    (lambda: WritesToItsInput(4, 1), "changes its input in place"),
+    (lambda: nn.LazyLinear(1), "lazy layers"),
+    (hooked, "gradient hooks"),
     (lambda: Attention(0.5), "as do attention"),
     (lambda: RemembersTooMuch(4, 1), "neither nn.Parameter nor registered buffers"),
     (lambda: OwnNoise(4, 1), "random numbers of its own"),
@@ -135,7 +149,7 @@ REFUSED = [
     (lambda: nn.Sequential(nn.Linear(4, 1), nn.AlphaDropout(0.1)), "nn.Dropout, nn.Dropout2d and their kin"),
     (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 1)), "momentum=None"),
     (lambda: nn.Flatten(), "no parameters that require a gradient"),
-    (lambda: nn.Linear(5, 1), r"cannot take rows of shape \(4,\)"),
+    (lambda: nn.Linear(5, 1), r"cannot be run on rows of shape \(4,\)"),
     (lambda: nn.Linear(4, 3), "has 3 outputs, but .* needs 1"),
     (lambda: nn.Sequential(nn.Linear(4, 1), nn.Dropout(1.0)), "rate must lie"),
 ]

@@ -187,6 +187,10 @@ class Network:
         everything = dict(module.named_parameters()) | dict(module.named_buffers())
         if not any(tensor.requires_grad for tensor in everything.values()):
             raise ValueError("the model has no parameters that require a gradient: there is nothing to train")
+        if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in module.parameters()):
+            raise ValueError("the model has lazy layers, whose sizes are not known yet; give them their sizes")
+        if any(parameter._backward_hooks for parameter in module.parameters()):
+            raise ValueError("the model's parameters have gradient hooks, which members trained together cannot run")
         self.momenta = _batch_norm_momenta(module)  # buffer -> momentum, for all running statistics
         found = _probe(copy.deepcopy(module), x)
         trained = [name for name, tensor in everything.items() if tensor.requires_grad]
@@ -294,13 +298,13 @@ class Network:
         first = self.theta(module)
         twins = torch.stack([first, 0.5 * first])
         rows = torch.stack([x, x.flip(0)])
+        alone = [self._slopes(twins[k : k + 1], rows[k : k + 1])[0] for k in range(2)]
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="There is a performance drop")
                 together = self._slopes(twins, rows)
         except (RuntimeError, UserWarning):
             return False
-        alone = [self._slopes(twins[k : k + 1], rows[k : k + 1])[0] for k in range(2)]
         scale = float(together.nan_to_num().abs().max())
         return torch.allclose(together, torch.stack(alone), rtol=0, atol=1e-3 * scale + 1e-7, equal_nan=True)
 
@@ -357,6 +361,7 @@ class _Found:
 
 def _probe(module: nn.Module, x: Tensor) -> _Found:
     """Run a copy of the module on a few rows."""
+    given = x.clone()
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     calls, answers = [], []
     with torch.no_grad(), streams.torch_seeded(0, "probe"):
@@ -364,10 +369,12 @@ def _probe(module: nn.Module, x: Tensor) -> _Found:
         for training in (False, False, True):  # training last: it may move buffers
             module.train(training)
             with _FindSites(len(x)) as finder:
-                answers.append(module(x))
+                answers.append(module(given))
             calls.append(finder.calls)
         drew = not torch.equal(state, torch.get_rng_state())
     outputs = answers[0]
+    if not torch.equal(given, x):
+        raise ValueError("the model changes its input in place; let it work on a copy")
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(x):
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(f"the model must return a tensor of shape (rows, outputs); it returned {shape}")

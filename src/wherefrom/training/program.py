@@ -103,6 +103,7 @@ class _Recorder(TorchDispatchMode):
         self.write_over = write_over  # the operations, by number, that may write over their first argument
         self.known = {_memory(tensor) for tensor in tree_leaves(arguments)}
         self.foreign: list[Tensor] = []  # what was read that no operation had made
+        self.foreign_memory: set[int] = set()
         self.functions: list[Any] = []
         self.seen: list[tuple[Any, tuple[Any, ...], dict[str, Any], Any]] = []
 
@@ -123,6 +124,9 @@ class _Recorder(TorchDispatchMode):
             if _memory(tensor) not in self.known:
                 self.known.add(_memory(tensor))
                 self.foreign.append(tensor.clone())
+                self.foreign_memory.add(_memory(tensor))
+        if func._schema.is_mutable and any(_memory(tensor) in self.foreign_memory for tensor in _written(func, before)):
+            raise _LooksAtNumbersError  # what is made anew at every call would be written to again and again
         results = func(*args, **kwargs)
         if not isinstance(results, Tensor | tuple | list):
             raise _LooksAtNumbersError
@@ -225,6 +229,13 @@ def _compute_and_copy(func: Callable[..., Any], args: Any, kwargs: Any, results:
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _written(func: Any, before: tuple[Any, Any]) -> list[Tensor]:
+    """The arguments that an operation writes to."""
+    args, kwargs = before
+    named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
+    return _tensors([named.get(argument.name) for argument in func._schema.arguments if argument.is_write])
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
