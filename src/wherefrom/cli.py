@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-reproduce = typer.Typer(help="Reproduce the figures and tables of the paper.", no_args_is_help=True)
+reproduce = typer.Typer(help="Redraw the paper's figures from real trainings.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 
 Seed = Annotated[int, typer.Option(help="All random choices follow from it.")]

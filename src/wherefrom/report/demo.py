@@ -45,6 +45,7 @@ def make_network() -> nn.Module:
 def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 100) -> None:
     """Train, score every subset of the variables, and say where the doubt comes from."""
     console = Console(highlight=False)
+    out.mkdir(parents=True, exist_ok=True)
     try:
         from sklearn.datasets import load_diabetes
     except ImportError:

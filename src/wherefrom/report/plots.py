@@ -38,7 +38,6 @@ def save_overview(prediction: Prediction, y: Tensor, path: Path, title: str, uni
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
     _intervals_against_truth(left, prediction, y, unit)
     _variance_by_source(right, prediction, unit)
-    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 

@@ -46,10 +46,10 @@ Panel = tuple[str, ...]  # the variables that it marginalises
 
 def run(out: Path, seed: int = 0, progress: bool | None = None) -> None:
     """Train, draw `figure1.png`, write its numbers into `figure1.csv`, and say in words what is seen."""
+    out.mkdir(parents=True, exist_ok=True)
     posteriors = train(seed, progress)
     shown = {panel: members(posteriors, panel) for panel in PANELS}
     figure = draw(posteriors, shown)
-    out.mkdir(parents=True, exist_ok=True)
     figure.savefig(out / "figure1.png", dpi=160)
     write_numbers(shown, out / "figure1.csv")
     explain(posteriors, shown, out)

@@ -59,11 +59,12 @@ def run(
     samples: int = 1000,
 ) -> None:
     """Train, score all 24 panels, write `toy.png` and `toy.csv` into `out`, and print the scores."""
-    whole = new_figure(16, 7.4, dpi=160)  # before the work: without matplotlib there is no point in it
+    # Before the work: without matplotlib, or a folder to write to, there is no point in it.
+    whole = new_figure(16, 7.4, dpi=160)
+    out.mkdir(parents=True, exist_ok=True)
     data = training_data(seed)
     posterior = train(data, seed, progress, draws=draws, epochs=epochs)
     panels = score(posterior, progress, combined_draws=combined_draws, samples=samples)
-    out.mkdir(parents=True, exist_ok=True)
     write_scores(panels, out / "toy.csv")
     draw(whole, panels, data)
     whole.savefig(out / "toy.png")
