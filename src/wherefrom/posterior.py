@@ -274,9 +274,9 @@ class Posterior:
             return component.trained.law
         return delta(component.trained.last[: self.network.layout.varying_size])
 
-    def _sampled(self) -> list[monte_carlo.Source]:
+    def _sampled(self) -> list[monte_carlo.SampledMember]:
         fixed = self.network.layout.varying_size
-        return [monte_carlo.Source(self._law(c), c.trained.last[fixed:], c.run.name) for c in self.mixture]
+        return [monte_carlo.SampledMember(self._law(c), c.trained.last[fixed:], c.run.name) for c in self.mixture]
 
     def _refresh(self) -> Callable[[Network, Tensor], Tensor] | None:
         """How to bring the running statistics of batch normalisation in line with sampled weights, if need be."""

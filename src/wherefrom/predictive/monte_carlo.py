@@ -64,7 +64,7 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class SampledMember:
     """A member as the sampler sees it: its law, what does not vary, and its own name in the streams."""
 
     law: Law
@@ -74,7 +74,7 @@ class Source:
 
 def outputs(
     network: Network,
-    members: Sequence[Source],
+    members: Sequence[SampledMember],
     plan: Plan,
     x: Tensor,
     seed: int,
@@ -97,7 +97,7 @@ def outputs(
 
 def _answer(
     network: Network,
-    member: Source,
+    member: SampledMember,
     plan: Plan,
     x: Tensor,
     seed: int,
@@ -122,7 +122,7 @@ def _answer(
 class Thetas:
     """A member's samples of theta by their numbers, drawn a block at a time; the last block is kept."""
 
-    def __init__(self, member: Source, seed: int) -> None:
+    def __init__(self, member: SampledMember, seed: int) -> None:
         self.member, self.seed = member, seed
         self.size = max(1, min(_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS // member.law.mean.numel()))
         self.kept = (-1, member.law.mean)
@@ -145,7 +145,7 @@ class Thetas:
 
 
 def prediction_masks(
-    site: Site, index: int, member: Source, masks: NDArray[np.int64], seed: int
+    site: Site, index: int, member: SampledMember, masks: NDArray[np.int64], seed: int
 ) -> NDArray[np.float64]:
     """The masks with the given numbers at one site, the same for all rows.  # (masks, 1, *site shape)"""
     key = np.array([[streams.key(seed, "F", *member.name, "site", index)]], dtype=np.uint64)
@@ -155,7 +155,9 @@ def prediction_masks(
     return kept.reshape(len(masks), 1, *site.shape)
 
 
-def _parameter_sets(network: Network, member: Source, plan: Plan, seed: int) -> Iterator[tuple[Tensor, list[Tensor]]]:
+def _parameter_sets(
+    network: Network, member: SampledMember, plan: Plan, seed: int
+) -> Iterator[tuple[Tensor, list[Tensor]]]:
     """A member's samples in order, as many at a time as memory allows: their thetas and their masks."""
     most = max(1, _SET_NUMBERS // member.law.mean.numel())
     thetas = Thetas(member, seed)
