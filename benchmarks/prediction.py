@@ -33,7 +33,7 @@ def load_and_run(posterior: wf.Posterior, x: torch.Tensor) -> torch.Tensor:
     answers = []
     with torch.no_grad():
         for k, law in enumerate(posterior.laws()):
-            generator = np.random.default_rng(k)
+            generator = torch.Generator().manual_seed(k)
             for _ in range(SAMPLES):
                 theta = law.sample(1, generator)[0]
                 module.load_state_dict(dict(zip(names, posterior.network.layout.views(theta).values(), strict=True)))

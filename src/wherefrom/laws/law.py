@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +27,7 @@ class Law(Protocol):
     @property
     def is_random(self) -> bool: ...
 
-    def sample(self, count: int, generator: np.random.Generator) -> Tensor: ...  # (count, size)
+    def sample(self, count: int, generator: torch.Generator) -> Tensor: ...  # (count, size)
 
     def tensors(self) -> dict[str, Tensor]: ...
 
@@ -69,9 +68,9 @@ class Points:
     def is_random(self) -> bool:
         return len(self.points) > 1
 
-    def sample(self, count: int, generator: np.random.Generator) -> Tensor:
-        chosen = generator.integers(len(self.points), size=count)
-        return self.points[torch.from_numpy(chosen).to(self.points.device)]
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        chosen = torch.randint(len(self.points), (count,), generator=generator)
+        return self.points[chosen.to(self.points.device)]
 
     def tensors(self) -> dict[str, Tensor]:
         return {"points": self.points}
@@ -94,10 +93,9 @@ class Gaussian:
     def is_random(self) -> bool:
         return True
 
-    def sample(self, count: int, generator: np.random.Generator) -> Tensor:
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
         rank, size = self.factor.shape
-        precision = np.float64 if self.mean.dtype == torch.float64 else np.float32
-        z = torch.from_numpy(generator.standard_normal((count, size + rank), dtype=precision)).to(self.mean)
+        z = torch.randn(count, size + rank, generator=generator, dtype=self.mean.dtype).to(self.mean.device)
         # One z for all tensors of the network: the low-rank part is what correlates its layers.
         return torch.addmm(self.mean, z[:, size:], self.factor).addcmul_(z[:, :size], self.diagonal.sqrt())
 

@@ -12,7 +12,7 @@ there would be without blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,7 @@ from wherefrom.training.workers import available_cores, on_threads
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
 _MOST_ROWS = 1024
 _THREAD_NUMBERS = 2**23  # activations in all that are worth a second thread
-_SET_NUMBERS = 2**24  # parameters drawn at a time: 64 MB in single precision
-_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 20, 2**23  # fewer for large networks, whatever is asked for
+_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 50, 2**23  # fewer for large networks, whatever is asked for
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,17 @@ def outputs(
 ) -> Tensor:
     """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
     result = torch.empty(len(members), plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
+    # Whole blocks of thetas, in jobs that are small enough to be shared out evenly.
+    size = 2 * _THETAS_IN_A_BLOCK if plan.in_blocks else _THETAS_IN_A_BLOCK
+    starts = range(0, plan.samples, size)
+    jobs = [(k, np.arange(a, min(a + size, plan.samples))) for k in range(len(members)) for a in starts]
     work = result[..., 0].numel() * network.numbers_per_row
-    threads = min(available_cores(), len(members)) if x.device.type == "cpu" and work > _THREAD_NUMBERS else 1
-
+    threads = min(available_cores(), len(jobs)) if x.device.type == "cpu" and work > _THREAD_NUMBERS else 1
     networks = [network.private(worker) for worker in range(threads)]  # of this thread, for those that it starts
 
     def answer(worker: int) -> None:
-        for k in range(worker, len(members), threads):
-            _answer(networks[worker], members[k], plan, x, seed, refresh, result[k])
+        for k, samples in jobs[worker::threads]:
+            _answer(networks[worker], members[k], plan, samples, x, seed, refresh, result[k])
 
     on_threads(answer, range(threads), threads)
     return result
@@ -99,24 +101,27 @@ def _answer(
     network: Network,
     member: SampledMember,
     plan: Plan,
+    samples: NDArray[np.int64],
     x: Tensor,
     seed: int,
     refresh: Callable[[Network, Tensor], Tensor] | None,
     result: Tensor,
 ) -> None:
-    """Fill in one member's answers.  # result: (samples, rows, outputs)"""
+    """Fill in some of a member's answers.  # result: (all samples, rows, outputs)"""
     rows = min(len(x), _MOST_ROWS)
     together = max(1, _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
-    done = 0
+    thetas = Thetas(member, seed)
     with torch.no_grad():
-        for theta, masks in _parameter_sets(network, member, plan, seed):
+        for first in range(0, len(samples), together):
+            some = samples[first : first + together]
+            theta = thetas.get(plan.theta(some))
             theta = refresh(network, theta) if refresh else theta
-            for first in range(0, len(theta), together):
-                some = slice(first, first + together)
-                for row in range(0, len(x), rows):
-                    answers = network.answers(theta[some], x[row : row + rows], [mask[some] for mask in masks])
-                    result[done + first : done + first + len(answers), row : row + rows] = answers
-            done += len(theta)
+            sites = enumerate(network.sites) if plan.vary_mask else ()
+            masks = [prediction_masks(site, i, member, plan.mask(some), seed) for i, site in sites]
+            given = [torch.from_numpy(mask).to(theta) for mask in masks]
+            for row in range(0, len(x), rows):
+                answers = network.answers(theta, x[row : row + rows], given)
+                result[some[0] : some[-1] + 1, row : row + rows] = answers
 
 
 class Thetas:
@@ -129,17 +134,19 @@ class Thetas:
 
     def get(self, numbers: NDArray[np.int64]) -> Tensor:
         """The samples with these ascending numbers.  # (numbers, size)"""
-        fixed = self.member.fixed.expand(len(numbers), -1)
-        if not self.member.law.is_random:
-            return torch.cat([self.member.law.mean.expand(len(numbers), -1), fixed], dim=1)
-        blocks = numbers // self.size
-        cuts = np.flatnonzero(np.diff(blocks)) + 1
-        parts = [self._block(int(own[0] // self.size))[own % self.size] for own in np.split(numbers, cuts)]
-        return torch.cat([torch.cat(parts), fixed], dim=1)
+        if self.member.law.is_random:
+            cuts = np.flatnonzero(np.diff(numbers // self.size)) + 1
+            parts = [self._block(int(own[0] // self.size))[own % self.size] for own in np.split(numbers, cuts)]
+            theta = parts[0] if len(parts) == 1 else torch.cat(parts)
+        else:
+            theta = self.member.law.mean.expand(len(numbers), -1)
+        if not self.member.fixed.numel():
+            return theta
+        return torch.cat([theta, self.member.fixed.expand(len(numbers), -1)], dim=1)
 
     def _block(self, block: int) -> Tensor:
         if self.kept[0] != block:
-            generator = streams.generator(self.seed, "t", *self.member.name, block)
+            generator = streams.torch_generator(self.seed, "t", *self.member.name, block)
             self.kept = block, self.member.law.sample(self.size, generator)
         return self.kept[1]
 
@@ -153,17 +160,3 @@ def prediction_masks(
     uniform = streams.unit(streams.numbers(key, streams.address(masks[:, None], cells)))
     kept = np.where(uniform >= site.rate, site.scale, 0.0)
     return kept.reshape(len(masks), 1, *site.shape)
-
-
-def _parameter_sets(
-    network: Network, member: SampledMember, plan: Plan, seed: int
-) -> Iterator[tuple[Tensor, list[Tensor]]]:
-    """A member's samples in order, as many at a time as memory allows: their thetas and their masks."""
-    most = max(1, _SET_NUMBERS // member.law.mean.numel())
-    thetas = Thetas(member, seed)
-    for first in range(0, plan.samples, most):
-        sample = np.arange(first, min(first + most, plan.samples))
-        theta = thetas.get(plan.theta(sample))
-        sites = enumerate(network.sites) if plan.vary_mask else ()
-        masks = [prediction_masks(site, i, member, plan.mask(sample), seed) for i, site in sites]
-        yield theta, [torch.from_numpy(mask).to(theta) for mask in masks]

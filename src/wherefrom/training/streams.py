@@ -81,6 +81,11 @@ def generator(seed: int, *name: str | int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(key(seed, *name)))
 
 
+def torch_generator(seed: int, *name: str | int) -> torch.Generator:
+    """The same of torch's, which is faster for many normals."""
+    return torch.Generator().manual_seed(key(seed, *name) >> 1)
+
+
 @contextmanager
 def torch_seeded(seed: int, *name: str | int) -> Iterator[None]:
     """Run code that draws from torch's global generator (initialisers, distributions) on a named stream."""
