@@ -54,3 +54,26 @@ class Regression:
         """The means and log variances among the outputs of a network that predicts its noise."""
         mean, log_variance = outputs.chunk(2, dim=-1)
         return mean, log_variance
+
+
+def most_likely_noise(squares: Tensor) -> Tensor:
+    """The variance s that maximises sum_rows log mean_k N(y; answer_k, s), for each output.
+
+    `squares` are the squared distances of y from every answer.  # (answers, rows, outputs) -> (outputs,)
+    A grid first, because there can be more than one peak, then golden sections around the best of it.
+    """
+
+    def cost(log_noise: Tensor) -> Tensor:  # (outputs,) -> (outputs,)
+        return 0.5 * log_noise - torch.logsumexp(-0.5 * squares / log_noise.exp(), 0).mean(0)
+
+    spread = squares.mean((0, 1)).log()
+    grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
+    best = torch.stack([cost(candidate) for candidate in grid]).argmin(0)
+    columns = torch.arange(len(spread))
+    low, high = (grid[(best + step).clamp(0, len(grid) - 1), columns] for step in (-1, 1))
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(25):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        go_left = cost(left) < cost(right)
+        low, high = torch.where(go_left, low, left), torch.where(go_left, right, high)
+    return ((low + high) / 2).exp()

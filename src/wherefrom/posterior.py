@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.laws import Gaussian, Law, delta
+from wherefrom.likelihood import most_likely_noise
 from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
@@ -27,6 +28,7 @@ from wherefrom.table import Table
 from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.network import Network
 from wherefrom.training.point import Training
+from wherefrom.training.workers import available
 from wherefrom.variables import SAMPLED, Axis, Design
 
 _HOPELESS_LOSS = 3.0
@@ -405,14 +407,6 @@ def marginalise_folds(
     return _finished(list(zip(empty, trained, strict=True)), on_divergence)
 
 
-def available(device: str | torch.device) -> torch.device:
-    """The device, if it is there."""
-    try:
-        return torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"the device {str(device)!r} is not there to be used: {error}") from None
-
-
 def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence) -> list[Posterior]:
     """Posteriors with their members, without those that diverged, and with their noise."""
     finished: list[Posterior] = []
@@ -454,26 +448,3 @@ def _with_fitted_noise(posterior: Posterior) -> Posterior:
     if posterior.training.likelihood.noise != "fit" or posterior.held_out is None:
         return posterior
     return posterior.fit_noise(posterior.held_out, _NOISE_SAMPLES)
-
-
-def most_likely_noise(squares: Tensor) -> Tensor:
-    """The variance s that maximises sum_rows log mean_k N(y; answer_k, s), for each output.
-
-    `squares` are the squared distances of y from every answer.  # (answers, rows, outputs) -> (outputs,)
-    A grid first, because there can be more than one peak, then golden sections around the best of it.
-    """
-
-    def cost(log_noise: Tensor) -> Tensor:  # (outputs,) -> (outputs,)
-        return 0.5 * log_noise - torch.logsumexp(-0.5 * squares / log_noise.exp(), 0).mean(0)
-
-    spread = squares.mean((0, 1)).log()
-    grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
-    best = torch.stack([cost(candidate) for candidate in grid]).argmin(0)
-    columns = torch.arange(len(spread))
-    low, high = (grid[(best + step).clamp(0, len(grid) - 1), columns] for step in (-1, 1))
-    ratio = (5**0.5 - 1) / 2
-    for _ in range(25):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        go_left = cost(left) < cost(right)
-        low, high = torch.where(go_left, low, left), torch.where(go_left, right, high)
-    return ((low + high) / 2).exp()

@@ -23,12 +23,13 @@ from torch.distributions import Distribution
 
 from wherefrom.laws import LAWS, SWAG, Law, Snapshots
 from wherefrom.likelihood import Regression
-from wherefrom.posterior import Posterior, available
+from wherefrom.posterior import Posterior
 from wherefrom.runs import Component, build_network
 from wherefrom.training import streams
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.point import Algorithm, Training
+from wherefrom.training.workers import available
 from wherefrom.variables import (
     Axis,
     BatchOrder,

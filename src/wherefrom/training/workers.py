@@ -83,6 +83,14 @@ def on_threads(task: Callable[[Item], Result], items: Sequence[Item], threads: i
                 raise
 
 
+def available(device: str | torch.device) -> torch.device:
+    """The device, if it is there."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"the device {str(device)!r} is not there to be used: {error}") from None
+
+
 def available_cores() -> int:
     """The cores this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
