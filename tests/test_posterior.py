@@ -121,7 +121,7 @@ def test_members_table(problem):
         training(), problem, [wf.InitialCondition(2), wf.Hyperparameters(points=[dict(lr=0.01), dict(lr=0.02)])]
     )
     table = posterior.members()
-    assert table.columns == ("theta0", "h", "lr", "first loss", "last loss", "cpu seconds")
+    assert table.columns == ("theta0", "h", "lr", "first loss", "last loss", "cpu seconds", "engine")
     assert table["lr"] == [0.01, 0.02, 0.01, 0.02]
     assert all(last < first for first, last in zip(table["first loss"], table["last loss"], strict=True))
     assert "theta0  h      lr" in str(table)

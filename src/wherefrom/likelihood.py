@@ -9,6 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from wherefrom.losses import GaussianNLL, Loss, SquaredError
+
 Noise = float | Literal["fit", "predicted"] | None
 
 
@@ -43,12 +45,10 @@ class Regression:
         """How many outputs the network must have for so many columns of y."""
         return 2 * targets if self.noise == "predicted" else targets
 
-    def loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The mean loss over the last two dimensions.  # (..., rows, outputs), (..., rows, targets) -> (...)"""
-        if self.noise != "predicted":
-            return (outputs - y).square().mean((-2, -1))
-        mean, log_variance = self.split(outputs)
-        return 0.5 * (log_variance + (mean - y).square() * torch.exp(-log_variance)).mean((-2, -1))
+    @property
+    def loss(self) -> Loss:
+        """What training minimises: (..., rows, outputs), (..., rows, targets) -> (...)"""
+        return GaussianNLL() if self.noise == "predicted" else SquaredError()
 
     def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The means and log variances among the outputs of a network that predicts its noise."""

@@ -23,9 +23,10 @@ from wherefrom.likelihood import most_likely_noise
 from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
-from wherefrom.runs import Component, Fold, build_network, train_runs
+from wherefrom.runs import Component, Execution, Fold, build_network, train_runs
 from wherefrom.table import Table
 from wherefrom.training.data import Rows, Scaler, Schema, as_rows
+from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.point import Training
 from wherefrom.training.workers import available
@@ -73,7 +74,7 @@ class Posterior:
         return f"Posterior({len(self)} member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
 
     def members(self) -> Table:
-        """Every member's draws, settings, first and last training loss, and processor seconds."""
+        """Every member's draws, settings, first and last training loss, processor seconds, and engine."""
         axes = [axis.name for axis in self.design.axes]
         settings = list(dict.fromkeys(s for c in self.mixture for s in c.run.choices if s != "init"))
         rows = []
@@ -87,9 +88,10 @@ class Posterior:
                     losses[0],
                     losses[-1],
                     component.trained.seconds,
+                    component.trained.engine,
                 )
             )
-        return Table((*axes, *settings, "first loss", "last loss", "cpu seconds"), rows)
+        return Table((*axes, *settings, "first loss", "last loss", "cpu seconds", "engine"), rows)
 
     def draws(self, name: str) -> list[int]:
         """The draws of a variable that are there, by number: all of them, unless this is a part or members diverged."""
@@ -222,13 +224,15 @@ class Posterior:
         data: Any = None,
         *,
         on_divergence: Divergence = "raise",
+        engine: Choice | None = None,
         workers: int | None = None,
         progress: bool | None = None,
         **more: int,
     ) -> Posterior:
         """More draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
 
-        A posterior that was loaded from a file needs its training data again.
+        The new members are trained by the same engine as the others. A posterior that was loaded from a file needs its
+        training data again.
         """
         if len(more) != 1:
             raise ValueError("name one variable and how many further draws of it to train, such as theta0=5")
@@ -242,16 +246,8 @@ class Posterior:
         present = {tuple(component.run.labels.values()): component for component in self.mixture}
         runs = design.runs(self.seed)
         new_runs = [run for run in runs if tuple(run.labels.values()) not in present]
-        (new,) = train_runs(
-            self.training,
-            self.network,
-            design,
-            [(fold, new_runs)],
-            self.dtype,
-            self.device,
-            workers,
-            progress,
-        )
+        how = Execution(self.dtype, self.device, engine or self._engine(), workers, progress)
+        (new,) = train_runs(self.training, self.network, design, [(fold, new_runs)], how)
         components = present | {tuple(component.run.labels.values()): component for component in new}
         grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)
         return _finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence)[0]
@@ -270,6 +266,11 @@ class Posterior:
         save(self, Path(folder))
 
     # ------------------------------------------------------------------ inside
+
+    def _engine(self) -> Choice:
+        """The engine of the members that are there, to train more like them."""
+        names = {component.trained.engine for component in self.mixture}
+        return "native" if names == {"native"} else "torch" if names == {"torch"} else "auto"
 
     def _law(self, component: Component) -> Law:
         if self.design.iterations is not None and component.trained.law is not None:
@@ -330,15 +331,18 @@ def marginalise(
     *,
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
+    engine: Choice = "auto",
     workers: int | None = None,
     on_divergence: Divergence = "raise",
     progress: bool | None = None,
 ) -> Posterior:
     """Train every draw of the variables in `over`, and return the posterior that marginalises them.
 
-    `data` is (x, y) of arrays, tensors or frames, or a map-style torch Dataset. `workers` counts threads (default:
-    all cores); `progress` shows a bar (default: on a terminal). When members diverge, the error names them and holds
-    the others; `on_divergence="keep"` goes on with the others.
+    `data` is (x, y) of arrays, tensors or frames, or a map-style torch Dataset. `engine` is "torch" (any network, any
+    device), "native" (plain MLPs on a CPU, some ten times as fast; needs numba) or "auto" (native where it can be and
+    is worth a compilation). `workers` counts threads (default: all cores); `progress` shows a bar (default: on a
+    terminal). When members diverge, the error names them and holds the others; `on_divergence="keep"` goes on with
+    the others.
 
     Same seed, same members: alone, among others, on any number of workers, or extended later.
     """
@@ -350,6 +354,7 @@ def marginalise(
         seed,
         dtype=dtype,
         device=device,
+        engine=engine,
         workers=workers,
         on_divergence=on_divergence,
         progress=progress,
@@ -366,6 +371,7 @@ def marginalise_folds(
     *,
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
+    engine: Choice = "auto",
     workers: int | None = None,
     on_divergence: Divergence = "raise",
     progress: bool | None = None,
@@ -388,7 +394,7 @@ def marginalise_folds(
     example = work[0].scaler.x(work[0].rows.x, dtype)
     network = build_network(training, design, example, rows.y.shape[1], seed).to(place)
     jobs = [(fold, design.runs(fold.seed)) for fold in work]
-    trained = train_runs(training, network, design, jobs, dtype, place, workers, progress)
+    trained = train_runs(training, network, design, jobs, Execution(dtype, place, engine, workers, progress))
     empty = [
         Posterior(
             training,

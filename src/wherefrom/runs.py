@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.training import streams
-from wherefrom.training.cohort import Cohort, Member, Trained
+from wherefrom.training.cohort import Cohort, Examples, Member, Trained
 from wherefrom.training.data import Rows, Scaler
+from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.point import Algorithm, Training
 from wherefrom.training.progress import progress_bar
@@ -82,18 +84,33 @@ def build_network(training: Training, design: Design, x: Tensor, targets: int, s
     return network
 
 
+@dataclass(frozen=True)
+class Execution:
+    """Where and how trainings run. Nothing of it changes what they mean."""
+
+    dtype: torch.dtype
+    device: torch.device
+    engine: Choice = "auto"
+    workers: int | None = None
+    progress: bool | None = None
+
+    def announce(self, message: str) -> None:
+        """Tell whoever waits why, unless nothing is to be shown."""
+        if self.progress is not False:
+            print(f"wherefrom: {message}", file=sys.stderr, flush=True)
+
+
 def train_runs(
     training: Training,
     network: Network,
     design: Design,
     jobs: Sequence[tuple[Fold, Sequence[Run]]],
-    dtype: torch.dtype,
-    device: torch.device,
-    workers: int | None,
-    progress: bool | None,
+    how: Execution,
 ) -> list[list[Component]]:
     """Train all runs of all folds, in as few cohorts as there are batch sizes and numbers of rows."""
-    tables = [(fold.scaler.x(fold.rows.x, dtype), fold.scaler.y(fold.rows.y, dtype)) for fold, _ in jobs]
+    tables = [
+        Examples(fold.scaler.x(fold.rows.x, how.dtype), fold.scaler.y(fold.rows.y, how.dtype)) for fold, _ in jobs
+    ]
     algorithms: dict[tuple[int, int], Algorithm] = {}
     places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # cohort -> (job, run) of its members
     for j, (fold, runs) in enumerate(jobs):
@@ -101,7 +118,7 @@ def train_runs(
             algorithms[j, r] = algorithm = _algorithm(training, run)
             places[min(algorithm.batch_size, len(fold.rows)), len(fold.rows)].append((j, r))
 
-    initial = _InitialConditions(training, network, dtype)
+    initial = _InitialConditions(training, network, how.dtype)
     cohorts = []
     for (batch_size, count), held in places.items():
         own = sorted({j for j, _ in held})
@@ -129,8 +146,8 @@ def train_runs(
         )
 
     total = training.epochs * sum(len(cohort.members) for cohort in cohorts)
-    with progress_bar("training", total, progress) as report:
-        trained = train_cohorts(cohorts, device, workers, report)
+    with progress_bar("training", total, how.progress) as report:
+        trained = train_cohorts(cohorts, how.device, how.workers, report, how.engine, how.announce)
     found = {
         place: one
         for held, some in zip(places.values(), trained, strict=True)

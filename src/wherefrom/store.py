@@ -67,6 +67,7 @@ def save(posterior: Posterior, folder: Path) -> None:
                 "law": None if trained.law is None else trained.law.kind,
                 "losses": [loss if math.isfinite(loss) else None for loss in trained.losses],
                 "seconds": trained.seconds,
+                "engine": trained.engine,
             }
         )
     training = posterior.training
@@ -187,7 +188,7 @@ def _component(i: int, member: dict[str, Any], tensors: dict[str, Tensor]) -> Co
     return Component(
         Run(member["labels"], member["slots"], member["choices"]),
         _algorithm_from_json(member["algorithm"]),
-        Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"]),
+        Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"], member["engine"]),
     )
 
 

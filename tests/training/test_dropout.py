@@ -30,7 +30,7 @@ def test_cumulative_is_the_poisson_distribution(mean: float):
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
 def test_rate_and_independence(rate: float):
     """The dropped fraction, and the fraction of neighbouring cells dropped together, within 4 standard errors."""
-    masks = TrainingMasks(Site(rate, (40,)), keys(20), 25, CPU, torch.float32)
+    masks = TrainingMasks(Site(rate, (40,)), [rate] * 20, keys(20), 25, CPU, torch.float32)
     steps = 50
     seen = []
     for step in range(steps):
@@ -50,17 +50,30 @@ def test_rate_and_independence(rate: float):
 
 
 def test_survivors_are_scaled_and_restored():
-    masks = TrainingMasks(Site(0.2, (10,)), keys(3), 8, CPU, torch.float32)
+    masks = TrainingMasks(Site(0.2, (10,)), [0.2] * 3, keys(3), 8, CPU, torch.float32)
     mask = masks.drop(1)
     assert mask.unique().tolist() == [0.0, 1.25]
     masks.restore()
     assert (mask == mask.max()).all()
 
 
+def test_members_can_have_rates_of_their_own():
+    """Each member's masks are what it would have among members of its own rate."""
+    rates = [0.1, 0.5, 0.1]
+    mixed = TrainingMasks(Site(0.3, (10,)), rates, keys(3), 8, CPU, torch.float32)
+    alike = [TrainingMasks(Site(0.3, (10,)), [rate] * 3, keys(3), 8, CPU, torch.float32) for rate in rates]
+    for step in range(30):
+        mask = mixed.drop(step)
+        for k, one in enumerate(alike):
+            assert torch.equal(mask[k], one.drop(step)[k])
+            one.restore()
+        mixed.restore()
+
+
 def test_a_members_mask_depends_on_its_own_stream_and_step_only():
     cumulative = poisson_cumulative(30.0)
-    several = dropped_cells(keys(5), cumulative, 300, first_step=10, steps=4)
-    alone = dropped_cells(keys(5)[3:4], cumulative, 300, first_step=12, steps=1)
+    several = dropped_cells(keys(5), [cumulative] * 5, 300, first_step=10, steps=4)
+    alone = dropped_cells(keys(5)[3:4], [cumulative], 300, first_step=12, steps=1)
     third = several[2][(several[2] >= 900) & (several[2] < 1200)] - 900
     assert np.array_equal(third, alone[0])
 
@@ -69,7 +82,7 @@ def test_blocks_of_planned_steps_change_nothing(monkeypatch):
     from wherefrom.training import dropout
 
     def seen() -> list[torch.Tensor]:
-        masks = TrainingMasks(Site(0.3, (10,)), keys(3), 8, CPU, torch.float32)
+        masks = TrainingMasks(Site(0.3, (10,)), [0.3] * 3, keys(3), 8, CPU, torch.float32)
         return [(masks.drop(step).clone(), masks.restore())[0] for step in range(20)]
 
     few = seen()
@@ -78,5 +91,5 @@ def test_blocks_of_planned_steps_change_nothing(monkeypatch):
 
 
 def test_rate_zero_drops_nothing():
-    masks = TrainingMasks(Site(0.0, (10,)), keys(3), 8, CPU, torch.float32)
+    masks = TrainingMasks(Site(0.0, (10,)), [0.0] * 3, keys(3), 8, CPU, torch.float32)
     assert (masks.drop(2) == 1).all()

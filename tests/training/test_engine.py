@@ -11,7 +11,7 @@ from torch import nn
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.training import program, streams, workers
-from wherefrom.training.cohort import Cohort, Member
+from wherefrom.training.cohort import Cohort, Examples, Member, Trained
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.network import Network
 
@@ -66,12 +66,16 @@ def cohort_of(model, data, members: int, algorithm: wf.Algorithm, dtype=torch.fl
         Member(network.theta(n), algorithm.settings, streams.key(0, "order", k), streams.key(0, "masks", k), 0)
         for k, n in enumerate(networks)
     )
-    return Cohort(network, algorithm.name, 25, EPOCHS, wf.Regression().loss, made, ((x, y),), None)
+    return Cohort(network, algorithm.name, 25, EPOCHS, wf.Regression().loss, made, (Examples(x, y),), None)
+
+
+def train(cohort: Cohort, threads: int, engine: str = "torch") -> list[Trained]:
+    return workers.train_cohorts([cohort], torch.device("cpu"), threads, lambda _: None, engine)[0]
 
 
 def by_hand(model, cohort: Cohort, member: Member, algorithm: wf.Algorithm) -> torch.Tensor:
     """The same training as anybody would write it: a module, torch.optim, batches one by one, explicit masks."""
-    x, y = cohort.tables[0]
+    x, y, _ = cohort.tables[0]
     network = model().to(x.dtype).train()
     with torch.no_grad():
         own = dict(network.named_parameters()) | dict(network.named_buffers())
@@ -87,7 +91,9 @@ def by_hand(model, cohort: Cohort, member: Member, algorithm: wf.Algorithm) -> t
         optimiser = kind(network.parameters(), betas=betas, **settings)
 
     masks = [
-        TrainingMasks(site, np.array([streams.key(member.masks, "site", i)], dtype=np.uint64), 25, x.device, x.dtype)
+        TrainingMasks(
+            site, [site.rate], np.array([streams.key(member.masks, "site", i)], dtype=np.uint64), 25, x.device, x.dtype
+        )
         for i, site in enumerate(cohort.network.sites)
     ]
     given: list[torch.Tensor] = []
@@ -121,7 +127,7 @@ def data(problem):
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_equals_a_loop_written_by_hand(model, algorithm, data):
     cohort = cohort_of(model, data, 3, algorithm, torch.float64)
-    trained = workers.train_cohorts([cohort], torch.device("cpu"), 1, lambda _: None)[0]
+    trained = train(cohort, 1)
     for member, result in zip(cohort.members, trained, strict=True):
         torch.testing.assert_close(result.last, by_hand(model, cohort, member, algorithm), rtol=0, atol=1e-9)
 
@@ -129,7 +135,7 @@ def test_equals_a_loop_written_by_hand(model, algorithm, data):
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_single_precision_equals_the_loop_to_1e_5(model, data):
     cohort = cohort_of(model, data, 3, ALGORITHMS["sgd"])
-    trained = workers.train_cohorts([cohort], torch.device("cpu"), 1, lambda _: None)[0]
+    trained = train(cohort, 1)
     for member, result in zip(cohort.members, trained, strict=True):
         torch.testing.assert_close(result.last, by_hand(model, cohort, member, ALGORITHMS["sgd"]), rtol=0, atol=1e-5)
 
@@ -152,11 +158,11 @@ def test_a_member_is_the_same_alone_in_cohorts_and_on_workers(model, problem):
 def test_groups_change_nothing(data, monkeypatch):
     """Whatever the groups, members come back in their places with the same bits."""
     cohort = cohort_of(mlp(), data, 9, ALGORITHMS["adam"])
-    reference = workers.train_cohorts([cohort], torch.device("cpu"), 2, lambda _: None)[0]
+    reference = train(cohort, 2)
     for bounds in ([0, 4, 9], [0, 1, 2, 5, 9]):
         groups = [workers.Group(0, range(a, b)) for a, b in itertools.pairwise(bounds)]
         monkeypatch.setattr(workers, "_groups", lambda *_, groups=groups: iter(groups))
-        trained = workers.train_cohorts([cohort], torch.device("cpu"), 2, lambda _: None)[0]
+        trained = train(cohort, 2)
         for a, b in zip(reference, trained, strict=True):
             assert torch.equal(a.last, b.last)
 
@@ -167,7 +173,7 @@ def test_recorded_and_called_steps_are_the_same(data, monkeypatch):
         monkeypatch.setattr(program, "record", record)
         for model in MODELS.values():
             cohort = cohort_of(model, data, 4, ALGORITHMS["adam"])
-            trained = workers.train_cohorts([cohort], torch.device("cpu"), 2, lambda _: None)[0]
+            trained = train(cohort, 2)
             results.append(torch.stack([t.last for t in trained]))
     for a, b in zip(results[:3], results[3:], strict=True):
         assert torch.equal(a, b)

@@ -1,8 +1,9 @@
 """The laws that trajectories leave over theta."""
 
 from wherefrom.laws.delta import delta
+from wherefrom.laws.iterates import Iterates
 from wherefrom.laws.law import LAWS, Collector, Gaussian, Law, Points, TrajectoryLaw
 from wherefrom.laws.snapshots import Snapshots
 from wherefrom.laws.swag import SWAG
 
-__all__ = ["LAWS", "SWAG", "Collector", "Gaussian", "Law", "Points", "Snapshots", "TrajectoryLaw", "delta"]
+__all__ = ["LAWS", "SWAG", "Collector", "Gaussian", "Iterates", "Law", "Points", "Snapshots", "TrajectoryLaw", "delta"]

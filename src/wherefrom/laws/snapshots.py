@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from wherefrom.laws.law import Law, Points
+from wherefrom.laws.iterates import Iterates
+from wherefrom.laws.law import Points
 
 
 @dataclass(frozen=True)
@@ -27,24 +28,9 @@ class Snapshots:
     def fewest(self) -> int:
         return 2
 
-    def collector(self, theta: Tensor, iterations: int) -> SnapshotPoints:
-        return SnapshotPoints(theta, iterations, min(self.most, iterations))
-
-
-class SnapshotPoints:
-    """Writes the chosen iterates of many trajectories into one tensor."""
-
-    def __init__(self, theta: Tensor, iterations: int, kept: int) -> None:
-        members, size = theta.shape
+    def collector(self, theta: Tensor, iterations: int) -> Iterates:
+        kept = min(self.most, iterations)
         # Evenly spread, and always with the last one.
-        self.chosen = {round((k + 1) * iterations / kept) - 1: k for k in range(kept)}
-        self.points = theta.new_zeros(members, kept, size)
-        self.count = 0
-
-    def collect(self, theta: Tensor) -> None:
-        if (place := self.chosen.get(self.count)) is not None:
-            self.points[:, place] = theta
-        self.count += 1
-
-    def laws(self) -> list[Law]:
-        return [Points(points) for points in self.points]
+        chosen = {round((k + 1) * iterations / kept) - 1: k for k in range(kept)}
+        places = [chosen.get(k, -1) for k in range(iterations)]
+        return Iterates(theta, places, moments=False, finish=lambda seen: [Points(points) for points in seen.points])

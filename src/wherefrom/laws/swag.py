@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from wherefrom.laws.iterates import Iterates
 from wherefrom.laws.law import Gaussian, Law
 
 
@@ -36,35 +36,19 @@ class SWAG:
     def fewest(self) -> int:
         return 2
 
-    def collector(self, theta: Tensor, iterations: int) -> SWAGMoments:
-        return SWAGMoments(theta, min(self.rank, iterations))
+    def collector(self, theta: Tensor, iterations: int) -> Iterates:
+        rank = min(self.rank, iterations)
+        places = [k % rank if rank else -1 for k in range(iterations)]
+        return Iterates(theta, places, moments=True, finish=_gaussians)
 
 
-class SWAGMoments:
-    """Running moments of many trajectories, in (2 + rank) numbers for each parameter."""
-
-    def __init__(self, theta: Tensor, rank: int) -> None:
-        members, size = theta.shape
-        self.count = 0
-        self.mean = torch.zeros_like(theta)
-        self.squares = torch.zeros_like(theta)  # sum of squared deviations from the running mean (Welford)
-        self.recent = theta.new_zeros(members, rank, size)
-
-    def collect(self, theta: Tensor) -> None:
-        if rank := self.recent.shape[1]:
-            self.recent[:, self.count % rank] = theta
-        self.count += 1
-        change = theta - self.mean
-        self.mean.add_(change, alpha=1 / self.count)
-        self.squares.addcmul_(change, theta - self.mean)
-
-    def laws(self) -> list[Law]:
-        variance = self.squares.div_(self.count - 1)
-        kept = min(self.recent.shape[1], self.count)
-        if not kept:
-            return [Gaussian(m, v, r[:0]) for m, v, r in zip(self.mean, variance, self.recent, strict=True)]
-        # In place: no second copy of the deviations, which are most of the memory.
-        divisor = kept * (self.count - 1) / self.count
-        factor = self.recent.sub_(self.mean.unsqueeze(1)).div_((2 * divisor) ** 0.5)
-        half = variance.div_(2)
-        return [Gaussian(m, v, d) for m, v, d in zip(self.mean, half, factor, strict=True)]
+def _gaussians(seen: Iterates) -> list[Law]:
+    variance = seen.squares.div_(seen.count - 1)
+    kept = min(seen.points.shape[1], seen.count)
+    if not kept:
+        return [Gaussian(m, v, none) for m, v, none in zip(seen.mean, variance, seen.points, strict=True)]
+    # In place: no second copy of the deviations, which are most of the memory.
+    divisor = kept * (seen.count - 1) / seen.count
+    factor = seen.points.sub_(seen.mean.unsqueeze(1)).div_((2 * divisor) ** 0.5)
+    half = variance.div_(2)
+    return [Gaussian(m, v, d) for m, v, d in zip(seen.mean, half, factor, strict=True)]

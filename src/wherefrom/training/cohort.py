@@ -1,18 +1,34 @@
 """A cohort: members that share a network's structure, an optimiser and a batch size, and so train as one program.
 
-`Cohort` says what is to be trained, `Trained` what came of it. Whatever trains cohorts stands between the two, and may
-be replaced without anybody noticing: results depend on the members' own streams alone.
+`Cohort` says what is to be trained, `Trained` what came of it, and an `Engine` stands between the two. Results depend
+on the members' own streams alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.laws import Law, TrajectoryLaw
+from wherefrom.losses import Loss
 from wherefrom.training.network import Network
+
+# Progress through training, from 0 at the first step to just below 1 at the last, -> a factor of the learning rate.
+Schedule = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+
+class Examples(NamedTuple):
+    """Standardised rows to train on; weights have a mean of about one."""
+
+    x: Tensor  # (rows, ...)
+    y: Tensor  # (rows, targets), or (rows, 1) class numbers
+    weights: Tensor | None = None  # (rows,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +40,8 @@ class Member:
     order: int  # the stream of its batch order
     masks: int  # the stream of its dropout masks
     table: int  # which of the cohort's tables holds its rows
+    rates: tuple[float, ...] | None = None  # dropout at each site, where not the network's own
+    schedule: Schedule | None = None  # of its learning rate, where that is not constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +69,9 @@ class Cohort:
     optimiser: str
     batch_size: int
     epochs: int
-    loss: Callable[[Tensor, Tensor], Tensor]  # (members, rows, outputs), (members, rows, targets) -> (members,)
+    loss: Loss
     members: tuple[Member, ...]
-    tables: tuple[tuple[Tensor, Tensor], ...]  # standardised x and y
+    tables: tuple[Examples, ...]
     collection: Collection | None
 
     @property
@@ -63,6 +81,17 @@ class Cohort:
     @property
     def steps_per_epoch(self) -> int:
         return -(-self.rows // self.batch_size)
+
+    def rates(self, member: Member) -> tuple[float, ...]:
+        """A member's dropout rate at every site."""
+        return tuple(site.rate for site in self.network.sites) if member.rates is None else member.rates
+
+    def factors(self, member: Member, first_step: int, steps: int) -> NDArray[np.float64]:
+        """Factors of a member's learning rate at some steps, counted from 0."""
+        if member.schedule is None:
+            return np.ones(steps)
+        progress = np.arange(first_step, first_step + steps) / (self.epochs * self.steps_per_epoch)
+        return np.asarray(member.schedule(progress), dtype=np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,3 +103,25 @@ class Trained:
     losses: list[float]  # mean training loss of each epoch
     diverged: int | None  # the epoch in which its loss stopped being a number
     seconds: float  # processor time, its share of the group's
+    engine: str  # that trained it
+
+
+class Engine(Protocol):
+    """Trains one cohort, any of its members at a time. What comes of a member does not depend on the others."""
+
+    name: str
+
+    def groups(self, threads: int) -> list[range]: ...  # members, by their places, that one thread trains together
+
+    def train(self, members: Sequence[Member], epoch_done: Callable[[int], None]) -> list[Trained]: ...
+
+
+def parts(count: int, number: int) -> list[range]:
+    """So many even parts of range(count)."""
+    return [range(a, b) for a, b in pairwise(count * part // number for part in range(number + 1))]
+
+
+def first_bad_epoch(losses: NDArray[np.float64], ended_well: bool) -> int | None:
+    """When a training diverged: at the first loss that is no number, or at the end if only its weights are none."""
+    bad = np.flatnonzero(~np.isfinite(losses))
+    return int(bad[0]) if len(bad) else None if ended_well else len(losses) - 1

@@ -10,6 +10,7 @@ The numbers are addressed by (stream, step, index) as `streams` has it, so a ste
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -28,20 +29,22 @@ class TrainingMasks:
     def __init__(
         self,
         site: Site,
+        rates: Sequence[float],
         keys: NDArray[np.uint64],
         batch_size: int,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self.site, self.keys, self.device = site, keys, device
+        self.site, self.keys, self.device, self.batch_size = site, keys, device, batch_size
         self.cells = batch_size * site.cells  # of a full batch; a short one uses the first of its rows
-        self.cumulative = poisson_cumulative(self.cells * -math.log1p(-site.rate))
-        memory = (len(keys), *site.shape, batch_size) if site.unit_by_unit else (len(keys), batch_size, *site.shape)
-        self.memory = torch.full(memory, site.scale, device=device, dtype=dtype)
+        means = [self.cells * -math.log1p(-rate) for rate in rates]
+        distinct = {mean: poisson_cumulative(mean) for mean in means}
+        self.cumulative = [distinct[mean] for mean in means]
+        self.scale = torch.tensor([1.0 / (1.0 - rate) for rate in rates], device=device, dtype=dtype)
+        shape = (*site.shape, batch_size) if site.unit_by_unit else (batch_size, *site.shape)
+        self.memory = self.scale.reshape(-1, *(1 for _ in shape)).expand(-1, *shape).clone()
         self.mask = self.memory.movedim(-1, 1) if site.unit_by_unit else self.memory  # (members, batch, *site shape)
-        self.batch_size = batch_size
-        mean = len(keys) * self.cells * -math.log1p(-site.rate)
-        self.block = max(1, int(_PLANNED_CELLS / max(mean, 1.0)))  # steps that are planned at a time
+        self.block = max(1, int(_PLANNED_CELLS / max(sum(means), 1.0)))  # steps that are planned at a time
         self.planned: dict[int, Tensor] = {}
         self.dropped = torch.empty(0)
 
@@ -56,7 +59,8 @@ class TrainingMasks:
 
     def restore(self) -> None:
         """Undo the last drop."""
-        self.memory.view(-1).index_fill_(0, self.dropped, self.site.scale)
+        scale = self.scale[self.dropped // self.cells]
+        self.memory.view(-1).index_copy_(0, self.dropped, scale)
 
     def _positions(self, cells: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(cells if self.site.unit_by_unit else self._row_by_row(cells)).to(self.device)
@@ -69,13 +73,13 @@ class TrainingMasks:
 
 
 def dropped_cells(
-    keys: NDArray[np.uint64], cumulative: NDArray[np.float64], cells: int, first_step: int, steps: int
+    keys: NDArray[np.uint64], cumulative: Sequence[NDArray[np.float64]], cells: int, first_step: int, steps: int
 ) -> list[NDArray[np.int64]]:
     """For each step, the cells that are dropped: member * cells + cell, where cell = unit * batch + row."""
     step = np.arange(first_step, first_step + steps, dtype=np.int64)
     zero = np.zeros((1, 1), dtype=np.uint64)
     first = streams.numbers(keys[None, :], streams.address(step[:, None], zero))  # (steps, members)
-    counts = np.searchsorted(cumulative, streams.unit(first), side="right")
+    counts = counts_dropped(cumulative, streams.unit(first))
     total = counts.sum(axis=1)
     ends = np.cumsum(counts.reshape(-1))
     index = np.arange(ends[-1]) - np.repeat(ends - counts.reshape(-1), counts.reshape(-1))
@@ -85,6 +89,15 @@ def dropped_cells(
     high = streams.numbers(keys[member], counter) >> np.uint64(32)
     flat = ((high * np.uint64(cells)) >> np.uint64(32)).astype(np.int64) + member * cells
     return np.split(flat, np.cumsum(total)[:-1])
+
+
+def counts_dropped(cumulative: Sequence[NDArray[np.float64]], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Each member's Poisson numbers by its own table; members with the same one are looked up together."""
+    counts = np.empty(uniform.shape, dtype=np.int64)  # (steps, members)
+    for table in {id(table): table for table in cumulative}.values():
+        own = [k for k, other in enumerate(cumulative) if other is table]
+        counts[:, own] = np.searchsorted(table, uniform[:, own], side="right")
+    return counts
 
 
 def poisson_cumulative(mean: float) -> NDArray[np.float64]:

@@ -200,7 +200,7 @@ class Network:
         shapes = tuple(everything[name].shape for name in names)
         self.layout = Layout(tuple(names), shapes, len(trained), len(moving))
         self.constants = {name: tensor for name, tensor in everything.items() if name not in names}
-        self.sites, self._drops = found.sites, found.drops
+        self.sites, self.drops = found.sites, found.drops  # drops: of every call of dropout, whether it drops anything
         self.outputs, self.numbers_per_row = found.outputs, found.numbers_per_row
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
@@ -224,9 +224,13 @@ class Network:
     ) -> Tensor:
         """Outputs of one member. x: (rows, ...), masks: one for each site, -> (rows, outputs)"""
         constants = {name: tensor.clone() for name, tensor in self.constants.items()}
-        with _GivenMasks(masks, self._drops, x if shared else None):
+        with _GivenMasks(masks, self.drops, x if shared else None):
             out = functional_call(self._skeletons[training], (tensors, constants), (x,))
         return out.reshape(len(x), self.outputs)
+
+    def skeleton(self, training: bool) -> nn.Module:
+        """The module without storage, in one of its two modes."""
+        return self._skeletons[training]
 
     def call_many(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool) -> Tensor:
         """Outputs of many members, each with its own rows.  # (members, rows, outputs)"""

@@ -6,66 +6,61 @@ as soon as another program wants one of them; threads that share nothing lose on
 
 from __future__ import annotations
 
-import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
 
-from wherefrom.training import engine
 from wherefrom.training.cohort import Cohort, Trained
+from wherefrom.training.engines import Choice, engines_for
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
-class Group:
-    """Members of a cohort that one thread trains together, by their places."""
-
-    cohort: int
-    members: range
-
-
 def train_cohorts(
-    cohorts: list[Cohort], device: torch.device, workers: int | None, report: Callable[[int], None]
+    cohorts: list[Cohort],
+    device: torch.device,
+    workers: int | None,
+    report: Callable[[int], None],
+    engine: Choice = "auto",
+    announce: Callable[[str], None] = lambda _: None,
 ) -> list[list[Trained]]:
-    """Train every member of every cohort; `report` hears of members' epochs done."""
+    """Train every member of every cohort; `report` hears of members' epochs done, `announce` of what takes time."""
     if workers is not None and workers < 1:
         raise ValueError(f"workers must be at least 1; it is {workers}")
     threads = workers or (available_cores() if device.type == "cpu" else 1)
-    groups = [group for i, cohort in enumerate(cohorts) for group in _groups(i, cohort, threads)]
+    with one_core():
+        engines = engines_for(cohorts, device, engine, announce)
+    tasks = [(place, own) for place, engine in enumerate(engines) for own in engine.groups(threads)]
+    stopped = threading.Event()
 
-    def train(group: Group) -> list[Trained]:
-        cohort, own = cohorts[group.cohort], group.members
-        return engine.train(cohort, cohort.members[own.start : own.stop], device, report)
+    def report_or_stop(done: int) -> None:
+        if stopped.is_set():
+            raise InterruptedError("another group's training failed, or was interrupted")
+        report(done)
+
+    def train(task: tuple[int, range]) -> list[Trained]:
+        place, own = task
+        return engines[place].train(cohorts[place].members[own.start : own.stop], report_or_stop)
 
     trained: list[list[Trained]] = [[] for _ in cohorts]
-    for group, results in zip(groups, on_threads(train, groups, threads), strict=True):
-        trained[group.cohort] += results
+    for (place, _), results in zip(tasks, on_threads(train, tasks, threads, stopped), strict=True):
+        trained[place] += results
     return trained
 
 
-def _groups(index: int, cohort: Cohort, threads: int) -> Iterator[Group]:
-    """Even groups, small enough for the processor's cache; where there are several, enough to keep all threads busy.
+def on_threads(
+    task: Callable[[Item], Result], items: Sequence[Item], threads: int, stopped: threading.Event | None = None
+) -> list[Result]:
+    """The task for every item, on so many threads of one core each; an error stops what has not begun.
 
-    A group that fits the cache is not worth dividing: its operations are short, and issuing them is what takes time.
+    Tasks that take long can look at `stopped` to end early.
     """
-    count = len(cohort.members)
-    largest = cohort.network.largest_group(cohort.batch_size)
-    parts = -(-count // largest)
-    if parts > 1:
-        parts = min(-(-parts // threads) * threads, count)
-    bounds = [count * part // parts for part in range(parts + 1)]
-    return (Group(index, range(a, b)) for a, b in itertools.pairwise(bounds))
-
-
-def on_threads(task: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
-    """The task for every item, on so many threads of one core each; an error stops what has not begun."""
     with one_core():
         if threads == 1 or len(items) == 1:
             return [task(item) for item in items]
@@ -79,6 +74,8 @@ def on_threads(task: Callable[[Item], Result], items: Sequence[Item], threads: i
                         future.result()  # raises what went wrong
                 return [future.result() for future in futures]
             except BaseException:
+                if stopped:
+                    stopped.set()
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 

@@ -1,0 +1,59 @@
+"""What training minimises: a mean over rows, for one member or for many at once.
+
+Outputs are (..., rows, outputs), y is (..., rows, targets); weights, where there are any, are (..., rows) with a mean
+of about one, and multiply each row's loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Loss(Protocol):
+    def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor: ...  # -> (...)
+
+
+def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """Over rows and columns.  # (..., rows, columns) -> (...)"""
+    return (losses if weights is None else losses * weights.unsqueeze(-1)).mean((-2, -1))
+
+
+@dataclass(frozen=True)
+class SquaredError:
+    """(f - y)^2"""
+
+    def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        return _mean((outputs - y).square(), weights)
+
+
+@dataclass(frozen=True)
+class GaussianNLL:
+    """(v + (m - y)^2 e^-v) / 2, where the outputs are the means m and then the log variances v"""
+
+    def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        mean, log_variance = outputs.chunk(2, dim=-1)
+        return _mean(0.5 * (log_variance + (mean - y).square() * torch.exp(-log_variance)), weights)
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """-sum_c t_c ln p_c with p the outputs' softmax; y holds the class's number, t is 1 there, or smoothed.
+
+    With label smoothing s, t is 1 - s for the class and s / classes for every class.
+    """
+
+    label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must lie in [0, 1); it is {self.label_smoothing}")
+
+    def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        log_p = torch.log_softmax(outputs, dim=-1)
+        own = log_p.gather(-1, y.long())
+        smooth = log_p.mean(-1, keepdim=True)
+        return _mean(-(1 - self.label_smoothing) * own - self.label_smoothing * smooth, weights)

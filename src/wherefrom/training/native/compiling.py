@@ -1,0 +1,82 @@
+"""The one compilation: when it is due, where its result is kept, and what happens when it cannot be kept.
+
+Compiling takes about ten seconds, loading what was compiled a fraction of one. The folder's name says which sources,
+which numba and which processor it was made for, so a new version never meets an old result, and machines may share a
+home. Two processes that compile at once write the same files, each by renaming a finished one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding
+import numba
+from numba.core.caching import NullCache
+
+from wherefrom.training.native import jit
+from wherefrom.training.native.kernel import train
+
+_one_at_a_time = threading.Lock()
+
+
+def user_cache() -> Path:
+    """The user's folder for what can be made again; WHEREFROM_CACHE names another."""
+    if chosen := os.environ.get("WHEREFROM_CACHE"):
+        return Path(chosen)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "wherefrom"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "wherefrom"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "wherefrom"
+
+
+def folder() -> Path:
+    """Where this version's kernel is kept for this processor."""
+    digest = hashlib.blake2b(digest_size=8)
+    for source in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(source.read_bytes())
+    features = llvmlite.binding.get_host_cpu_features().flatten()
+    for part in (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name(), features, str(jit.CHECKED)):
+        digest.update(part.encode())
+    return user_cache() / f"native-{digest.hexdigest()}"
+
+
+def ready(arguments: tuple[Any, ...], announce: Callable[[str], None]) -> None:
+    """Have the kernel compiled for these arguments."""
+    signature = tuple(numba.typeof(argument) for argument in arguments)
+    with _one_at_a_time:
+        if signature in train.overloads:
+            return
+        place = folder()
+        kept = _keep_in(place)
+        if not kept or not any(place.rglob("*.nbi")):
+            where = "" if kept else f" (it cannot be kept: {place} is not writable)"
+            announce(f"compiling once for this machine, which takes some ten seconds{where}")
+        try:
+            train.compile(signature)
+        except Exception:  # a damaged cache can raise anything; a real error comes again
+            train._cache = NullCache()
+            if kept:
+                shutil.rmtree(place, ignore_errors=True)
+            train.compile(signature)
+
+
+def _keep_in(place: Path) -> bool:
+    """Let numba keep the kernel in that folder, if it can be written to."""
+    before = numba.config.CACHE_DIR
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        numba.config.CACHE_DIR = str(place)
+        train.enable_caching()
+    except (OSError, RuntimeError):
+        return False
+    finally:
+        numba.config.CACHE_DIR = before
+    return True

@@ -1,0 +1,163 @@
+"""The training of some members for some epochs, all of it inside one compiled function.
+
+A member's result depends on its own stream, rows, weights and settings alone: neither on its neighbours, nor on how the
+epochs are divided into calls.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wherefrom.training.native.jit import LANES, entry, jit
+from wherefrom.training.native.layers import Masks, backward, forward
+from wherefrom.training.native.losses import loss
+from wherefrom.training.native.matrices import copy
+from wherefrom.training.native.numbers import digit_bits, permutation
+from wherefrom.training.native.rules import LR, step
+
+
+class Tables(NamedTuple):
+    """The rows of all tables, one table after another."""
+
+    x: Any  # (rows, padded inputs): the inputs, a one, zeros
+    y: Any  # (rows, targets)
+    w: Any  # (rows,)
+    rows: int  # of each table
+
+
+class Task(NamedTuple):
+    """What is the same for all members."""
+
+    optimiser: int
+    loss: int
+    smoothing: Any
+    batch_size: int
+    targets: int
+
+
+class Draws(NamedTuple):
+    """What each member draws: its table, its order, its masks, its settings."""
+
+    table: Any  # (members,)
+    order: Any  # (members,) streams
+    settings: Any  # (members, settings)
+    factors: Any  # (members, steps of this call) of the learning rate; (members, 0) where it is constant
+    mask_keys: Any  # (members, sites)
+    mask_scale: Any
+    mask_table: Any
+    cumulative: Any
+    start: Any
+
+
+class State(NamedTuple):
+    """What training moves."""
+
+    theta: Any  # (members, size)
+    first: Any
+    second: Any
+    powers: Any  # (members, 2)
+    losses: Any  # (members, epochs)
+    diverged: Any  # (members,): the epoch, or -1
+
+
+class Kept(NamedTuple):
+    """The iterates that make a law: steps first, first + every, ..., last, counted from 1."""
+
+    first: int
+    every: int
+    last: int
+    mean: Any  # (members, size), or (0, 0) where no moments are wanted
+    squares: Any
+    points: Any  # (members, kept, size)
+    place: Any  # of each collected iterate among the points, or -1
+
+
+@entry
+def train(net, task, tables, draws, state, kept, space, first_epoch, epochs):
+    """Epochs first_epoch, ... of every member that has not diverged."""
+    steps = (tables.rows + task.batch_size - 1) // task.batch_size
+    last = len(net.width) - 1
+    width, stride = net.width[last], net.padded[last]
+    outputs = space.values[net.values[last] : net.values[last] + width * stride]
+    for member in range(len(draws.table)):
+        if state.diverged[member] >= 0:
+            continue
+        theta, settings = state.theta[member], draws.settings[member]
+        masks = Masks(
+            draws.mask_keys[member], draws.mask_scale[member], draws.mask_table[member], draws.cumulative, draws.start
+        )
+        for epoch in range(first_epoch, first_epoch + epochs):
+            permutation(
+                space.order,
+                space.tagged,
+                space.spare,
+                space.counts,
+                draws.order[member],
+                epoch,
+                digit_bits(tables.rows),
+            )
+            total = 0.0
+            for index in range(steps):
+                start = index * task.batch_size
+                rows = min(task.batch_size, tables.rows - start)
+                done = epoch * steps + index
+                gather(net, task, tables, draws.table[member] * tables.rows, space, start, rows)
+                forward(net, theta, masks, space, rows, task.batch_size, done)
+                total += rows * loss(
+                    task.loss, task.smoothing, outputs, space.y, space.w, space.delta, rows, width, stride
+                )
+                backward(net, theta, masks, space, rows)
+                lr = settings[LR]
+                if draws.factors.shape[1] > 0:
+                    lr *= draws.factors[member, done - first_epoch * steps]
+                step(
+                    task.optimiser,
+                    theta,
+                    space.gradient,
+                    state.first[member],
+                    state.second[member],
+                    state.powers[member],
+                    settings,
+                    lr,
+                )
+                collect(kept, member, theta, done + 1)
+            state.losses[member, epoch] = total / tables.rows
+            if not math.isfinite(total):
+                state.diverged[member] = epoch
+                break
+
+
+@jit
+def gather(net, task, tables, offset, space, start, rows):
+    """The batch's rows into level 0, and their targets and weights."""
+    stride, targets = net.padded[0], task.targets
+    chosen = space.order[start : start + rows]
+    for r in range(rows):
+        copy(space.values, net.values[0] + r * stride, tables.x, (offset + chosen[r]) * stride, stride // LANES)
+    for q in range(targets):
+        for r in range(rows):
+            space.y[r * targets + q] = tables.y[(offset + chosen[r]) * targets + q]
+    for r in range(rows):
+        space.w[r] = tables.w[offset + chosen[r]]
+
+
+@jit
+def collect(kept, member, theta, count):
+    """Running mean and squares (Welford) of the collected iterates, and those that are kept as they are."""
+    if count < kept.first or count > kept.last or (count - kept.first) % kept.every != 0:
+        return
+    index = (count - kept.first) // kept.every
+    if kept.place[index] >= 0:
+        point = kept.points[member, kept.place[index]]
+        for i in range(len(theta)):
+            point[i] = theta[i]
+    if kept.mean.shape[0] > 0:
+        mean, squares = kept.mean[member], kept.squares[member]
+        share = np.float32(1.0 / (index + 1))
+        for i in range(len(theta)):
+            change = theta[i] - mean[i]
+            mean[i] += share * change
+            squares[i] += change * (theta[i] - mean[i])

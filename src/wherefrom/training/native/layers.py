@@ -1,0 +1,304 @@
+"""A plain MLP forward and backward, for one member and one batch.
+
+    level 0          a_0 = x, with a column of ones
+    hidden level l   z_l = a_{l-1} W_l + b_l,          a_l = f_l(z_l)
+    last level L     outputs = f_L(a_{L-1} W_L^T + b_L)
+
+f_l is any sequence of activations and dropout. All of them act on single numbers, so their slopes multiply: s_l = f_l'.
+
+    delta_L = dloss/doutputs * s_L,     delta_l = (delta_{l+1} W_{l+1}^T) * s_l
+    dloss/dW_l = a_{l-1}^T delta_l,     dloss/db_l = sum over rows of delta_l
+
+In memory a hidden level has a row for each row of the batch, and its W_l a row for each unit below and, last, a row for
+b_l; rows are padded with zeros to whole vectors, and nothing ever moves a zero of the padding. At level 0 the column of
+ones makes b_1's gradient one more row of W_1's. The last level is the other way round, a row for each output, and so is
+W_L: few outputs would waste most of a vector.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wherefrom.training.native.functions import DROPOUT, apply
+from wherefrom.training.native.jit import inlined, jit, merged
+from wherefrom.training.native.matrices import (
+    NO_LOWEST,
+    ONE,
+    ZERO,
+    plain_product,
+    product,
+    products_with_row,
+    rows_of,
+    same_number,
+    same_row,
+    transpose,
+    transposed,
+)
+from wherefrom.training.native.numbers import cell, poisson
+
+# How the slopes of a level are known: all one; scale where a > 0 and else zero (a ReLU and what dropout left); kept.
+SLOPE_ONE, SLOPE_SIGN, SLOPE_KEPT = range(3)
+
+
+class Net(NamedTuple):
+    """A network's shape. Levels count from 0 (the inputs) to the last (the outputs)."""
+
+    width: Any  # units of each level
+    padded: Any  # numbers from one row to the next; at the last level, from one output to the next
+    weights: Any  # where a level's W begins in theta (level 0 has none)
+    bias: Any  # where its b begins
+    has_bias: Any
+    values: Any  # where its activations begin in the work space
+    turned: Any  # where its transposed W does, if it needs one
+    slope: Any  # SLOPE_...
+    first: Any  # its first operation; the next level's first is one beyond its last
+    kind: Any  # of every operation
+    parameter: Any
+    site: Any  # of every dropout, which of the sites it is
+
+
+class Masks(NamedTuple):
+    """Dropout of one member: at each site its stream, the scale of what survives, and its Poisson table."""
+
+    keys: Any
+    scale: Any
+    table: Any  # which of the tables
+    cumulative: Any  # all tables, one after another
+    start: Any  # where each begins
+
+
+class Space(NamedTuple):
+    """Work space of one thread."""
+
+    values: Any  # activations of all levels
+    slopes: Any
+    delta: Any  # of the level in hand, and of the next
+    other: Any
+    turned: Any  # transposed weights
+    gradient: Any  # like theta
+    zeros: Any  # a row of zeros
+    ones: Any  # a single one
+    order: Any  # the epoch's rows
+    tagged: Any  # for sorting
+    spare: Any
+    counts: Any
+    y: Any  # the batch's targets
+    w: Any  # and weights
+
+
+@merged
+def forward(net, theta, masks, space, rows, batch_size, step):
+    """All activations and slopes of a batch whose inputs stand at level 0."""
+    last = len(net.width) - 1
+    for level in range(last + 1):
+        if level == last:
+            _outputs(net, theta, space, rows)
+        elif level > 0:
+            _hidden(net, level, theta, masks, space, rows)
+        _operations(net, level, masks, space, rows, batch_size, step)
+        if level == 0 and last > 1 and net.first[1] > 0:
+            for r in range(rows):  # operations on the inputs leave the ones as they are
+                space.values[r * net.padded[0] + net.width[0]] = ONE
+
+
+@merged
+def _hidden(net, level, theta, masks, space, rows):
+    """z_l = a_{l-1} W_l + b_l, and the ReLU at once where one follows"""
+    lowest, scale = NO_LOWEST, ONE
+    if net.slope[level] == SLOPE_SIGN:
+        lowest, scale = ZERO, sign_scale(net, level, masks)
+    product(
+        rows_of(space.values, net.values[level - 1], net.padded[level - 1]),
+        rows_of(theta, net.weights[level], net.padded[level]),
+        same_row(theta, net.bias[level]),
+        rows_of(space.values, net.values[level], net.padded[level]),
+        rows,
+        net.width[level - 1],
+        net.padded[level],
+        lowest,
+        scale,
+        False,
+        same_row(theta, 0),
+    )
+
+
+@jit
+def sign_scale(net, level, masks):
+    """Dropout's scale after a ReLU, or one."""
+    for operation in range(net.first[level], net.first[level + 1]):
+        if net.kind[operation] == DROPOUT:
+            return masks.scale[net.site[operation]]
+    return ONE
+
+
+@merged
+def _outputs(net, theta, space, rows):
+    """a_{L-1} W_L^T + b_L, output by output"""
+    last = len(net.width) - 1
+    below = net.padded[last - 1]
+    for q in range(net.width[last]):
+        products_with_row(
+            rows_of(space.values, net.values[last - 1], below),
+            rows,
+            theta,
+            net.weights[last] + q * below,
+            below,
+            space.values,
+            net.values[last] + q * net.padded[last],
+            theta[net.bias[last] + q],
+        )
+
+
+@inlined
+def _numbers(net, level, rows):
+    """How many numbers the activations of a level take."""
+    return (net.width[level] if level == len(net.width) - 1 else rows) * net.padded[level]
+
+
+@jit
+def _operations(net, level, masks, space, rows, batch_size, step):
+    """f_l on all activations of a level; keep its slopes where the activations do not tell them."""
+    begin, end = net.first[level], net.first[level + 1]
+    if begin == end:
+        return
+    start, count = net.values[level], _numbers(net, level, rows)
+    values = space.values[start : start + count]
+    slopes = space.slopes[start : start + count]
+    if net.slope[level] == SLOPE_SIGN:  # the product has done the ReLU and the scale
+        for operation in range(begin, end):
+            if net.kind[operation] == DROPOUT:
+                _drop(net, level, masks, net.site[operation], values, values, rows, batch_size, step)
+        return
+    slopes[:] = ONE
+    for operation in range(begin, end):
+        if net.kind[operation] == DROPOUT:
+            site = net.site[operation]
+            scale = masks.scale[site]
+            for i in range(count):
+                values[i] *= scale
+                slopes[i] *= scale
+            _drop(net, level, masks, site, values, slopes, rows, batch_size, step)
+        else:
+            apply(net.kind[operation], net.parameter[operation], values, slopes)
+    if level < len(net.width) - 1:
+        stride, width = net.padded[level], net.width[level]
+        for r in range(rows):
+            for j in range(r * stride + width, r * stride + stride):
+                values[j] = ZERO  # f(0) need not be 0
+
+
+@jit
+def _drop(net, level, masks, site, values, slopes, rows, batch_size, step):
+    """Zero the cells that this step drops; rows beyond a short batch are not there to be dropped."""
+    key, table = masks.keys[site], masks.table[site]
+    cumulative = masks.cumulative[masks.start[table] : masks.start[table + 1]]
+    cells = net.width[level] * batch_size
+    is_last = level == len(net.width) - 1
+    from_row, from_unit = (1, net.padded[level]) if is_last else (net.padded[level], 1)
+    for index in range(poisson(cumulative, key, step)):
+        number = np.uint32(cell(key, step, index, cells))
+        unit = number // np.uint32(batch_size)
+        row = number - unit * np.uint32(batch_size)
+        if row < rows:
+            place = np.int64(row) * from_row + np.int64(unit) * from_unit
+            values[place] = ZERO
+            slopes[place] = ZERO
+
+
+@merged
+def backward(net, theta, masks, space, rows):
+    """The gradient of the loss, from dloss/doutputs in space.delta."""
+    last = len(net.width) - 1
+    delta, other = space.delta, space.other
+    _times_slopes(net, last, space, delta, rows)
+    _gradient_of_last(net, space, delta, rows)
+    for level in range(last - 1, 0, -1):
+        if level == last - 1:
+            above = transposed(rows_of(delta, 0, net.padded[last]))
+            weights = rows_of(theta, net.weights[last], net.padded[level])
+        else:
+            above = rows_of(delta, 0, net.padded[level + 1])
+            weights = rows_of(space.turned, net.turned[level + 1], net.padded[level])
+            transpose(
+                rows_of(theta, net.weights[level + 1], net.padded[level + 1]),
+                weights,
+                net.width[level],
+                net.padded[level + 1],
+            )
+        by_sign = net.slope[level] == SLOPE_SIGN
+        product(
+            above,
+            weights,
+            same_row(space.zeros, 0),
+            rows_of(other, 0, net.padded[level]),
+            rows,
+            net.width[level + 1],
+            net.padded[level],
+            NO_LOWEST,
+            sign_scale(net, level, masks) if by_sign else ONE,
+            by_sign,
+            rows_of(space.values, net.values[level], net.padded[level]),
+        )
+        delta, other = other, delta
+        _times_slopes(net, level, space, delta, rows)
+        _gradient_of_hidden(net, level, space, delta, rows)
+
+
+@jit
+def _times_slopes(net, level, space, delta, rows):
+    """delta * s_l, where slopes are kept"""
+    if net.slope[level] == SLOPE_KEPT:
+        start, count = net.values[level], _numbers(net, level, rows)
+        slopes = space.slopes[start : start + count]
+        for i in range(count):
+            delta[i] *= slopes[i]
+
+
+@merged
+def _gradient_of_last(net, space, delta, rows):
+    """delta^T a_{L-1} and the sums of delta"""
+    last = len(net.width) - 1
+    width, stride, below = net.width[last], net.padded[last], net.padded[last - 1]
+    plain_product(
+        rows_of(delta, 0, stride),
+        rows_of(space.values, net.values[last - 1], below),
+        rows_of(space.gradient, net.weights[last], below),
+        space.zeros,
+        width,
+        rows,
+        below,
+    )
+    if net.has_bias[last]:
+        for q in range(width):
+            total = ZERO
+            for r in range(q * stride, q * stride + rows):
+                total += delta[r]
+            space.gradient[net.bias[last] + q] = total
+
+
+@merged
+def _gradient_of_hidden(net, level, space, delta, rows):
+    """a_{l-1}^T delta_l; on the inputs, the column of ones brings the bias along"""
+    deltas = rows_of(delta, 0, net.padded[level])
+    with_ones = level == 1 and net.has_bias[level]
+    plain_product(
+        transposed(rows_of(space.values, net.values[level - 1], net.padded[level - 1])),
+        deltas,
+        rows_of(space.gradient, net.weights[level], net.padded[level]),
+        space.zeros,
+        net.width[level - 1] + (1 if with_ones else 0),
+        rows,
+        net.padded[level],
+    )
+    if net.has_bias[level] and not with_ones:
+        plain_product(
+            same_number(space.ones),
+            deltas,
+            rows_of(space.gradient, net.bias[level], net.padded[level]),
+            space.zeros,
+            1,
+            rows,
+            net.padded[level],
+        )

@@ -1,0 +1,196 @@
+"""From a network and its members to the kernel's arrays, and back. Every size is fixed and checked here, once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wherefrom.training import streams
+from wherefrom.training.cohort import Cohort, Member
+from wherefrom.training.dropout import poisson_cumulative
+from wherefrom.training.native import functions, layers
+from wherefrom.training.native.jit import padded
+from wherefrom.training.native.kernel import Draws, Kept, State, Tables
+from wherefrom.training.native.layers import Net, Space
+from wherefrom.training.native.plain import Operation, PlainMLP
+from wherefrom.training.native.rules import SETTINGS
+from wherefrom.training.network import Layout
+
+KINDS = {
+    "relu": functions.RELU,
+    "leaky_relu": functions.LEAKY_RELU,
+    "tanh": functions.TANH,
+    "silu": functions.SILU,
+    "gelu": functions.GELU,
+    "gelu_tanh": functions.GELU_TANH,
+    "softplus": functions.SOFTPLUS,
+    "dropout": functions.DROPOUT,
+}
+
+
+def floats(*shape: int) -> NDArray[np.float32]:
+    """Zeros that begin on a cache line, which numpy's own need not."""
+    return torch.zeros(shape, dtype=torch.float32).numpy()
+
+
+def _whole(numbers: Iterable[int]) -> NDArray[np.int64]:
+    return np.array(list(numbers), dtype=np.int64)
+
+
+def _starts(sizes: Iterable[int]) -> NDArray[np.int64]:
+    """Where each of several stretches begins, and where the last one ends."""
+    return np.cumsum([0, *sizes], dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Packing:
+    """A network's shape for the kernel, and where each coordinate of theta stands there."""
+
+    net: Net
+    size: int  # of a packed theta
+    place: Tensor  # (theta's size,)
+
+    @classmethod
+    def of(cls, mlp: PlainMLP, layout: Layout, batch_size: int) -> Packing:
+        last = len(mlp.widths) - 1
+        stride = [padded(width) for width in mlp.widths]
+        stride[last] = padded(batch_size)
+        if last > 1:
+            stride[0] = padded(mlp.widths[0] + 1)  # room for the column of ones
+        places = {name: torch.empty(0) for name in layout.names}
+        weights, biases, size = [0], [0], 0
+        for level in range(1, last + 1):
+            below, here = mlp.widths[level - 1], mlp.widths[level]
+            unit, input_ = torch.arange(here)[:, None], torch.arange(below)[None, :]
+            weights.append(size)
+            if level < last:
+                places[mlp.weights[level - 1]] = size + input_ * stride[level] + unit
+                size += below * stride[level]
+            else:
+                places[mlp.weights[level - 1]] = size + unit * stride[level - 1] + input_
+                size += here * stride[level - 1]
+            biases.append(size)
+            if (name := mlp.biases[level - 1]) is not None:
+                places[name] = size + torch.arange(here)
+            size += padded(here)
+        operations = [operation for some in mlp.operations for operation in some]
+        net = Net(
+            width=_whole(mlp.widths),
+            padded=_whole(stride),
+            weights=_whole(weights),
+            bias=_whole(biases),
+            has_bias=_whole([0, *(name is not None for name in mlp.biases)]),
+            values=_starts(
+                (width if level == last else batch_size) * stride[level] for level, width in enumerate(mlp.widths)
+            ),
+            turned=_starts(a * b if 1 < level < last else 0 for level, (a, b) in enumerate(pairwise([0, *stride]))),
+            slope=_whole([_slope(level, last, some) for level, some in enumerate(mlp.operations)]),
+            first=_starts(len(some) for some in mlp.operations),
+            kind=_whole([KINDS[operation.name] for operation in operations]),
+            parameter=np.array([operation.parameter for operation in operations], dtype=np.float32),
+            site=_whole([operation.site for operation in operations]),
+        )
+        return cls(net, size, torch.cat([places[name].reshape(-1) for name in layout.names]))
+
+    def pack(self, theta: Tensor) -> Tensor:
+        """theta (members, size) as the kernel has it, padding zero."""
+        packed = torch.zeros(len(theta), self.size, dtype=torch.float32)
+        packed[:, self.place] = theta
+        return packed
+
+    def unpack(self, packed: Tensor) -> Tensor:
+        """Any tensor whose last dimension is a packed theta."""
+        return packed.index_select(-1, self.place)
+
+    def tables(self, cohort: Cohort) -> Tables:
+        """All rows of all tables, inputs padded, with a column of ones where the network has room for it."""
+        inputs, stride = int(self.net.width[0]), int(self.net.padded[0])
+        count = len(cohort.tables) * cohort.rows
+        x = torch.zeros(count, stride, dtype=torch.float32)
+        if len(self.net.width) > 2:
+            x[:, inputs] = 1.0
+        x[:, :inputs] = torch.cat([table.x for table in cohort.tables])
+        y = torch.cat([table.y.float() for table in cohort.tables])
+        w = torch.cat([torch.ones(cohort.rows) if t.weights is None else t.weights.float() for t in cohort.tables])
+        return Tables(x.reshape(-1).numpy(), y.reshape(-1).contiguous().numpy(), w.numpy(), cohort.rows)
+
+    def space(self, rows: int, batch_size: int, targets: int) -> Space:
+        """Work space of one thread for tables of so many rows."""
+        widest = int(self.net.padded.max())
+        values = int(self.net.values[-1])
+        largest = int(np.diff(self.net.values).max())
+        return Space(
+            values=floats(values),
+            slopes=floats(values),
+            delta=floats(largest),
+            other=floats(largest),
+            turned=floats(int(self.net.turned[-1])),
+            gradient=floats(self.size),
+            zeros=floats(widest),
+            ones=np.ones(1, dtype=np.float32),
+            order=np.zeros(rows, dtype=np.int64),
+            tagged=np.zeros(rows, dtype=np.uint64),
+            spare=np.zeros(rows, dtype=np.uint64),
+            counts=np.zeros(2 << 11, dtype=np.int64),
+            y=floats(batch_size * targets),
+            w=floats(batch_size),
+        )
+
+    def state(self, members: Sequence[Member], epochs: int) -> State:
+        theta = self.pack(torch.stack([member.theta0 for member in members])).numpy()
+        count = len(members)
+        return State(
+            theta=theta,
+            first=floats(count, self.size),
+            second=floats(count, self.size),
+            powers=np.ones((count, 2)),
+            losses=np.full((count, epochs), math.nan),
+            diverged=np.full(count, -1, dtype=np.int64),
+        )
+
+
+def _slope(level: int, last: int, operations: Sequence[Operation]) -> int:
+    names = [operation.name for operation in operations]
+    if not names:
+        return layers.SLOPE_ONE
+    if 0 < level < last and names in (["relu"], ["relu", "dropout"]):
+        return layers.SLOPE_SIGN
+    return layers.SLOPE_KEPT
+
+
+def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
+    """Each member's table, streams and settings; a Poisson table for every rate that occurs at a site."""
+    sites = cohort.network.sites
+    rates = np.array([cohort.rates(member) for member in members]).reshape(len(members), len(sites))
+    known: dict[tuple[int, float], int] = {}
+    tables: list[NDArray[np.float64]] = []
+    which = np.zeros(rates.shape, dtype=np.int64)
+    for (m, s), rate in np.ndenumerate(rates):
+        key = (sites[s].cells, float(rate))
+        if key not in known:
+            known[key] = len(tables)
+            tables.append(poisson_cumulative(cohort.batch_size * sites[s].cells * -math.log1p(-rate)))
+        which[m, s] = known[key]
+    return Draws(
+        table=_whole([member.table for member in members]),
+        order=np.array([member.order for member in members], dtype=np.uint64),
+        settings=np.array([[member.settings.get(name, 0.0) for name in SETTINGS] for member in members]),
+        factors=np.zeros((len(members), 0)),
+        mask_keys=np.array(
+            [[streams.key(member.masks, "site", s) for s in range(len(sites))] for member in members], dtype=np.uint64
+        ).reshape(len(members), len(sites)),
+        mask_scale=(1 / (1 - rates)).astype(np.float32),
+        mask_table=which,
+        cumulative=np.concatenate([np.zeros(0), *tables]),
+        start=_starts(map(len, tables)),
+    )
+
+
+NOTHING_KEPT = Kept(1, 1, 0, floats(0, 0), floats(0, 0), floats(0, 0, 0), _whole([]))

@@ -1,0 +1,164 @@
+"""Which networks are plain MLPs: linear layers one after another, with activations and dropout between them.
+
+How the module is written does not matter. It is called once, on rows of zeros, and every operation that it issues must
+take what the one before returned. Anything else (a sum with an earlier result, a convolution, a layer used twice) ends
+the search with the reason in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call
+from torch.overrides import TorchFunctionMode
+
+from wherefrom.training.network import ELEMENT_DROPOUT, Network
+
+_ROWS = 3
+
+
+class NotPlain(ValueError):
+    """Why a network is not a plain MLP."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An activation, or dropout at one of the network's sites."""
+
+    name: str
+    parameter: float = 0.0
+    site: int = -1
+
+
+@dataclass(frozen=True)
+class PlainMLP:
+    """Linear layers by the names of their tensors, and what follows each; first, what is done to the inputs."""
+
+    widths: tuple[int, ...]
+    weights: tuple[str, ...]
+    biases: tuple[str | None, ...]
+    operations: tuple[tuple[Operation, ...], ...]  # one more than there are layers
+
+    @property
+    def multiplications(self) -> int:
+        """Of one row, forward and backward."""
+        pairs = list(zip(self.widths, self.widths[1:], strict=False))
+        return 3 * sum(a * b for a, b in pairs) - pairs[0][0] * pairs[0][1]
+
+
+def _leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Operation:
+    return Operation("leaky_relu", negative_slope)
+
+
+def _softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Operation:
+    if beta <= 0 or threshold < 15:  # beyond it torch goes on linearly, which must be within rounding
+        raise NotPlain(f"its softplus has beta={beta:g} and threshold={threshold:g}")
+    return Operation("softplus", beta)
+
+
+def _gelu(input: Tensor, approximate: str = "none") -> Operation:
+    return Operation("gelu" if approximate == "none" else "gelu_tanh")
+
+
+def _always(name: str) -> Callable[..., Operation]:
+    return lambda *args, **kwargs: Operation(name)
+
+
+_ACTIVATIONS: dict[Any, Callable[..., Operation]] = {
+    function: operation
+    for functions, operation in (
+        ((F.relu, torch.relu, Tensor.relu, torch.relu_, Tensor.relu_), _always("relu")),
+        ((F.leaky_relu, F.leaky_relu_), _leaky_relu),
+        ((F.tanh, torch.tanh, Tensor.tanh, torch.tanh_, Tensor.tanh_), _always("tanh")),
+        ((F.silu,), _always("silu")),
+        ((F.gelu,), _gelu),
+        ((F.softplus,), _softplus),
+    )
+    for function in functions
+}
+_SAME_NUMBERS = {
+    *(torch.flatten, Tensor.flatten, torch.squeeze, Tensor.squeeze, Tensor.view, torch.reshape, Tensor.reshape),
+    *(Tensor.contiguous, Tensor.float, Tensor.unsqueeze, torch.unsqueeze),
+}
+
+
+class _Follow(TorchFunctionMode):
+    """Follows one tensor through a forward pass."""
+
+    def __init__(self, network: Network, tensors: dict[str, Tensor], x: Tensor) -> None:
+        super().__init__()
+        self.names = {id(tensor): name for name, tensor in tensors.items()}
+        self.drops = iter(network.drops)
+        self.current, self.sites = x, 0
+        self.widths = [x.shape[1]]
+        self.weights: list[str] = []
+        self.biases: list[str | None] = []
+        self.operations: list[list[Operation]] = [[]]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if not isinstance(result, Tensor):
+            return result  # a shape or the like
+        given = args[0] if args else kwargs.get("input")
+        name = getattr(func, "__name__", str(func))
+        if given is not self.current:
+            raise NotPlain(f"its {name} does not take what the operation before it returned")
+        if func is F.linear:
+            self._linear(*args, **kwargs)
+        elif func in ELEMENT_DROPOUT:
+            if next(self.drops):
+                self.operations[-1].append(Operation("dropout", site=self.sites))
+                self.sites += 1
+        elif func in _ACTIVATIONS:
+            self.operations[-1].append(_ACTIVATIONS[func](*args, **kwargs))
+        elif func not in _SAME_NUMBERS or result.numel() != given.numel() or len(result) != _ROWS:
+            raise NotPlain(f"it calls {name}")
+        self.current = result
+        return result
+
+    def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
+        if input.ndim != 2 or input.shape[0] != _ROWS:
+            raise NotPlain(f"a linear layer works on a tensor of {input.ndim} dimensions")
+        names = [self.names.pop(id(tensor), None) for tensor in (weight, bias) if tensor is not None]
+        if None in names:
+            raise NotPlain("a linear layer's tensors are computed, or used twice")
+        self.weights.append(names[0] or "")
+        self.biases.append(names[1] if len(names) == 2 else None)
+        self.widths.append(weight.shape[0])
+        self.operations.append([])
+
+
+def recognise(network: Network, x: Tensor) -> PlainMLP:
+    """The network as a plain MLP on rows like those of x; NotPlain otherwise."""
+    layout = network.layout
+    if layout.trained != len(layout.names) or network.constants:
+        raise NotPlain("it has buffers or frozen parameters")
+    if x.ndim != 2 or not x.is_floating_point():
+        raise NotPlain(f"a row of x has shape {tuple(x.shape[1:])}, or holds whole numbers")
+    tensors = layout.views(torch.zeros(layout.size, dtype=x.dtype))
+    rows = torch.zeros(_ROWS, x.shape[1], dtype=x.dtype)
+    with torch.no_grad(), _Follow(network, tensors, rows) as follow:
+        try:
+            outputs = functional_call(network.skeleton(training=True), tensors, (rows,))
+        except NotPlain:
+            raise
+        except Exception as error:  # whatever a forward pass may do
+            raise NotPlain(f"it cannot be followed: {error}") from None
+    if outputs is not follow.current:
+        raise NotPlain("it does not return what its last operation returned")
+    if not follow.weights:
+        raise NotPlain("it has no linear layer")
+    if follow.names:
+        raise NotPlain("it has parameters that no linear layer uses")
+    return PlainMLP(
+        tuple(follow.widths),
+        tuple(follow.weights),
+        tuple(follow.biases),
+        tuple(map(tuple, follow.operations)),
+    )

@@ -1,0 +1,68 @@
+"""The optimisers' steps on one member: torch.optim's formulas, with settings of its own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from wherefrom.training.native.jit import jit
+
+SGD, ADAM, ADAMW = range(3)
+
+# Columns of a member's settings.
+LR, WEIGHT_DECAY, MOMENTUM, NESTEROV, BETA1, BETA2, EPS = range(7)
+SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps")
+
+_f = np.float32
+ONE = _f(1)
+
+
+@jit
+def step(kind, theta, gradient, first, second, powers, settings, lr):
+    """One step in place. `powers` holds beta1^t and beta2^t, and moves on."""
+    if kind == SGD:
+        _sgd(theta, gradient, first, settings, lr)
+    else:
+        powers[0] *= settings[BETA1]
+        powers[1] *= settings[BETA2]
+        _adam(kind == ADAMW, theta, gradient, first, second, powers, settings, lr)
+
+
+@jit
+def _sgd(theta, gradient, velocity, settings, lr):
+    """v <- momentum v + g;  theta <- theta - lr v,  with Nesterov: theta - lr (g + momentum v)"""
+    rate, decay, momentum = _f(lr), _f(settings[WEIGHT_DECAY]), _f(settings[MOMENTUM])
+    if momentum == 0:
+        for i in range(len(theta)):
+            theta[i] -= rate * (gradient[i] + decay * theta[i])
+        return
+    ahead = momentum if settings[NESTEROV] > 0 else _f(0)
+    own = ONE if settings[NESTEROV] > 0 else _f(0)
+    behind = ONE - own + ahead  # the step is own g + behind v: v alone, or g + momentum v
+    for i in range(len(theta)):
+        g = gradient[i] + decay * theta[i]
+        v = momentum * velocity[i] + g
+        velocity[i] = v
+        theta[i] -= rate * (own * g + behind * v)
+
+
+@jit
+def _adam(decoupled, theta, gradient, first, second, powers, settings, lr):
+    """m, v <- running means of g and g^2;  theta <- theta - lr m^ / (sqrt(v^) + eps)
+
+    Weight decay is a part of g, or, decoupled (AdamW), theta <- (1 - lr decay) theta before the step.
+    """
+    beta2, decay, eps = _f(settings[BETA2]), _f(settings[WEIGHT_DECAY]), _f(settings[EPS])
+    new1, new2 = _f(1 - settings[BETA1]), _f(1 - settings[BETA2])
+    rate = _f(lr / (1 - powers[0]))
+    unbias = _f(1 / math.sqrt(1 - powers[1]))
+    inside = _f(0) if decoupled else decay
+    kept = ONE - _f(lr) * decay if decoupled else ONE
+    for i in range(len(theta)):
+        g = gradient[i] + inside * theta[i]
+        m = first[i] + new1 * (g - first[i])
+        v = beta2 * second[i] + new2 * g * g
+        first[i] = m
+        second[i] = v
+        theta[i] = kept * theta[i] - rate * m / (math.sqrt(v) * unbias + eps)

@@ -1,0 +1,215 @@
+"""Training by torch: a group of members as one tensor program, A_h applied to all of them at once.
+
+    theta   (members, size)          one row a member: parameters, then buffers
+    batch   (members, rows, ...)     every member its own rows, in its own order
+
+The members' losses are summed and differentiated together: since no member's loss holds another's parameters, each
+gets exactly the gradient that it would get alone.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.training import program, streams
+from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, parts
+from wherefrom.training.dropout import TrainingMasks
+from wherefrom.training.optimisers import OPTIMISERS
+from wherefrom.training.program import Program
+
+Step = Callable[[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]], tuple[Tensor, Tensor, Tensor]]
+
+
+class TorchEngine:
+    """Trains a cohort of any network on any device."""
+
+    name = "torch"
+
+    def __init__(self, cohort: Cohort, device: torch.device) -> None:
+        self.cohort, self.device = cohort, device
+
+    def groups(self, threads: int) -> list[range]:
+        """Even groups, small enough for the processor's cache; if there are several, enough to keep all threads busy.
+
+        A group that fits the cache is not worth dividing: its operations are short, and issuing them takes the time.
+        """
+        count = len(self.cohort.members)
+        number = -(-count // self.cohort.network.largest_group(self.cohort.batch_size))
+        return parts(count, min(-(-number // threads) * threads, count) if number > 1 else 1)
+
+    def train(self, members: Sequence[Member], epoch_done: Callable[[int], None]) -> list[Trained]:
+        """Train some of the cohort's members together; `epoch_done` hears of every epoch, with how many trained."""
+        cohort, device = self.cohort, self.device
+        if len(members) == 1 and cohort.network.largest_group(cohort.batch_size) > 1:
+            # torch multiplies a batch of one by another routine: beside a twin of itself, a lone member has the same
+            # last bit as among others. Networks that always train alone need none.
+            one = self.train([members[0], members[0]], lambda _: epoch_done(1))[0]
+            return [replace(one, last=one.last.clone(), seconds=2 * one.seconds)]
+        began = time.thread_time()
+        network, layout, count = cohort.network, cohort.network.layout, len(members)
+        theta = torch.stack([member.theta0 for member in members]).to(device)
+        weights, varying = theta[:, : layout.trained_size], theta[:, : layout.varying_size]
+        optimiser = OPTIMISERS[cohort.optimiser]
+        state = {name: torch.zeros_like(weights) for name in optimiser.buffers}
+        settings = {
+            name: torch.tensor([[member.settings[name]] for member in members], dtype=theta.dtype, device=device)
+            for name in ("lr", *optimiser.defaults)
+        }
+        batches = Batches(cohort, members, device)
+        schedule = Schedules(cohort, members, settings["lr"])
+        masks = [
+            TrainingMasks(
+                site,
+                [cohort.rates(member)[i] for member in members],
+                _site_keys(members, i),
+                cohort.batch_size,
+                device,
+                theta.dtype,
+            )
+            for i, site in enumerate(network.sites)
+        ]
+        steps: dict[int, Program] = {}  # by the number of rows: the last batch of an epoch may be short
+        collection = cohort.collection
+        collector = collection.law.collector(varying, collection.iterations) if collection else None
+        losses = np.full((count, cohort.epochs), math.nan)
+
+        done = 0
+        for epoch in range(cohort.epochs):
+            batches.shuffle(epoch)
+            schedule.begin(epoch)
+            total = torch.zeros(count, dtype=theta.dtype, device=device)
+            for index in range(cohort.steps_per_epoch):
+                x, y, *row_weights = batches.get(index)
+                rows = y.shape[1]
+                for mask in masks:
+                    mask.drop(done)
+                if rows not in steps:
+                    short = [mask.mask[:, :rows] for mask in masks]
+                    steps[rows] = program.record(_step(cohort), (theta, x, y, row_weights, short))
+                steps[rows]()
+                loss, gradient, buffers = steps[rows].results
+                for mask in masks:
+                    mask.restore()
+                done += 1
+                optimiser.step(weights, gradient, state, settings | schedule.at(index), done)
+                varying[:, layout.trained_size :] = buffers
+                total += loss * rows
+                if collection and collector and collection.includes(done):
+                    collector.collect(varying)
+            losses[:, epoch] = (total / cohort.rows).cpu().numpy()
+            epoch_done(count)
+            if not np.isfinite(losses[:, epoch]).any():  # nobody is left to train
+                for _ in range(epoch + 1, cohort.epochs):
+                    epoch_done(count)
+                break
+        ended = torch.isfinite(weights).all(1).tolist()
+        diverged = [first_bad_epoch(losses[i], ended[i]) for i in range(count)]
+        finished = collector is not None and None in diverged
+        laws = collector.laws() if collector is not None and finished else [None] * count
+        seconds = (time.thread_time() - began) / count
+        return [
+            Trained(
+                theta[i], laws[i] if diverged[i] is None else None, losses[i].tolist(), diverged[i], seconds, self.name
+            )
+            for i in range(count)
+        ]
+
+
+def _step(cohort: Cohort) -> Step:
+    """(theta, x, y, row weights, masks) -> each member's loss, its gradient, and its buffers after the step."""
+    network = cohort.network.private("training")
+    layout = network.layout
+    trained, sizes = layout.trained, layout.sizes
+
+    def step(
+        theta: Tensor, x: Tensor, y: Tensor, row_weights: list[Tensor], masks: list[Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        tensors = layout.views(theta)
+        names = list(tensors)
+        weights = [tensors[name].detach().requires_grad_() for name in names[:trained]]
+        moving = {name: tensors[name].clone() for name in names[trained : trained + layout.moving]}
+        with torch.enable_grad():
+            own = tensors | dict(zip(names, weights, strict=False)) | moving
+            outputs = network.call_many(own, x, masks, True)
+            loss = cohort.loss(outputs, y, row_weights[0].squeeze(-1) if row_weights else None)
+            gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
+        flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]
+        buffers = [b.reshape(len(x), -1) for b in moving.values()] or [theta[:, :0]]
+        return loss.detach(), torch.cat(flat, dim=1), torch.cat(buffers, dim=1)
+
+    return step
+
+
+def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:
+    return np.array([streams.key(member.masks, "site", site) for member in members], dtype=np.uint64)
+
+
+class Batches:
+    """The rows of each step for a group of members, gathered with one indexed copy into memory that stays the same."""
+
+    def __init__(self, cohort: Cohort, members: Sequence[Member], device: torch.device) -> None:
+        self.size, self.rows, self.members = cohort.batch_size, cohort.rows, len(members)
+        tables = sorted({member.table for member in members})
+        used = [cohort.tables[t] for t in tables]
+        columns = [torch.cat([t.x for t in used]), torch.cat([t.y for t in used])]
+        if any(t.weights is not None for t in used):
+            ones = columns[1].new_ones(self.rows)
+            columns.append(torch.cat([ones if t.weights is None else t.weights for t in used]).unsqueeze(1))
+        self.shapes = [column.shape[1:] for column in columns]
+        flat = [column.flatten(1).to(device) for column in columns]
+        together = len({column.dtype for column in columns}) == 1
+        self.columns = [torch.cat(flat, dim=1)] if together else flat  # side by side if they can be
+        self.memory: dict[int, list[Tensor]] = {}  # by the number of rows
+        # Members with the same stream share their order, so each is computed once.
+        keys = [member.order for member in members]
+        self.keys = np.array(sorted(set(keys)), dtype=np.uint64)
+        places = {key: place for place, key in enumerate(self.keys.tolist())}
+        self.place = np.array([places[key] for key in keys])
+        offsets = [tables.index(member.table) * self.rows for member in members]
+        self.offset = torch.tensor(offsets, device=device).unsqueeze(1)
+        self.order = torch.empty(0)
+
+    def shuffle(self, epoch: int) -> None:
+        order = streams.permutations(self.keys, epoch, self.rows)[self.place]
+        self.order = torch.from_numpy(order).to(self.offset.device) + self.offset  # (members, rows)
+
+    def get(self, index: int) -> list[Tensor]:
+        """The index-th batch of the epoch: x, y and, where rows have them, weights.  # each (members, rows, ...)"""
+        chosen = self.order[:, index * self.size : (index + 1) * self.size]
+        rows, flat = chosen.shape[1], chosen.reshape(-1)
+        if rows not in self.memory:
+            self.memory[rows] = [c.new_empty(len(flat), c.shape[1]) for c in self.columns]
+        for columns, memory in zip(self.columns, self.memory[rows], strict=True):
+            torch.index_select(columns, 0, flat, out=memory)
+        widths = [shape.numel() for shape in self.shapes]
+        batch = self.memory[rows] if len(self.columns) > 1 else self.memory[rows][0].split(widths, dim=1)
+        return [
+            part.unflatten(0, (self.members, rows)).unflatten(-1, shape)
+            for part, shape in zip(batch, self.shapes, strict=True)
+        ]
+
+
+class Schedules:
+    """The learning rates of a group of members at each step, where they are not constant."""
+
+    def __init__(self, cohort: Cohort, members: Sequence[Member], lr: Tensor) -> None:
+        self.cohort, self.members, self.lr = cohort, members, lr  # (members, 1)
+        self.any = any(member.schedule for member in members)
+        self.rates = lr
+
+    def begin(self, epoch: int) -> None:
+        if self.any:
+            steps = self.cohort.steps_per_epoch
+            factors = np.stack([self.cohort.factors(member, epoch * steps, steps) for member in self.members])
+            self.rates = self.lr * torch.from_numpy(factors).to(self.lr)  # (members, steps)
+
+    def at(self, index: int) -> dict[str, Tensor]:
+        """The setting at a step of the epoch, if it is another than before."""
+        return {"lr": self.rates[:, index : index + 1]} if self.any else {}
