@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,28 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.training import engines
 
 
 @pytest.fixture(autouse=True)
 def _one_torch_thread():
     torch.set_num_threads(1)
+
+
+def pytest_generate_tests(metafunc):
+    """Modules that set ON_BOTH_ENGINES run every test twice: all by torch, and natively wherever that can be."""
+    if getattr(metafunc.module, "ON_BOTH_ENGINES", False):
+        metafunc.fixturenames.append("engine")
+        metafunc.parametrize("engine", ["torch", "native"], indirect=True)
+
+
+@pytest.fixture
+def engine(request, monkeypatch) -> str:
+    """Makes "auto" choose this engine, the native one for every network that it can train."""
+    if request.param == "native":
+        pytest.importorskip("numba", reason="the native engine needs numba: pip install 'wherefrom[fast]'")
+    monkeypatch.setattr(engines, "_WORTH_COMPILING", 0.0 if request.param == "native" else math.inf)
+    return request.param
 
 
 @pytest.fixture

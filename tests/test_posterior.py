@@ -9,6 +9,8 @@ import torch
 import wherefrom as wf
 from conftest import mlp, training
 
+ON_BOTH_ENGINES = True
+
 OVER = [*wf.recipes.multi_swag(4, rank=3), wf.Dropout()]
 
 

@@ -11,6 +11,8 @@ from torch.distributions import ExpTransform, LogNormal, TransformedDistribution
 import wherefrom as wf
 from conftest import mlp, training
 
+ON_BOTH_ENGINES = True
+
 OVERS = {
     "one network": [],
     "multiSWAG with dropout": [*wf.recipes.multi_swag(3, rank=3), wf.Dropout(0.2)],

@@ -54,6 +54,7 @@ class CrossEntropy:
 
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         log_p = torch.log_softmax(outputs, dim=-1)
-        own = log_p.gather(-1, y.long())
+        is_own = y == torch.arange(outputs.shape[-1], device=y.device, dtype=y.dtype)  # (..., rows, classes)
+        own = torch.where(is_own, log_p, 0.0).sum(-1, keepdim=True)
         smooth = log_p.mean(-1, keepdim=True)
         return _mean(-(1 - self.label_smoothing) * own - self.label_smoothing * smooth, weights)

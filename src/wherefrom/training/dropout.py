@@ -21,6 +21,7 @@ from wherefrom.training import streams
 from wherefrom.training.network import Site
 
 _PLANNED_CELLS = 2**18
+_PLANNED_STEPS = 2**12
 
 
 class TrainingMasks:
@@ -44,7 +45,8 @@ class TrainingMasks:
         shape = (*site.shape, batch_size) if site.unit_by_unit else (batch_size, *site.shape)
         self.memory = self.scale.reshape(-1, *(1 for _ in shape)).expand(-1, *shape).clone()
         self.mask = self.memory.movedim(-1, 1) if site.unit_by_unit else self.memory  # (members, batch, *site shape)
-        self.block = max(1, int(_PLANNED_CELLS / max(sum(means), 1.0)))  # steps that are planned at a time
+        # Steps that are planned at a time: about so many cells, and where hardly any are dropped, so many steps.
+        self.block = min(max(1, int(_PLANNED_CELLS / max(sum(means), 1.0))), _PLANNED_STEPS)
         self.planned: dict[int, Tensor] = {}
         self.dropped = torch.empty(0)
 

@@ -1,0 +1,432 @@
+"""What every engine must do: the options of a training against members trained one by one, and the framework on top."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import oracle
+import wherefrom as wf
+from conftest import mlp, training
+from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
+from wherefrom.training import engines, workers
+from wherefrom.training.cohort import Cohort, Collection, Examples
+from wherefrom.training.native import engine as native_engine
+from wherefrom.training.native import obstacle
+from wherefrom.training.native.engine import NativeEngine
+from wherefrom.training.torch_engine import TorchEngine
+
+ON_BOTH_ENGINES = True
+
+ROWS, BATCH, EPOCHS = 90, 25, 9  # four steps an epoch, the last one short: 36 steps
+ADAM = wf.Algorithm("adam", lr=0.01, batch_size=BATCH)
+# Adam divides by the size of the gradient, and so makes rounding visible where that is next to nothing.
+SGD = wf.Algorithm("sgd", lr=0.05, batch_size=BATCH, momentum=0.9)
+
+
+def last(posterior: wf.Posterior) -> list[torch.Tensor]:
+    return [component.trained.last for component in posterior.mixture]
+
+
+def examples(outputs: int = 1, classes: int = 0, weighted: bool = False, inputs: int = 4) -> Examples:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(ROWS, inputs, generator=generator)
+    mix = torch.randn(inputs, max(outputs, classes), generator=generator)
+    y = torch.tanh(x @ mix) + 0.1 * torch.randn(ROWS, max(outputs, classes), generator=generator)
+    weights = 2 * torch.rand(ROWS, generator=generator) if weighted else None
+    return Examples(x, y.argmax(1, keepdim=True).float() if classes else y, weights)
+
+
+def assert_trained_as_alone(model, cohort: Cohort, engine: str, tolerance: float = 1e-5) -> None:
+    """Every member ends where it would have ended, had it been trained by hand."""
+    if engine == "native":
+        assert obstacle(cohort, oracle.CPU) is None
+    for member, trained in zip(cohort.members, oracle.train(cohort, engine), strict=True):
+        expected = oracle.trained_alone(model, cohort, member)
+        assert (expected - member.theta0).abs().max() > 0.01, "nothing was learnt, so nothing is tested"
+        torch.testing.assert_close(trained.last, expected, rtol=0, atol=tolerance)
+
+
+class Written(nn.Module):
+    """A module as people write them: functions, a reshape, an answer without its last dimension."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(4, 17), nn.Linear(17, 33, bias=False), nn.Linear(33, 1)
+        self.drop = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu(self.first(x.view(len(x), -1)))
+        x = F.dropout(torch.tanh(self.second(x)), 0.2, self.training)
+        return self.third(self.drop(x)).squeeze(-1)
+
+
+def between(*layers: nn.Module) -> list[nn.Module]:
+    return [nn.Linear(4, 20), *layers, nn.Linear(20, 1)]
+
+
+MODELS = {
+    "relu": lambda: between(nn.ReLU()),
+    "leaky relu": lambda: between(nn.LeakyReLU(0.2)),
+    "tanh": lambda: between(nn.Tanh()),
+    "silu": lambda: between(nn.SiLU()),
+    "gelu": lambda: between(nn.GELU()),
+    "gelu by tanh": lambda: between(nn.GELU(approximate="tanh")),
+    "softplus": lambda: between(nn.Softplus()),
+    "sharp softplus": lambda: between(nn.Softplus(beta=3.0)),
+    "identity": lambda: between(nn.Identity()),
+    "in place": lambda: between(nn.ReLU(inplace=True)),
+    "dropout after": lambda: between(nn.ReLU(), nn.Dropout(0.3)),
+    "dropout before": lambda: between(nn.Dropout(0.3), nn.ReLU()),
+    "dropout after tanh": lambda: between(nn.Tanh(), nn.Dropout(0.3)),
+    "dropout alone": lambda: between(nn.Dropout(0.3)),
+    "dropout twice": lambda: between(nn.ReLU(), nn.Dropout(0.3), nn.Dropout(0.1)),
+    "dropout on the inputs": lambda: [nn.Dropout(0.2), *between(nn.ReLU())],
+    "dropout on the outputs": lambda: [*between(nn.ReLU()), nn.Dropout(0.2)],
+    "dropout of rate 0": lambda: between(nn.ReLU(), nn.Dropout(0.0)),
+    "softplus everywhere": lambda: [nn.Softplus(), *between(nn.Softplus()), nn.Softplus()],
+    "two activations": lambda: between(nn.Tanh(), nn.Dropout(0.1), nn.SiLU()),
+    "one layer": lambda: [nn.Linear(4, 1)],
+    "one layer, softplus": lambda: [nn.Softplus(), nn.Linear(4, 1), nn.Dropout(0.1)],
+    "two layers, no activation": lambda: between(),
+    "no bias": lambda: [nn.Linear(4, 20, bias=False), nn.ReLU(), nn.Linear(20, 1, bias=False)],
+    "one unit": lambda: [nn.Linear(4, 1), nn.Tanh(), nn.Linear(1, 1)],
+    "exact vectors": lambda: [nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 1)],
+    "narrow and wide": lambda: [
+        nn.Linear(4, 70),
+        nn.ReLU(),
+        nn.Dropout(0.1),
+        nn.Linear(70, 3, bias=False),
+        nn.SiLU(),
+        nn.Linear(3, 40),
+        nn.GELU(),
+        nn.Linear(40, 1),
+    ],
+    "five layers": lambda: [
+        nn.Linear(4, 30),
+        *(layer for _ in range(3) for layer in (nn.ReLU(), nn.Dropout(0.05), nn.Linear(30, 30))),
+        nn.Tanh(),
+        nn.Linear(30, 1),
+    ],
+    "written": lambda: [Written()],
+}
+
+
+@pytest.mark.parametrize("layers", MODELS.values(), ids=MODELS)
+def test_models(layers, engine):
+    """A new activation is one more row here."""
+
+    def model() -> nn.Module:
+        return nn.Sequential(*layers())
+
+    cohort = oracle.cohort_of(model, examples(), SGD, epochs=EPOCHS)
+    assert_trained_as_alone(model, cohort, engine)
+
+
+ALGORITHMS = [
+    wf.Algorithm("sgd", lr=0.1, batch_size=BATCH),
+    wf.Algorithm("sgd", lr=0.1, batch_size=BATCH, weight_decay=0.01),
+    wf.Algorithm("sgd", lr=0.03, batch_size=BATCH, momentum=0.9, weight_decay=0.01),
+    wf.Algorithm("sgd", lr=0.03, batch_size=BATCH, momentum=0.9, nesterov=True, weight_decay=0.01),
+    wf.Algorithm("adam", lr=0.01, batch_size=BATCH),
+    wf.Algorithm("adam", lr=0.01, batch_size=BATCH, weight_decay=0.1, betas=(0.8, 0.95), eps=1e-3),
+    wf.Algorithm("adamw", lr=0.01, batch_size=BATCH),
+    wf.Algorithm("adamw", lr=0.01, batch_size=BATCH, weight_decay=0.5, betas=(0.7, 0.9)),
+]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=repr)
+def test_algorithms(algorithm, engine):
+    cohort = oracle.cohort_of(mlp(hidden=20), examples(), algorithm, epochs=EPOCHS)
+    assert_trained_as_alone(mlp(hidden=20), cohort, engine)
+
+
+LOSSES = {
+    "squared error": (SquaredError(), dict(outputs=1), 1),
+    "of several outputs": (SquaredError(), dict(outputs=5), 5),
+    "gaussian": (GaussianNLL(), dict(outputs=1), 2),
+    "gaussian of several": (GaussianNLL(), dict(outputs=3), 6),
+    "cross-entropy": (CrossEntropy(), dict(classes=3), 3),
+    "smoothed": (CrossEntropy(label_smoothing=0.1), dict(classes=7), 7),
+    "of many classes": (CrossEntropy(), dict(classes=20), 20),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize(("loss", "data", "outputs"), LOSSES.values(), ids=LOSSES)
+def test_losses(loss, data, outputs, weighted, engine):
+    """A new loss is one more row here."""
+    model = mlp(hidden=20, outputs=outputs)
+    cohort = oracle.cohort_of(model, examples(**data, weighted=weighted), SGD, epochs=EPOCHS, loss=loss)
+    assert_trained_as_alone(model, cohort, engine)
+
+
+def test_cross_entropy_is_torchs(engine):
+    outputs, y = torch.randn(30, 5), torch.randint(5, (30, 1))
+    weights = torch.rand(30)
+    for smoothing in (0.0, 0.2):
+        each = F.cross_entropy(outputs, y[:, 0], reduction="none", label_smoothing=smoothing)
+        loss = CrossEntropy(label_smoothing=smoothing)
+        torch.testing.assert_close(loss(outputs, y), each.mean())
+        torch.testing.assert_close(loss(outputs, y, weights), (weights * each).mean())
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7, 16, 17, 89, 90])
+def test_batch_sizes(batch_size, engine):
+    """Batches of one row, of whole and broken vectors, and of all rows."""
+    algorithm = wf.Algorithm("sgd", lr=0.05, batch_size=batch_size)
+    epochs = max(1, 36 * batch_size // ROWS)
+    cohort = oracle.cohort_of(mlp(hidden=20), examples(), algorithm, members=2, epochs=epochs)
+    assert_trained_as_alone(mlp(hidden=20), cohort, engine)
+
+
+@pytest.mark.parametrize("inputs", [1, 15, 16, 17, 40])
+def test_numbers_of_inputs(inputs, engine):
+    model = mlp(inputs, hidden=20)
+    cohort = oracle.cohort_of(model, examples(inputs=inputs), ADAM, members=2, epochs=EPOCHS)
+    assert_trained_as_alone(model, cohort, engine)
+
+
+def test_members_of_one_cohort_differ_in_everything(engine):
+    """Learning rate and its schedule, decay, betas, dropout: each member its own."""
+    cohort = oracle.cohort_of(
+        mlp(hidden=20),
+        examples(),
+        ADAM,
+        members=4,
+        epochs=EPOCHS,
+        settings={
+            "lr": [0.003, 0.01, 0.02, 0.01],
+            "weight_decay": [0.0, 0.1, 0.01, 0.0],
+            "beta1": [0.9, 0.5, 0.0, 0.95],
+            "beta2": [0.999, 0.99, 0.9, 0.95],
+            "eps": [1e-8, 1e-4, 1e-6, 1e-8],
+        },
+        rates=[(0.0,), (0.05,), (0.3,), (0.6,)],
+        schedule=[None, lambda t: 1 - t, lambda t: np.where(t < 0.5, 1.0, 0.1), lambda t: np.cos(np.pi * t / 2)],
+    )
+    assert_trained_as_alone(mlp(hidden=20), cohort, engine)
+    momentum = oracle.cohort_of(
+        mlp(hidden=20),
+        examples(),
+        wf.Algorithm("sgd", lr=0.03, batch_size=BATCH),
+        members=3,
+        epochs=EPOCHS,
+        settings={"momentum": [0.0, 0.5, 0.9], "nesterov": [0.0, 1.0, 0.0]},
+    )
+    assert_trained_as_alone(mlp(hidden=20), momentum, engine)
+
+
+def test_members_of_one_cohort_have_rows_of_their_own(engine):
+    tables = (examples(), Examples(examples().x.flip(1), 2 * examples().y, 2 * torch.rand(ROWS)))
+    cohort = oracle.cohort_of(mlp(hidden=20), tables[0], ADAM, members=4, epochs=EPOCHS)
+    members = tuple(copy.copy(member) for member in cohort.members)
+    for k, member in enumerate(members):
+        object.__setattr__(member, "table", k % 2)
+    cohort = Cohort(cohort.network, "adam", BATCH, EPOCHS, SquaredError(), members, tables, None)
+    assert_trained_as_alone(mlp(hidden=20), cohort, engine)
+
+
+@pytest.mark.parametrize("model", ["relu", "five layers", "gelu", "softplus everywhere"])
+def test_bits_do_not_depend_on_groups_workers_or_calls(model, engine, monkeypatch):
+    if engine == "torch" and model == "softplus everywhere":
+        pytest.skip("torch itself rounds softplus differently at the end of a tensor, wherever that falls")
+
+    def make() -> nn.Module:
+        return nn.Sequential(*MODELS[model]())
+
+    collection = Collection(wf.SWAG(rank=3), 12, 4, 36)
+    cohort = oracle.cohort_of(make, examples(), ADAM, members=7, epochs=EPOCHS, collection=collection)
+    reference = oracle.train(cohort, engine)
+
+    def assert_the_same(results, members) -> None:
+        for k, trained in zip(members, results, strict=True):
+            assert torch.equal(trained.last, reference[k].last)
+            for name, tensor in trained.law.tensors().items():
+                assert torch.equal(tensor, reference[k].law.tensors()[name])
+            assert trained.losses == reference[k].losses
+
+    assert_the_same(oracle.train(cohort, engine, threads=2), range(7))
+    kind = NativeEngine if engine == "native" else TorchEngine
+    for bounds in ([0, 3, 7], [0, 1, 2, 5, 7]):
+        groups = [range(a, b) for a, b in itertools.pairwise(bounds)]
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, "groups", lambda *_, groups=groups: groups)
+            assert_the_same(oracle.train(cohort, engine, threads=2), range(7))
+    alone = Cohort(cohort.network, "adam", BATCH, EPOCHS, cohort.loss, cohort.members[4:5], cohort.tables, collection)
+    assert_the_same(oracle.train(alone, engine), [4])
+    monkeypatch.setattr(native_engine, "_BLOCK_SECONDS", 0.0)  # one epoch to a call
+    assert_the_same(oracle.train(cohort, engine), range(7))
+
+
+def test_both_engines_train_the_same_member(engine):
+    """Thirty-six steps with dropout and SWAG from the same streams, and the laws that they leave."""
+    collection = Collection(wf.SWAG(rank=5), 12, 2, 36)
+    model = mlp(hidden=50, rate=0.05)
+    cohort = oracle.cohort_of(model, examples(), ADAM, epochs=EPOCHS, collection=collection)
+    for a, b in zip(oracle.train(cohort, engine), oracle.train(cohort, "torch"), strict=True):
+        torch.testing.assert_close(a.last, b.last, rtol=0, atol=1e-5)
+        torch.testing.assert_close(a.losses, b.losses, rtol=1e-5, atol=1e-6)
+        for name, tensor in a.law.tensors().items():
+            torch.testing.assert_close(tensor, b.law.tensors()[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("law", [wf.SWAG(rank=0), wf.SWAG(rank=4), wf.SWAG(rank=50), wf.Snapshots(most=5)], ids=repr)
+@pytest.mark.parametrize(("first", "every"), [(1, 1), (4, 4), (20, 3)])
+def test_laws_are_collected_along_the_way(law, first, every, engine):
+    """Against the iterates themselves, each from a training that ends there."""
+    end = first + (36 - first) // every * every
+    cohort = oracle.cohort_of(
+        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(law, first, every, end)
+    )
+    trained = oracle.train(cohort, engine)
+    every_step = oracle.cohort_of(
+        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(wf.Snapshots(most=36), 1, 1, 36)
+    )
+    for result, whole in zip(trained, oracle.train(every_step, engine), strict=True):
+        iterates = whole.law.points[first - 1 : end : every].double()
+        collector = law.collector(iterates[:1], len(iterates))
+        for iterate in iterates:
+            collector.collect(iterate[None])
+        for name, tensor in collector.laws()[0].tensors().items():
+            torch.testing.assert_close(result.law.tensors()[name].double(), tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_one_that_diverges_leaves_the_others_alone(engine):
+    cohort = oracle.cohort_of(
+        mlp(), examples(), wf.Algorithm("sgd", lr=0.1, batch_size=BATCH), epochs=EPOCHS,
+        settings={"lr": [0.1, 1e20, 0.1]},
+    )  # fmt: skip
+    trained = oracle.train(cohort, engine)
+    assert [one.diverged for one in trained] == [None, 0, None]
+    for member, one in zip(cohort.members, trained, strict=True):
+        if one.diverged is None:
+            torch.testing.assert_close(one.last, oracle.trained_alone(mlp(), cohort, member), rtol=0, atol=1e-5)
+        assert one.seconds > 0
+
+
+def test_progress_counts_every_epoch_of_every_member(engine):
+    for lr in (0.1, 1e20):  # also where all diverge
+        algorithm = wf.Algorithm("sgd", lr=lr, batch_size=BATCH)
+        cohort = oracle.cohort_of(mlp(), examples(), algorithm, members=5, epochs=EPOCHS)
+        heard: list[int] = []
+        workers.train_cohorts([cohort], oracle.CPU, 2, heard.append, engine)
+        assert sum(heard) == 5 * EPOCHS
+
+
+def test_an_error_in_one_group_stops_the_others(engine, monkeypatch):
+    kind = NativeEngine if engine == "native" else TorchEngine
+    monkeypatch.setattr(kind, "groups", lambda *_: [range(2), range(2, 4)])
+    monkeypatch.setattr(native_engine, "_BLOCK_SECONDS", 0.0)
+    cohort = oracle.cohort_of(mlp(), examples(), ADAM, members=4, epochs=100_000)
+    heard = 0
+
+    def fail(done: int) -> None:
+        nonlocal heard
+        heard += done
+        if heard > 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        workers.train_cohorts([cohort], oracle.CPU, 2, fail, engine)
+    assert heard < 10_000
+
+
+def test_extend_uses_the_same_engine(problem, engine, monkeypatch):
+    few = wf.marginalise(training(), problem, wf.recipes.multi_swag(2))
+    assert {component.trained.engine for component in few.mixture} == {engine}
+    monkeypatch.setattr(engines, "_WORTH_COMPILING", float("inf") if engine == "native" else 0.0)
+    more = few.extend(theta0=2)
+    assert {component.trained.engine for component in more.mixture} == {engine}
+
+
+@pytest.mark.parametrize("model", [mlp(), lambda: nn.Sequential(*MODELS["five layers"]())])
+def test_a_member_is_the_same_alone_in_cohorts_and_extended(model, problem):
+    short = training(model, epochs=15)
+    many = wf.marginalise(short, problem, wf.recipes.deep_ensemble(7), seed=3)
+    two_workers = wf.marginalise(short, problem, wf.recipes.deep_ensemble(7), seed=3, workers=2)
+    few = wf.marginalise(short, problem, wf.recipes.deep_ensemble(2), seed=3)
+    alone = wf.marginalise(short, problem, [], seed=3)
+    pairs = [(k, other[k]) for other in (last(two_workers), last(few.extend(theta0=5))) for k in range(7)]
+    for k, other in [*pairs, (0, last(few)[0]), (0, last(alone)[0])]:
+        assert torch.equal(last(many)[k], other)
+
+
+def test_members_differ_in_settings_within_one_cohort(problem):
+    """Two learning rates together equal each of them alone."""
+    both = wf.marginalise(training(), problem, [wf.Hyperparameters(lr=[0.01, 0.03])])
+    for k, lr in enumerate((0.01, 0.03)):
+        alone = wf.marginalise(training(algorithm=wf.Algorithm("adam", lr=lr, batch_size=25)), problem, [])
+        assert torch.equal(last(both)[k], last(alone)[0])
+
+
+def test_batch_sizes_split_cohorts(problem):
+    both = wf.marginalise(training(), problem, [wf.Hyperparameters(batch_size=[10, 90])])
+    for k, size in enumerate((10, 90)):
+        alone = wf.marginalise(training(algorithm=wf.Algorithm("adam", lr=0.02, batch_size=size)), problem, [])
+        assert torch.equal(last(both)[k], last(alone)[0])
+
+
+def test_a_batch_larger_than_the_data_is_all_of_it(problem):
+    large, exact = (
+        wf.marginalise(training(algorithm=wf.Algorithm("adam", lr=0.02, batch_size=size)), problem, [])
+        for size in (1000, 90)
+    )
+    assert torch.equal(last(large)[0], last(exact)[0])
+
+
+def test_folds_are_members(problem):
+    """Fold k of one cohort is what marginalise gives on its rows alone, with seed + k."""
+    x, y = problem
+    folds = [np.arange(0, 60), np.arange(20, 80), np.arange(30, 85)]  # the last one has fewer rows
+    together = wf.marginalise_folds(training(), problem, folds, wf.recipes.multi_swag(2), seed=5)
+    for k, rows in enumerate(folds):
+        alone = wf.marginalise(training(), (x[rows], y[rows]), wf.recipes.multi_swag(2), seed=5 + k)
+        for a, b in zip(together[k].mixture, alone.mixture, strict=True):
+            assert torch.equal(a.trained.last, b.trained.last)
+            assert torch.equal(a.trained.law.mean, b.trained.law.mean)
+
+
+def test_the_users_module_is_never_touched(problem):
+    made: list[nn.Module] = []
+
+    def factory() -> nn.Module:
+        made.append(mlp()())
+        return made[-1]
+
+    posterior = wf.marginalise(training(factory), problem, wf.recipes.deep_ensemble(3))
+    states = [copy.deepcopy(m.state_dict()) for m in made]
+    posterior.predict(problem[0])
+    for module, state in zip(made, states, strict=True):
+        for name, tensor in module.state_dict().items():
+            assert torch.equal(tensor, state[name])
+
+
+def test_divergence_names_the_member_and_keeps_the_others(problem):
+    over = [wf.Hyperparameters(points=[dict(lr=0.01), dict(lr=1e12)]), wf.Iterations(wf.SWAG(rank=2))]
+    wild = training(algorithm=wf.Algorithm("sgd", lr=0.01, batch_size=25))
+    with pytest.raises(wf.DivergedError, match=r"1 of 2 members diverged: h 1 \(epoch 0, .*lr=1e\+12") as caught:
+        wf.marginalise(wild, problem, over)
+    kept = wf.marginalise(wild, problem, over, on_divergence="keep")
+    for posterior in (caught.value.posterior, kept):
+        assert len(posterior) == 1
+        assert torch.isfinite(posterior.predict(problem[0]).mean).all()
+        with pytest.raises(ValueError, match="every member of the crossed design"):
+            posterior.predict(problem[0]).sources()
+
+
+def test_when_all_diverge_training_stops_at_once(problem):
+    wild = training(algorithm=wf.Algorithm("sgd", lr=1e12, batch_size=25), epochs=10_000)
+    with pytest.raises(wf.DivergedError, match="2 of 2") as caught:
+        wf.marginalise(wild, problem, wf.recipes.deep_ensemble(2))
+    assert caught.value.posterior is None
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers(problem, workers):
+    with pytest.raises(ValueError, match="workers must be at least 1"):
+        wf.marginalise(training(), problem, [], workers=workers)
