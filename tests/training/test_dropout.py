@@ -50,18 +50,19 @@ def test_rate_and_independence(rate: float):
 
 
 def test_survivors_are_scaled_and_restored():
-    masks = TrainingMasks(Site(0.2, (10,)), [0.2] * 3, keys(3), 8, CPU, torch.float32)
-    mask = masks.drop(1)
-    assert mask.unique().tolist() == [0.0, 1.25]
-    masks.restore()
-    assert (mask == mask.max()).all()
+    for rate in (0.2, 0.0625):
+        masks = TrainingMasks(Site(rate, (50,)), [rate] * 3, keys(3), 8, CPU, torch.float32)
+        mask = masks.drop(1)
+        assert mask.unique().tolist() == pytest.approx([0.0, 1 / (1 - rate)])
+        masks.restore()
+    assert (mask == mask.max()).all()  # from mask to mask, only what was dropped is put back
 
 
 def test_members_can_have_rates_of_their_own():
     """Each member's masks are what it would have among members of its own rate."""
-    rates = [0.1, 0.5, 0.1]
-    mixed = TrainingMasks(Site(0.3, (10,)), rates, keys(3), 8, CPU, torch.float32)
-    alike = [TrainingMasks(Site(0.3, (10,)), [rate] * 3, keys(3), 8, CPU, torch.float32) for rate in rates]
+    rates = [0.05, 0.5, 0.02, 0.1]
+    mixed = TrainingMasks(Site(0.3, (11,)), rates, keys(4), 8, CPU, torch.float32)
+    alike = [TrainingMasks(Site(0.3, (11,)), [rate] * 4, keys(4), 8, CPU, torch.float32) for rate in rates]
     for step in range(30):
         mask = mixed.drop(step)
         for k, one in enumerate(alike):

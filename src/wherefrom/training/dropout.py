@@ -1,10 +1,12 @@
-"""Which units a training step drops, at a cost that falls with the rate.
+"""Which units a training step drops.
 
-Ordinary dropout asks every unit. Here, for rate p, a Poisson number of cells with mean n * -ln(1 - p) is drawn and that
-many cells, with replacement, are set to zero: a cell survives with probability exp(ln(1 - p)) = 1 - p, independently of
-all others, so the mask is exactly ordinary dropout's, for about n p random numbers instead of n.
+At low rates, asking every unit would cost more than the training step itself. So for a rate p below SPARSE, a Poisson
+number of cells with mean n * -ln(1 - p) is drawn, and that many cells, with replacement, are set to zero: a cell
+survives with probability exp(ln(1 - p)) = 1 - p, independently of all others, so the mask is exactly ordinary
+dropout's, for about n p random numbers instead of n. From SPARSE on every unit is asked, two with each 64-bit number.
 
-The numbers are addressed by (stream, step, index) as `streams` has it, so a step's mask can be computed alone.
+The numbers are addressed by (stream, step, index) as `streams` has it, so a step's mask can be computed alone, by any
+engine.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from torch import Tensor
 from wherefrom.training import streams
 from wherefrom.training.network import Site
 
+SPARSE = 0.1
 _PLANNED_CELLS = 2**18
 _PLANNED_STEPS = 2**12
 
@@ -36,42 +39,53 @@ class TrainingMasks:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self.site, self.keys, self.device, self.batch_size = site, keys, device, batch_size
+        self.site, self.device, self.batch_size = site, device, batch_size
         self.cells = batch_size * site.cells  # of a full batch; a short one uses the first of its rows
-        means = [self.cells * -math.log1p(-rate) for rate in rates]
-        distinct = {mean: poisson_cumulative(mean) for mean in means}
-        self.cumulative = [distinct[mean] for mean in means]
         self.scale = torch.tensor([1.0 / (1.0 - rate) for rate in rates], device=device, dtype=dtype)
         shape = (*site.shape, batch_size) if site.unit_by_unit else (batch_size, *site.shape)
         self.memory = self.scale.reshape(-1, *(1 for _ in shape)).expand(-1, *shape).clone()
         self.mask = self.memory.movedim(-1, 1) if site.unit_by_unit else self.memory  # (members, batch, *site shape)
+
+        is_sparse = np.array([rate < SPARSE for rate in rates])
+        self.dense = np.flatnonzero(~is_sparse)
+        self.dense_keys = keys[self.dense]
+        self.thresholds = thresholds(np.array(rates)[self.dense])
+        self.sparse = np.flatnonzero(is_sparse)
+        self.sparse_keys = keys[self.sparse]
+        means = [self.cells * -math.log1p(-rates[k]) for k in self.sparse]
+        distinct = {mean: poisson_cumulative(mean) for mean in means}
+        self.cumulative = [distinct[mean] for mean in means]
         # Steps that are planned at a time: about so many cells, and where hardly any are dropped, so many steps.
         self.block = min(max(1, int(_PLANNED_CELLS / max(sum(means), 1.0))), _PLANNED_STEPS)
         self.planned: dict[int, Tensor] = {}
-        self.dropped = torch.empty(0)
+        self.dropped = torch.empty(0, dtype=torch.int64, device=device)
 
     def drop(self, step: int) -> Tensor:
         """The mask of a step.  # (members, batch, *site shape)"""
-        if step not in self.planned:
-            cells = dropped_cells(self.keys, self.cumulative, self.cells, step, self.block)
-            self.planned = {step + k: self._positions(some) for k, some in enumerate(cells)}
-        self.dropped = self.planned.pop(step)
-        self.memory.view(-1).index_fill_(0, self.dropped, 0.0)
+        if len(self.sparse):
+            if step not in self.planned:
+                cells = dropped_cells(self.sparse_keys, self.cumulative, self.cells, step, self.block)
+                self.planned = {step + k: self._positions(some) for k, some in enumerate(cells)}
+            self.dropped = self.planned.pop(step)
+            self.memory.view(-1).index_fill_(0, self.dropped, 0.0)
+        if len(self.dense):
+            kept = surviving(self.dense_keys, self.thresholds, self.batch_size, self.site.cells, step)
+            mask = torch.from_numpy(kept).to(self.device).reshape(-1, *self.mask.shape[1:])
+            chosen = slice(None) if not len(self.sparse) else torch.from_numpy(self.dense).to(self.device)
+            self.mask[chosen] = mask * self.scale[chosen].reshape(-1, *(1 for _ in self.mask.shape[1:]))
         return self.mask
 
     def restore(self) -> None:
-        """Undo the last drop."""
+        """Undo the last drop of cells; masks of which every cell is asked are written anew in any case."""
         scale = self.scale[self.dropped // self.cells]
         self.memory.view(-1).index_copy_(0, self.dropped, scale)
 
     def _positions(self, cells: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(cells if self.site.unit_by_unit else self._row_by_row(cells)).to(self.device)
-
-    def _row_by_row(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Positions of cells in memory where all units of a row lie together."""
-        members_and_units, row = np.divmod(cells, self.batch_size)
-        member, unit = np.divmod(members_and_units, self.site.cells)
-        return (member * self.batch_size + row) * self.site.cells + unit
+        member, cell = np.divmod(cells, self.cells)
+        if not self.site.unit_by_unit:  # all units of a row lie together
+            unit, row = np.divmod(cell, self.batch_size)
+            cell = row * self.site.cells + unit
+        return torch.from_numpy(self.sparse[member] * self.cells + cell).to(self.device)
 
 
 def dropped_cells(
@@ -91,6 +105,25 @@ def dropped_cells(
     high = streams.numbers(keys[member], counter) >> np.uint64(32)
     flat = ((high * np.uint64(cells)) >> np.uint64(32)).astype(np.int64) + member * cells
     return np.split(flat, np.cumsum(total)[:-1])
+
+
+def surviving(
+    keys: NDArray[np.uint64], thresholds: NDArray[np.uint64], rows: int, units: int, step: int
+) -> NDArray[np.bool_]:
+    """Which cells survive where every one is asked.  # (members, rows, units)
+
+    The first half of a row's units are decided by the lower 32 bits of its numbers, the others by the upper ones.
+    """
+    half = -(-units // 2)
+    counter = streams.address(step, np.arange(1, rows * half + 1, dtype=np.uint64))
+    numbers = streams.numbers(keys[:, None], counter[None, :]).reshape(len(keys), rows, half)
+    lower, upper = numbers & np.uint64(0xFFFFFFFF), numbers >> np.uint64(32)
+    return np.concatenate([lower, upper], axis=2)[:, :, :units] >= thresholds[:, None, None]
+
+
+def thresholds(rates: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Uniform 32-bit numbers below these drop their cells: the rates, to nine digits."""
+    return np.round(rates * 2.0**32).astype(np.uint64)
 
 
 def counts_dropped(cumulative: Sequence[NDArray[np.float64]], uniform: NDArray[np.float64]) -> NDArray[np.int64]:

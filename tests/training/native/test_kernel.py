@@ -9,7 +9,7 @@ import torch
 pytest.importorskip("numba", reason="the native engine needs numba: pip install 'wherefrom[fast]'")
 
 from wherefrom.training import streams
-from wherefrom.training.dropout import TrainingMasks, poisson_cumulative
+from wherefrom.training.dropout import SPARSE, TrainingMasks, poisson_cumulative, thresholds
 from wherefrom.training.native import functions, layers, losses, matrices, numbers
 from wherefrom.training.native.jit import LANES, entry, padded
 from wherefrom.training.native.packing import floats
@@ -199,31 +199,40 @@ def test_the_order_of_rows_is_the_torch_paths(size):
 
 
 @entry
-def drop(net, masks, values, slopes, rows, batch_size, step):
-    layers._drop(net, np.int64(1), masks, np.int64(0), values, slopes, rows, batch_size, step)
+def drop(net, level, masks, values, rows, batch_size, step):
+    layers._drop(net, level, masks, np.int64(0), values, rows, batch_size, step)
 
 
-def masks_of(rate: float, units: int, batch_size: int, rows: int, key: int, steps: int) -> np.ndarray:
-    """What survives of every unit of every row at each step.  # (steps, rows, units)"""
+def masks_of(
+    rate: float, units: int, batch_size: int, rows: int, key: int, steps: int, last: bool = False
+) -> np.ndarray:
+    """What survives of every unit of every row at each step, at a hidden or the last level.  # (steps, rows, units)"""
     some = np.zeros(1, dtype=np.int64)
     net = layers.Net(*(some for _ in layers.Net._fields))
     net = net._replace(
-        width=np.array([1, units, 1]), padded=np.array([16, padded(units), 16]), parameter=np.zeros(1, dtype=np.float32)
+        width=np.array([1, units, units]),
+        padded=np.array([16, padded(units), padded(batch_size)]),
+        parameter=np.zeros(1, dtype=np.float32),
     )
     table = poisson_cumulative(batch_size * units * -math.log1p(-rate))
-    masks = layers.Masks(np.array([key], dtype=np.uint64), np.ones(1, f), some, table, np.array([0, len(table)]))
-    kept = np.ones((steps, rows, padded(units)), dtype=np.float32)
+    limit = np.where(rate < SPARSE, np.uint64(0), thresholds(np.array([rate])))
+    keys = np.array([key], dtype=np.uint64)
+    masks = layers.Masks(keys, np.ones(1, f), limit, some, table, np.array([0, len(table)]))
+    kept = np.ones((steps, units, padded(batch_size)) if last else (steps, rows, padded(units)), dtype=np.float32)
     for step in range(steps):
-        drop(net, masks, kept[step].ravel(), kept[step].ravel(), rows, batch_size, step)
-    assert (kept[..., units:] == 1).all()
-    return kept[..., :units]
+        drop(net, 2 if last else 1, masks, kept[step].ravel(), rows, batch_size, step)
+    outside = kept[..., rows:] if last else kept[..., units:]
+    assert (outside == 1).all()
+    return kept[..., :rows].swapaxes(1, 2) if last else kept[..., :units]
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
-def test_dropouts_masks_are_the_torch_paths(rate):
-    units, batch_size, rows = 40, 25, 20  # a short batch
+@pytest.mark.parametrize("units", [1, 40, 41])
+@pytest.mark.parametrize("last", [False, True], ids=["hidden", "last"])
+def test_dropouts_masks_are_the_torch_paths(rate, units, last):
+    batch_size, rows = 25, 20  # a short batch
     key = streams.key(0, "masks")
-    ours = masks_of(rate, units, batch_size, rows, key, steps=30)
+    ours = masks_of(rate, units, batch_size, rows, key, 30, last)
     keys = np.array([key], dtype=np.uint64)
     theirs = TrainingMasks(Site(rate, (units,)), [rate], keys, batch_size, torch.device("cpu"), torch.float32)
     for step in range(30):

@@ -47,6 +47,7 @@ class Draws(NamedTuple):
     factors: Any  # (members, steps of this call) of the learning rate; (members, 0) where it is constant
     mask_keys: Any  # (members, sites)
     mask_scale: Any
+    mask_threshold: Any
     mask_table: Any
     cumulative: Any
     start: Any
@@ -87,7 +88,12 @@ def train(net, task, tables, draws, state, kept, space, first_epoch, epochs):
             continue
         theta, settings = state.theta[member], draws.settings[member]
         masks = Masks(
-            draws.mask_keys[member], draws.mask_scale[member], draws.mask_table[member], draws.cumulative, draws.start
+            draws.mask_keys[member],
+            draws.mask_scale[member],
+            draws.mask_threshold[member],
+            draws.mask_table[member],
+            draws.cumulative,
+            draws.start,
         )
         for epoch in range(first_epoch, first_epoch + epochs):
             permutation(

@@ -36,10 +36,11 @@ from wherefrom.training.native.matrices import (
     transpose,
     transposed,
 )
-from wherefrom.training.native.numbers import cell, poisson
+from wherefrom.training.native.numbers import cell, number, poisson
 
 # How the slopes of a level are known: all one; scale where a > 0 and else zero (a ReLU and what dropout left); kept.
 SLOPE_ONE, SLOPE_SIGN, SLOPE_KEPT = range(3)
+_LOWER, _UPPER = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 class Net(NamedTuple):
@@ -60,10 +61,11 @@ class Net(NamedTuple):
 
 
 class Masks(NamedTuple):
-    """Dropout of one member: at each site its stream, the scale of what survives, and its Poisson table."""
+    """Dropout of one member: at each site its stream, the scale of what survives, and what decides who does."""
 
     keys: Any
     scale: Any
+    threshold: Any  # where every cell is asked; 0 where a Poisson number of cells is dropped
     table: Any  # which of the tables
     cumulative: Any  # all tables, one after another
     start: Any  # where each begins
@@ -169,7 +171,7 @@ def _operations(net, level, masks, space, rows, batch_size, step):
     if net.slope[level] == SLOPE_SIGN:  # the product has done the ReLU and the scale
         for operation in range(begin, end):
             if net.kind[operation] == DROPOUT:
-                _drop(net, level, masks, net.site[operation], values, values, rows, batch_size, step)
+                _drop(net, level, masks, net.site[operation], values, rows, batch_size, step)
         return
     slopes[:] = ONE
     for operation in range(begin, end):
@@ -179,7 +181,8 @@ def _operations(net, level, masks, space, rows, batch_size, step):
             for i in range(count):
                 values[i] *= scale
                 slopes[i] *= scale
-            _drop(net, level, masks, site, values, slopes, rows, batch_size, step)
+            _drop(net, level, masks, site, values, rows, batch_size, step)
+            _drop(net, level, masks, site, slopes, rows, batch_size, step)
         else:
             apply(net.kind[operation], net.parameter[operation], values, slopes)
     if level < len(net.width) - 1:
@@ -190,21 +193,46 @@ def _operations(net, level, masks, space, rows, batch_size, step):
 
 
 @jit
-def _drop(net, level, masks, site, values, slopes, rows, batch_size, step):
-    """Zero the cells that this step drops; rows beyond a short batch are not there to be dropped."""
-    key, table = masks.keys[site], masks.table[site]
-    cumulative = masks.cumulative[masks.start[table] : masks.start[table + 1]]
-    cells = net.width[level] * batch_size
+def _drop(net, level, masks, site, values, rows, batch_size, step):
+    """Zero the cells that this step drops, as `training.dropout` has it."""
+    key, units = masks.keys[site], net.width[level]
     is_last = level == len(net.width) - 1
     from_row, from_unit = (1, net.padded[level]) if is_last else (net.padded[level], 1)
-    for index in range(poisson(cumulative, key, step)):
-        number = np.uint32(cell(key, step, index, cells))
-        unit = number // np.uint32(batch_size)
-        row = number - unit * np.uint32(batch_size)
-        if row < rows:
-            place = np.int64(row) * from_row + np.int64(unit) * from_unit
-            values[place] = ZERO
-            slopes[place] = ZERO
+    if masks.threshold[site] > 0 and not is_last:
+        half = (units + 1) // 2
+        for row in range(rows):
+            here = values[row * from_row : row * from_row + units]
+            _ask_every_unit(here[:half], here[half:], key, step, 1 + row * half, masks.threshold[site])
+    elif masks.threshold[site] > 0:
+        half = (units + 1) // 2
+        for row in range(rows):
+            for unit in range(units):
+                both = number(key, step, 1 + row * half + unit % half)
+                own = both & _LOWER if unit < half else both >> _UPPER
+                if own < masks.threshold[site]:
+                    values[unit * from_unit + row] = ZERO
+    else:
+        table = masks.table[site]
+        cumulative = masks.cumulative[masks.start[table] : masks.start[table + 1]]
+        for index in range(poisson(cumulative, key, step)):
+            place = np.uint32(cell(key, step, index, units * batch_size))
+            unit = place // np.uint32(batch_size)
+            row = place - unit * np.uint32(batch_size)
+            if row < rows:  # those beyond a short batch are not there to be dropped
+                values[np.int64(row) * from_row + np.int64(unit) * from_unit] = ZERO
+
+
+@jit
+def _ask_every_unit(lower, upper, key, step, first, threshold):
+    """Both halves of a row, by both halves of its numbers; in vectors."""
+    for h in range(len(upper)):
+        both = number(key, step, first + h)
+        lower[h] = ZERO if (both & _LOWER) < threshold else lower[h]
+        upper[h] = ZERO if (both >> _UPPER) < threshold else upper[h]
+    if len(lower) > len(upper):
+        h = len(upper)
+        if (number(key, step, first + h) & _LOWER) < threshold:
+            lower[h] = ZERO
 
 
 @merged

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Member
-from wherefrom.training.dropout import poisson_cumulative
+from wherefrom.training.dropout import SPARSE, poisson_cumulative, thresholds
 from wherefrom.training.native import functions, layers
 from wherefrom.training.native.jit import padded
 from wherefrom.training.native.kernel import Draws, Kept, State, Tables
@@ -173,7 +173,8 @@ def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
     tables: list[NDArray[np.float64]] = []
     which = np.zeros(rates.shape, dtype=np.int64)
     for (m, s), rate in np.ndenumerate(rates):
-        key = (sites[s].cells, float(rate))
+        rate = min(float(rate), SPARSE)  # from there on the table is not used
+        key = (sites[s].cells, rate)
         if key not in known:
             known[key] = len(tables)
             tables.append(poisson_cumulative(cohort.batch_size * sites[s].cells * -math.log1p(-rate)))
@@ -187,6 +188,7 @@ def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
             [[streams.key(member.masks, "site", s) for s in range(len(sites))] for member in members], dtype=np.uint64
         ).reshape(len(members), len(sites)),
         mask_scale=(1 / (1 - rates)).astype(np.float32),
+        mask_threshold=np.where(rates < SPARSE, 0, thresholds(rates)).astype(np.uint64),
         mask_table=which,
         cumulative=np.concatenate([np.zeros(0), *tables]),
         start=_starts(map(len, tables)),
