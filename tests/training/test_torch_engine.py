@@ -155,3 +155,19 @@ def test_progress_counts_every_epoch_of_every_member(data):
     heard: list[int] = []
     workers.train_cohorts([cohort], torch.device("cpu"), 2, heard.append)
     assert sum(heard) == 5 * EPOCHS
+
+
+def test_tiny_numbers_are_zero_while_training_and_not_after():
+    """On every thread, and whatever the caller had chosen."""
+
+    def half_of_the_smallest(_: int) -> float:
+        return float(torch.tensor(2.0**-126) * 0.5)
+
+    for chosen in (False, True):
+        torch.set_flush_denormal(chosen)
+        try:
+            assert workers.on_threads(half_of_the_smallest, [0], 1) == [0.0]
+            assert workers.on_threads(half_of_the_smallest, [0, 1], 2) == [0.0, 0.0]
+            assert (half_of_the_smallest(0) == 0) is chosen
+        finally:
+            torch.set_flush_denormal(False)

@@ -52,7 +52,7 @@ class TrainingMasks:
         self.thresholds = thresholds(np.array(rates)[self.dense])
         self.sparse = np.flatnonzero(is_sparse)
         self.sparse_keys = keys[self.sparse]
-        means = [self.cells * -math.log1p(-rates[k]) for k in self.sparse]
+        means = [self.cells * -math.log1p(-rate) for rate in rates if rate < SPARSE]
         distinct = {mean: poisson_cumulative(mean) for mean in means}
         self.cumulative = [distinct[mean] for mean in means]
         # Steps that are planned at a time: about so many cells, and where hardly any are dropped, so many steps.

@@ -215,11 +215,11 @@ def _drop(net, level, masks, site, values, rows, batch_size, step):
         table = masks.table[site]
         cumulative = masks.cumulative[masks.start[table] : masks.start[table + 1]]
         for index in range(poisson(cumulative, key, step)):
-            place = np.uint32(cell(key, step, index, units * batch_size))
-            unit = place // np.uint32(batch_size)
-            row = place - unit * np.uint32(batch_size)
-            if row < rows:  # those beyond a short batch are not there to be dropped
-                values[np.int64(row) * from_row + np.int64(unit) * from_unit] = ZERO
+            place = np.uint32(cell(key, step, index, units * batch_size))  # a short division takes half the time
+            unit_of = place // np.uint32(batch_size)
+            row_of = place - unit_of * np.uint32(batch_size)
+            if row_of < rows:  # those beyond a short batch are not there to be dropped
+                values[np.int64(row_of) * from_row + np.int64(unit_of) * from_unit] = ZERO
 
 
 @jit
