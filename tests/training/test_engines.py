@@ -338,10 +338,12 @@ def test_an_error_in_one_group_stops_the_others(engine, monkeypatch):
 
 def test_extend_uses_the_same_engine(problem, engine, monkeypatch):
     few = wf.marginalise(training(), problem, wf.recipes.multi_swag(2))
-    assert {component.trained.engine for component in few.mixture} == {engine}
+    assert few.engine == engine
     monkeypatch.setattr(engines, "_WORTH_COMPILING", float("inf") if engine == "native" else 0.0)
     more = few.extend(theta0=2)
-    assert {component.trained.engine for component in more.mixture} == {engine}
+    assert more.engine == engine
+    other = few.extend(theta0=1, engine="torch" if engine == "native" else "native")
+    assert other.engine == "torch and native"
 
 
 @pytest.mark.parametrize("model", [mlp(), lambda: nn.Sequential(*MODELS["five layers"]())])

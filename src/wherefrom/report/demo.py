@@ -71,7 +71,8 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
         training, (x[train], y[train]), over=[*wf.recipes.multi_swag(5), wf.Dropout()], seed=seed, progress=progress
     )
     console.print(
-        f"Trained {len(posterior)} networks once, in {time.perf_counter() - began:.1f} s. Three choices were left "
+        f"Trained {len(posterior)} networks once, in {time.perf_counter() - began:.1f} s, by the "
+        f"{posterior.engine} engine. Three choices were left "
         "open: theta0 (the initial weights, with the batch order), t (when training stops, by SWAG) and F (which units "
         "dropout keeps). That one training answers for every subset of them:\n"
     )
