@@ -51,7 +51,9 @@ def obstacle(cohort: Cohort, device: torch.device) -> str | None:
         if not isinstance(collector, Iterates):
             return f"it does not know how to collect {cohort.collection.law!r}"
     try:
-        recognise(cohort.network, x)
+        mlp = recognise(cohort.network, x)
     except NotPlain as reason:
         return f"the model is not a plain MLP: {reason}"
+    if cohort.batch_size * max(mlp.widths) >= 2**31:
+        return f"a batch of {cohort.batch_size} rows has too many activations"
     return None

@@ -19,7 +19,7 @@ from wherefrom.training.native.plain import recognise
 
 _BLOCK_SECONDS = 0.2  # of epochs in one call of the kernel: progress is shown, and interruptions are heard, in between
 _GROUPS_FOR_EACH_THREAD = 4  # so that a thread whose core is taken away leaves work to the others
-_LARGEST_GROUP = 64
+_GROUP_NUMBERS = 2**24  # held for one group while it trains: 64 MB
 
 _OPTIMISERS = {"sgd": rules.SGD, "adam": rules.ADAM, "adamw": rules.ADAMW}
 _LOSSES = {
@@ -58,10 +58,13 @@ class NativeEngine:
         compiling.ready(self._arguments(cohort.members[:1], self._kept(None)), announce)
 
     def groups(self, threads: int) -> list[range]:
-        """More groups than threads."""
+        """More groups than threads, and none that needs much memory beside what training leaves."""
         count = len(self.cohort.members)
         busy = threads * _GROUPS_FOR_EACH_THREAD if threads > 1 else 1
-        return parts(count, min(count, max(busy, -(-count // _LARGEST_GROUP))))
+        collector = self._collector(1)
+        kept = 0 if collector is None else len(collector.mean) * 2 + collector.points.shape[1]
+        largest = max(1, _GROUP_NUMBERS // ((3 + kept) * self.packing.size))
+        return parts(count, min(count, max(busy, -(-count // largest))))
 
     def train(self, members: Sequence[Member], epoch_done: Callable[[int], None]) -> list[Trained]:
         """Train some of the cohort's members; `epoch_done` hears of members' epochs."""
@@ -136,18 +139,11 @@ class NativeEngine:
             )
 
     def _arguments(self, members: Sequence[Member], kept: Kept) -> tuple:
-        cohort, packing_ = self.cohort, self.packing
-        return (
-            packing_.net,
-            self.task,
-            self.tables,
-            packing.draws(cohort, members),
-            packing_.state(members, cohort.epochs),
-            kept,
-            packing_.space(cohort.rows, cohort.batch_size, self.targets),
-            0,
-            0,
-        )
+        """What the kernel takes, for no epochs yet."""
+        cohort, shape = self.cohort, self.packing
+        draws, state = packing.draws(cohort, members), shape.state(members, cohort.epochs)
+        space = shape.space(cohort.rows, cohort.batch_size, self.targets)
+        return shape.net, self.task, self.tables, draws, state, kept, space, 0, 0
 
     def _collector(self, members: int) -> Iterates | None:
         collection = self.cohort.collection
