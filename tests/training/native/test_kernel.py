@@ -199,28 +199,23 @@ def test_the_order_of_rows_is_the_torch_paths(size):
 
 
 @entry
-def drop(net, level, masks, values, rows, batch_size, step):
-    layers._drop(net, level, masks, np.int64(0), values, rows, batch_size, step)
+def drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last):
+    if threshold == 0:
+        layers._drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last)
+    else:
+        layers._ask_all(values, key, step, threshold, units, rows, stride, is_last)
 
 
 def masks_of(
     rate: float, units: int, batch_size: int, rows: int, key: int, steps: int, last: bool = False
 ) -> np.ndarray:
     """What survives of every unit of every row at each step, at a hidden or the last level.  # (steps, rows, units)"""
-    some = np.zeros(1, dtype=np.int64)
-    net = layers.Net(*(some for _ in layers.Net._fields))
-    net = net._replace(
-        width=np.array([1, units, units]),
-        padded=np.array([16, padded(units), padded(batch_size)]),
-        parameter=np.zeros(1, dtype=np.float32),
-    )
     table = poisson_cumulative(batch_size * units * -math.log1p(-rate))
-    limit = np.where(rate < SPARSE, np.uint64(0), thresholds(np.array([rate])))
-    keys = np.array([key], dtype=np.uint64)
-    masks = layers.Masks(keys, np.ones(1, f), limit, some, table, np.array([0, len(table)]))
+    limit = thresholds(np.array([rate]))[0] if rate >= SPARSE else np.uint64(0)
     kept = np.ones((steps, units, padded(batch_size)) if last else (steps, rows, padded(units)), dtype=np.float32)
+    stride = kept.shape[2]
     for step in range(steps):
-        drop(net, 2 if last else 1, masks, kept[step].ravel(), rows, batch_size, step)
+        drop(kept[step].ravel(), np.uint64(key), step, limit, table, units, rows, batch_size, stride, last)
     outside = kept[..., rows:] if last else kept[..., units:]
     assert (outside == 1).all()
     return kept[..., :rows].swapaxes(1, 2) if last else kept[..., :units]

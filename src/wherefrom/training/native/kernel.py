@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.training.native.jit import LANES, entry, jit
+from wherefrom.training.native.jit import LANES, entry, merged
 from wherefrom.training.native.layers import Masks, backward, forward
 from wherefrom.training.native.losses import loss
 from wherefrom.training.native.matrices import copy
@@ -24,7 +24,7 @@ class Tables(NamedTuple):
 
     x: Any  # (rows, padded inputs): the inputs, a one, zeros
     y: Any  # (rows, targets)
-    w: Any  # (rows,)
+    w: Any  # (rows,), or (0,) where all are one
     rows: int  # of each table
 
 
@@ -136,7 +136,7 @@ def train(net, task, tables, draws, state, kept, space, first_epoch, epochs):
                 break
 
 
-@jit
+@merged
 def gather(net, task, tables, offset, space, start, rows):
     """The batch's rows into level 0, and their targets and weights."""
     stride, targets = net.padded[0], task.targets
@@ -146,11 +146,12 @@ def gather(net, task, tables, offset, space, start, rows):
     for q in range(targets):
         for r in range(rows):
             space.y[r * targets + q] = tables.y[(offset + chosen[r]) * targets + q]
-    for r in range(rows):
-        space.w[r] = tables.w[offset + chosen[r]]
+    if len(tables.w) > 0:
+        for r in range(rows):
+            space.w[r] = tables.w[offset + chosen[r]]
 
 
-@jit
+@merged
 def collect(kept, member, theta, count):
     """Running mean and squares (Welford) of the collected iterates, and those that are kept as they are."""
     if count < kept.first or count > kept.last or (count - kept.first) % kept.every != 0:

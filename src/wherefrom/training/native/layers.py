@@ -25,6 +25,7 @@ from wherefrom.training.native.functions import DROPOUT, apply
 from wherefrom.training.native.jit import inlined, jit, merged
 from wherefrom.training.native.matrices import (
     NO_LOWEST,
+    NOT_GATED,
     ONE,
     ZERO,
     plain_product,
@@ -99,7 +100,8 @@ def forward(net, theta, masks, space, rows, batch_size, step):
             _outputs(net, theta, space, rows)
         elif level > 0:
             _hidden(net, level, theta, masks, space, rows)
-        _operations(net, level, masks, space, rows, batch_size, step)
+        if net.first[level + 1] > net.first[level]:
+            _operations(net, level, masks, space, rows, batch_size, step)
         if level == 0 and last > 1 and net.first[1] > 0:
             for r in range(rows):  # operations on the inputs leave the ones as they are
                 space.values[r * net.padded[0] + net.width[0]] = ONE
@@ -121,7 +123,7 @@ def _hidden(net, level, theta, masks, space, rows):
         net.padded[level],
         lowest,
         scale,
-        False,
+        NOT_GATED,
         same_row(theta, 0),
     )
 
@@ -159,71 +161,86 @@ def _numbers(net, level, rows):
     return (net.width[level] if level == len(net.width) - 1 else rows) * net.padded[level]
 
 
-@jit
+@merged
 def _operations(net, level, masks, space, rows, batch_size, step):
     """f_l on all activations of a level; keep its slopes where the activations do not tell them."""
-    begin, end = net.first[level], net.first[level + 1]
-    if begin == end:
-        return
     start, count = net.values[level], _numbers(net, level, rows)
     values = space.values[start : start + count]
     slopes = space.slopes[start : start + count]
-    if net.slope[level] == SLOPE_SIGN:  # the product has done the ReLU and the scale
-        for operation in range(begin, end):
-            if net.kind[operation] == DROPOUT:
-                _drop(net, level, masks, net.site[operation], values, rows, batch_size, step)
-        return
-    slopes[:] = ONE
-    for operation in range(begin, end):
-        if net.kind[operation] == DROPOUT:
-            site = net.site[operation]
+    by_sign = net.slope[level] == SLOPE_SIGN  # the product has done the ReLU and the scale
+    if not by_sign:
+        slopes[:] = ONE
+    is_last = level == len(net.width) - 1
+    stride, width = net.padded[level], net.width[level]
+    for operation in range(net.first[level], net.first[level + 1]):
+        site = net.site[operation]
+        if net.kind[operation] != DROPOUT:
+            if not by_sign:
+                apply(net.kind[operation], net.parameter[operation], values, slopes)
+            continue
+        if not by_sign:
             scale = masks.scale[site]
             for i in range(count):
                 values[i] *= scale
                 slopes[i] *= scale
-            _drop(net, level, masks, site, values, rows, batch_size, step)
-            _drop(net, level, masks, site, slopes, rows, batch_size, step)
-        else:
-            apply(net.kind[operation], net.parameter[operation], values, slopes)
-    if level < len(net.width) - 1:
-        stride, width = net.padded[level], net.width[level]
+        for target in (values, slopes):
+            if masks.threshold[site] == 0:
+                begin, end = masks.start[masks.table[site]], masks.start[masks.table[site] + 1]
+                _drop_some(
+                    target,
+                    masks.keys[site],
+                    step,
+                    masks.cumulative[begin:end],
+                    width,
+                    rows,
+                    batch_size,
+                    stride,
+                    is_last,
+                )
+            else:
+                _ask_all(target, masks.keys[site], step, masks.threshold[site], width, rows, stride, is_last)
+            if by_sign:
+                break
+    if not by_sign and not is_last:
         for r in range(rows):
             for j in range(r * stride + width, r * stride + stride):
                 values[j] = ZERO  # f(0) need not be 0
 
 
+@inlined
+def _place(row, unit, stride, is_last):
+    return unit * stride + row if is_last else row * stride + unit
+
+
 @jit
-def _drop(net, level, masks, site, values, rows, batch_size, step):
-    """Zero the cells that this step drops, as `training.dropout` has it."""
-    key, units = masks.keys[site], net.width[level]
-    is_last = level == len(net.width) - 1
-    from_row, from_unit = (1, net.padded[level]) if is_last else (net.padded[level], 1)
-    if masks.threshold[site] > 0 and not is_last:
-        half = (units + 1) // 2
-        for row in range(rows):
-            here = values[row * from_row : row * from_row + units]
-            _ask_every_unit(here[:half], here[half:], key, step, 1 + row * half, masks.threshold[site])
-    elif masks.threshold[site] > 0:
-        half = (units + 1) // 2
-        for row in range(rows):
+def _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last):
+    """Zero a Poisson number of cells, as `training.dropout` has it at low rates."""
+    for index in range(poisson(cumulative, key, step)):
+        number_of_cell = np.uint32(cell(key, step, index, units * batch_size))  # short divisions take half the time
+        unit = number_of_cell // np.uint32(batch_size)
+        row = number_of_cell - unit * np.uint32(batch_size)
+        if row < rows:  # those beyond a short batch are not there to be dropped
+            values[_place(np.int64(row), np.int64(unit), stride, is_last)] = ZERO
+
+
+@jit
+def _ask_all(values, key, step, threshold, units, rows, stride, is_last):
+    """Ask every cell, as `training.dropout` has it at higher rates."""
+    half = (units + 1) // 2
+    for row in range(rows):
+        first = 1 + row * half
+        if not is_last:
+            here = values[row * stride : row * stride + units]
+            _ask_row(here[:half], here[half:], key, step, first, threshold)
+        else:
             for unit in range(units):
-                both = number(key, step, 1 + row * half + unit % half)
-                own = both & _LOWER if unit < half else both >> _UPPER
-                if own < masks.threshold[site]:
-                    values[unit * from_unit + row] = ZERO
-    else:
-        table = masks.table[site]
-        cumulative = masks.cumulative[masks.start[table] : masks.start[table + 1]]
-        for index in range(poisson(cumulative, key, step)):
-            place = np.uint32(cell(key, step, index, units * batch_size))  # a short division takes half the time
-            unit_of = place // np.uint32(batch_size)
-            row_of = place - unit_of * np.uint32(batch_size)
-            if row_of < rows:  # those beyond a short batch are not there to be dropped
-                values[np.int64(row_of) * from_row + np.int64(unit_of) * from_unit] = ZERO
+                both = number(key, step, first + unit % half)
+                if (both & _LOWER if unit < half else both >> _UPPER) < threshold:
+                    values[_place(row, unit, stride, is_last)] = ZERO
 
 
 @jit
-def _ask_every_unit(lower, upper, key, step, first, threshold):
+def _ask_row(lower, upper, key, step, first, threshold):
     """Both halves of a row, by both halves of its numbers; in vectors."""
     for h in range(len(upper)):
         both = number(key, step, first + h)
@@ -274,7 +291,7 @@ def backward(net, theta, masks, space, rows):
         _gradient_of_hidden(net, level, space, delta, rows)
 
 
-@jit
+@merged
 def _times_slopes(net, level, space, delta, rows):
     """delta * s_l, where slopes are kept"""
     if net.slope[level] == SLOPE_KEPT:

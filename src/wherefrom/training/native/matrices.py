@@ -29,6 +29,7 @@ TILE_ROWS = 6
 TILE_VECTORS = 4 if REGISTERS == 32 else 2  # 6 x 4 sums of 32 registers, or 6 x 2 of 16
 NO_LOWEST = np.float32(-np.inf)
 ZERO, ONE = np.float32(0), np.float32(1)
+NOT_GATED = np.bool_(False)
 
 
 class Matrix(NamedTuple):
@@ -97,7 +98,7 @@ def product(a, b, s, c, rows, depth, width, lowest, scale, gated, gate):
 def plain_product(a, b, c, zeros, rows, depth, width):
     """C = A B"""
     nothing = same_row(zeros, 0)
-    product(a, b, nothing, c, np.int64(rows), depth, width, NO_LOWEST, ONE, False, nothing)
+    product(a, b, nothing, c, np.int64(rows), depth, width, NO_LOWEST, ONE, NOT_GATED, nothing)
 
 
 @jit

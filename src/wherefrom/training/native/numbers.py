@@ -75,7 +75,10 @@ def permutation(order, tagged, spare, counts, key, epoch, digit_bits):
 @inlined
 def digit_bits(size):
     """Digits long enough that few numbers share both, and few enough that counting them costs little."""
-    return 8 if size <= 4096 else 11
+    bits = 1
+    while (1 << bits) < size:
+        bits += 1
+    return min((3 * bits + 3) // 4, 11)
 
 
 @jit

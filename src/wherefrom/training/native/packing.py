@@ -118,7 +118,8 @@ class Packing:
             x[:, inputs] = 1.0
         x[:, :inputs] = torch.cat([table.x for table in cohort.tables])
         y = torch.cat([table.y.float() for table in cohort.tables])
-        w = torch.cat([torch.ones(cohort.rows) if t.weights is None else t.weights.float() for t in cohort.tables])
+        given = [torch.ones(cohort.rows) if t.weights is None else t.weights.float() for t in cohort.tables]
+        w = torch.cat(given) if any(t.weights is not None for t in cohort.tables) else torch.empty(0)
         return Tables(x.reshape(-1).numpy(), y.reshape(-1).contiguous().numpy(), w.numpy(), cohort.rows)
 
     def space(self, rows: int, batch_size: int, targets: int) -> Space:
@@ -140,7 +141,7 @@ class Packing:
             spare=np.zeros(rows, dtype=np.uint64),
             counts=np.zeros(2 << 11, dtype=np.int64),
             y=floats(batch_size * targets),
-            w=floats(batch_size),
+            w=np.ones(batch_size, dtype=np.float32),
         )
 
     def state(self, members: Sequence[Member], epochs: int) -> State:
