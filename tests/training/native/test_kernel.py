@@ -62,6 +62,23 @@ def test_product(rows, width):
     np.testing.assert_allclose(c, np.where(g > 0, 1.25 * z, 0), **tolerance)
 
 
+@entry
+def multiply_outer(x, w, a, c, g, rows, width, scale):
+    matrices.outer_products(
+        x, w, 0, matrices.rows_of(a, 0, width), matrices.rows_of(c, 0, width), g, 0, rows, width, scale
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100])
+@pytest.mark.parametrize("width", [16, 64, 80, 144])
+def test_outer_products(rows, width):
+    x, w, a = filled(rows), filled(width, seed=1), filled(rows, width, seed=2)
+    c, g = floats(rows, width), floats(width)
+    multiply_outer(x, w, a.ravel(), c.ravel(), g, rows, width, f(1.5))
+    np.testing.assert_allclose(c, np.where(a > 0, 1.5 * np.outer(x, w), 0), rtol=1e-6)
+    np.testing.assert_allclose(g, x.astype(float) @ a.astype(float), rtol=0, atol=1e-5)
+
+
 def test_a_relu_keeps_what_is_not_a_number():
     a, b, s, c = floats(3, 2), filled(2, 16), floats(16), floats(3, 16)
     a[1] = np.nan

@@ -28,6 +28,7 @@ from wherefrom.training.native.matrices import (
     NOT_GATED,
     ONE,
     ZERO,
+    outer_products,
     plain_product,
     product,
     products_with_row,
@@ -258,37 +259,62 @@ def backward(net, theta, masks, space, rows):
     last = len(net.width) - 1
     delta, other = space.delta, space.other
     _times_slopes(net, last, space, delta, rows)
-    _gradient_of_last(net, space, delta, rows)
+    _bias_of_last(net, space, delta, rows)
+    # One output above ReLUs, as in most regressions: delta_{L-1} and dloss/dW_L come in one pass over a_{L-1}.
+    at_once = net.width[last] == 1 and last > 1 and net.slope[last - 1] == SLOPE_SIGN
+    if not at_once:
+        _weights_of_last(net, space, delta, rows)
     for level in range(last - 1, 0, -1):
-        if level == last - 1:
-            above = transposed(rows_of(delta, 0, net.padded[last]))
-            weights = rows_of(theta, net.weights[last], net.padded[level])
-        else:
-            above = rows_of(delta, 0, net.padded[level + 1])
-            weights = rows_of(space.turned, net.turned[level + 1], net.padded[level])
-            transpose(
-                rows_of(theta, net.weights[level + 1], net.padded[level + 1]),
-                weights,
-                net.width[level],
-                net.padded[level + 1],
+        if at_once and level == last - 1:
+            outer_products(
+                delta,
+                theta,
+                net.weights[last],
+                rows_of(space.values, net.values[level], net.padded[level]),
+                rows_of(other, 0, net.padded[level]),
+                space.gradient,
+                net.weights[last],
+                rows,
+                net.padded[level],
+                sign_scale(net, level, masks),
             )
-        by_sign = net.slope[level] == SLOPE_SIGN
-        product(
-            above,
-            weights,
-            same_row(space.zeros, 0),
-            rows_of(other, 0, net.padded[level]),
-            rows,
-            net.width[level + 1],
-            net.padded[level],
-            NO_LOWEST,
-            sign_scale(net, level, masks) if by_sign else ONE,
-            by_sign,
-            rows_of(space.values, net.values[level], net.padded[level]),
-        )
+        else:
+            _delta_below(net, level, theta, masks, space, delta, other, rows)
         delta, other = other, delta
         _times_slopes(net, level, space, delta, rows)
         _gradient_of_hidden(net, level, space, delta, rows)
+
+
+@merged
+def _delta_below(net, level, theta, masks, space, delta, below, rows):
+    """delta_{l+1} W_{l+1}^T, times s_l where the signs of a_l tell it"""
+    last = len(net.width) - 1
+    if level == last - 1:
+        above = transposed(rows_of(delta, 0, net.padded[last]))
+        weights = rows_of(theta, net.weights[last], net.padded[level])
+    else:
+        above = rows_of(delta, 0, net.padded[level + 1])
+        weights = rows_of(space.turned, net.turned[level + 1], net.padded[level])
+        transpose(
+            rows_of(theta, net.weights[level + 1], net.padded[level + 1]),
+            weights,
+            net.width[level],
+            net.padded[level + 1],
+        )
+    by_sign = net.slope[level] == SLOPE_SIGN
+    product(
+        above,
+        weights,
+        same_row(space.zeros, 0),
+        rows_of(below, 0, net.padded[level]),
+        rows,
+        net.width[level + 1],
+        net.padded[level],
+        NO_LOWEST,
+        sign_scale(net, level, masks) if by_sign else ONE,
+        by_sign,
+        rows_of(space.values, net.values[level], net.padded[level]),
+    )
 
 
 @merged
@@ -302,25 +328,31 @@ def _times_slopes(net, level, space, delta, rows):
 
 
 @merged
-def _gradient_of_last(net, space, delta, rows):
-    """delta^T a_{L-1} and the sums of delta"""
+def _bias_of_last(net, space, delta, rows):
+    """The sums of delta_L over the rows"""
     last = len(net.width) - 1
-    width, stride, below = net.width[last], net.padded[last], net.padded[last - 1]
+    if net.has_bias[last]:
+        for q in range(net.width[last]):
+            total = ZERO
+            for r in range(q * net.padded[last], q * net.padded[last] + rows):
+                total += delta[r]
+            space.gradient[net.bias[last] + q] = total
+
+
+@merged
+def _weights_of_last(net, space, delta, rows):
+    """delta_L^T a_{L-1}"""
+    last = len(net.width) - 1
+    below = net.padded[last - 1]
     plain_product(
-        rows_of(delta, 0, stride),
+        rows_of(delta, 0, net.padded[last]),
         rows_of(space.values, net.values[last - 1], below),
         rows_of(space.gradient, net.weights[last], below),
         space.zeros,
-        width,
+        net.width[last],
         rows,
         below,
     )
-    if net.has_bias[last]:
-        for q in range(width):
-            total = ZERO
-            for r in range(q * stride, q * stride + rows):
-                total += delta[r]
-            space.gradient[net.bias[last] + q] = total
 
 
 @merged

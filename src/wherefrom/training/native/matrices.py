@@ -15,6 +15,8 @@ their plain twins take their place, which touch exactly the same numbers, with e
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,6 +104,22 @@ def plain_product(a, b, c, zeros, rows, depth, width):
 
 
 @jit
+def outer_products(x, w, w0, a, c, g, g0, rows, width, scale):
+    """C[r, j] = scale * x_r w_j where A[r, j] > 0, else 0, and g_j = sum_r x_r A[r, j], in one pass over A."""
+    vectors = width // LANES
+    tiles_across = (vectors + TILE_VECTORS - 1) // TILE_VECTORS
+    v = 0
+    for across in range(tiles_across):
+        left = tiles_across - across
+        some_vectors = (vectors - v + left - 1) // left
+        j = v * LANES
+        _outer(
+            x, w, w0 + j, a.data, a.start + j, a.row, c.data, c.start + j, c.row, g, g0 + j, rows, some_vectors, scale
+        )
+        v += some_vectors
+
+
+@jit
 def products_with_row(a, rows, b, b0, width, c, c0, plus):
     """c_r = plus + sum_j A[r, j] b_j for every row of A; `width` is a whole number of vectors."""
     whole = rows - rows % LANES
@@ -143,6 +161,16 @@ def _plain_tile(
             if gated and not g[g0 + r * g_row + j] > ZERO:
                 total = ZERO
             c[c0 + r * c_row + j] = scale * total
+
+
+@jit
+def _plain_outer(x, w, w0, a, a0, a_row, c, c0, c_row, g, g0, rows, vectors, scale):
+    for j in range(vectors * LANES):
+        total = ZERO
+        for r in range(rows):
+            total += x[r] * a[a0 + r * a_row + j]
+            c[c0 + r * c_row + j] = scale * x[r] * w[w0 + j] if a[a0 + r * a_row + j] > ZERO else ZERO
+        g[g0 + j] = total
 
 
 @jit
@@ -238,6 +266,19 @@ class _Writer:
         return self.builder.bitcast(self.builder.gep(data, [place]), _VECTOR.as_pointer())
 
 
+def _choose(builder: ir.IRBuilder, number: ir.Value, ways: dict[int, Callable[[], None]]) -> None:
+    """Write all ways; the one with the number is gone at run time, or none."""
+    done = builder.append_basic_block("done")
+    choice = builder.switch(number, done)
+    for value, way in ways.items():
+        block = builder.append_basic_block(f"way_{value}")
+        choice.add_case(_number(value), block)
+        builder.position_at_end(block)
+        way()
+        builder.branch(done)
+    builder.position_at_end(done)
+
+
 @intrinsic
 def _vector_tile(
     typing, a, a0, a_row, a_column, b, b0, b_row, s, s0, s_row, c, c0, c_row, g, g0, g_row,
@@ -285,16 +326,51 @@ def _vector_tile(
                         result = builder.fmul(builder.select(too_low, lowest, builder.load(z)), scale)
                         write.store(result, c, write.after(write.at(c0, c_row, r), _number(v * LANES)))
 
-        done = builder.append_basic_block("done")
-        choice = builder.switch(builder.add(builder.mul(vectors, _number(TILE_ROWS + 1)), rows), done)
-        for vector_count in range(1, TILE_VECTORS + 1):
-            for row_count in range(1, TILE_ROWS + 1):
-                block = builder.append_basic_block(f"tile_{row_count}x{vector_count}")
-                choice.add_case(_number(vector_count * (TILE_ROWS + 1) + row_count), block)
-                builder.position_at_end(block)
-                tile(row_count, vector_count)
-                builder.branch(done)
-        builder.position_at_end(done)
+        _choose(
+            builder,
+            builder.add(builder.mul(vectors, _number(TILE_ROWS + 1)), rows),
+            {
+                v * (TILE_ROWS + 1) + r: functools.partial(tile, r, v)
+                for v in range(1, TILE_VECTORS + 1)
+                for r in range(1, TILE_ROWS + 1)
+            },
+        )
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def _vector_outer(typing, x, w, w0, a, a0, a_row, c, c0, c_row, g, g0, rows, vectors, scale):
+    signature = types.void(
+        x, w, _place, a, _place, _place, c, _place, _place, g, _place, _place, _place, types.float32
+    )  # fmt: skip
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: list[ir.Value]) -> ir.Value:
+        _, _, w0, _, a0, a_row, _, c0, c_row, _, g0, rows, vectors, scale = values
+        write, kinds = _Writer(context, builder), signature.args
+        x, w, a, c, g = (write.data(kinds[i], values[i]) for i in (0, 1, 3, 6, 9))
+        builder.function.attributes.add("noinline")
+        scale, zero = write.splat(scale), ir.Constant(_VECTOR, [0.0] * LANES)
+
+        def columns(vector_count: int) -> None:
+            offsets = [_number(v * LANES) for v in range(vector_count)]
+            scaled = [builder.fmul(scale, write.load(w, write.after(w0, offset))) for offset in offsets]
+            sums = [write.variable(zero) for _ in offsets]
+            with write.times(rows) as loop:
+                x_r = write.splat_at(x, loop.index)
+                row_of_a = write.after(a0, builder.mul(loop.index, a_row))
+                row_of_c = write.after(c0, builder.mul(loop.index, c_row))
+                for offset, w_j, total in zip(offsets, scaled, sums, strict=True):
+                    a_rj = write.load(a, write.after(row_of_a, offset))
+                    builder.store(write.multiply_add(x_r, a_rj, builder.load(total)), total)
+                    is_open = builder.fcmp_ordered(">", a_rj, zero)
+                    result = builder.select(is_open, builder.fmul(x_r, w_j), zero)
+                    write.store(result, c, write.after(row_of_c, offset))
+            for offset, total in zip(offsets, sums, strict=True):
+                write.store(builder.load(total), g, write.after(g0, offset))
+
+        _choose(builder, vectors, {v: functools.partial(columns, v) for v in range(1, TILE_VECTORS + 1)})
         return context.get_dummy_value()
 
     return signature, generate
@@ -397,6 +473,7 @@ def _vector_transpose_square(typing, source, s0, s_row, target, t0, t_row):
 
 _tile = _plain_tile if CHECKED else _vector_tile
 _transpose_square = _plain_transpose_square if CHECKED else _vector_transpose_square
+_outer = _plain_outer if CHECKED else _vector_outer
 _dot = _plain_dot if CHECKED else _vector_dot
 _many_dots = _plain_many_dots if CHECKED else _vector_many_dots
 copy = _plain_copy if CHECKED else _vector_copy  # (target, t0, source, s0, vectors)
