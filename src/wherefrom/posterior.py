@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -94,9 +94,9 @@ class Posterior:
         return Table((*axes, *settings, "first loss", "last loss", "cpu seconds", "engine"), rows)
 
     @property
-    def engine(self) -> str:
-        """What trained the members: "torch", "native", or "torch and native"."""
-        return " and ".join(sorted({component.trained.engine for component in self.mixture}, reverse=True))
+    def engines(self) -> tuple[str, ...]:
+        """What trained the members: torch, the native kernel, or each some of them."""
+        return tuple(sorted({component.trained.engine for component in self.mixture}))
 
     def draws(self, name: str) -> list[int]:
         """The draws of a variable that are there, by number: all of them, unless this is a part or members diverged."""
@@ -251,8 +251,8 @@ class Posterior:
         present = {tuple(component.run.labels.values()): component for component in self.mixture}
         runs = design.runs(self.seed)
         new_runs = [run for run in runs if tuple(run.labels.values()) not in present]
-        same = self.engine if self.engine in get_args(Choice) else "auto"
-        how = Execution(self.dtype, self.device, engine or cast(Choice, same), workers, progress)
+        same = cast(Choice, self.engines[0] if len(self.engines) == 1 else "auto")
+        how = Execution(self.dtype, self.device, engine or same, workers, progress)
         (new,) = train_runs(self.training, self.network, design, [(fold, new_runs)], how)
         components = present | {tuple(component.run.labels.values()): component for component in new}
         grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)

@@ -188,7 +188,7 @@ def _component(i: int, member: dict[str, Any], tensors: dict[str, Tensor]) -> Co
     return Component(
         Run(member["labels"], member["slots"], member["choices"]),
         _algorithm_from_json(member["algorithm"]),
-        Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"], member["engine"]),
+        Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"], member.get("engine", "torch")),
     )
 
 

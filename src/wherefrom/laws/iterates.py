@@ -14,7 +14,7 @@ class Iterates:
 
     `places` has one entry for each iterate to come: a number below the count of points, or -1. A later iterate in the
     same place takes the earlier one's. Whoever trains may fill the tensors in its own way, and its own order of
-    coordinates, and put that right at the end by `reorder`; `finish` then makes the laws.
+    coordinates, and say so at the end by `filled`; `finish` then makes the laws.
     """
 
     def __init__(
@@ -36,11 +36,13 @@ class Iterates:
             self.mean.add_(change, alpha=1 / self.count)
             self.squares.addcmul_(change, theta - self.mean)
 
-    def reorder(self, place: Tensor) -> None:
-        """Coordinate k of what was collected is now the one that stood at place[k]."""
+    def filled(self, place: Tensor) -> Iterates:
+        """The same after all iterates were written into its tensors from outside, coordinate k at place[k]."""
+        self.count = len(self.places)
         self.mean, self.squares, self.points = (
             tensor.index_select(-1, place) for tensor in (self.mean, self.squares, self.points)
         )
+        return self
 
     def laws(self) -> list[Law]:
         return self.finish(self)

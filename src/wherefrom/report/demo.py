@@ -72,7 +72,7 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
     )
     console.print(
         f"Trained {len(posterior)} networks once, in {time.perf_counter() - began:.1f} s, by the "
-        f"{posterior.engine} engine. Three choices were left "
+        f"{' and '.join(posterior.engines)} engine. Three choices were left "
         "open: theta0 (the initial weights, with the batch order), t (when training stops, by SWAG) and F (which units "
         "dropout keeps). That one training answers for every subset of them:\n"
     )

@@ -82,6 +82,12 @@ class Cohort:
     def steps_per_epoch(self) -> int:
         return -(-self.rows // self.batch_size)
 
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The rows of a batch, and of the last one of an epoch if that is short."""
+        short = self.rows % self.batch_size
+        return (self.batch_size, short) if short else (self.batch_size,)
+
     def rates(self, member: Member) -> tuple[float, ...]:
         """A member's dropout rate at every site."""
         return tuple(site.rate for site in self.network.sites) if member.rates is None else member.rates

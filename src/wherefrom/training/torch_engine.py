@@ -147,6 +147,20 @@ def _step(cohort: Cohort) -> Step:
     return step
 
 
+def gradient(cohort: Cohort, dtype: torch.dtype) -> Tensor:
+    """The gradient of the first member on all of its rows, with the masks of the first step, in double precision."""
+    member = cohort.members[0]
+    examples = cohort.tables[member.table]
+    order = streams.permutations(np.array([member.order], dtype=np.uint64), 0, cohort.rows)[0]
+    x, y, *weights = (part[torch.from_numpy(order)].to(dtype).unsqueeze(0) for part in examples if part is not None)
+    masks = [
+        TrainingMasks(site, [rate], _site_keys([member], i), cohort.batch_size, torch.device("cpu"), dtype).drop(0)
+        for i, (site, rate) in enumerate(zip(cohort.network.sites, cohort.rates(member), strict=True))
+    ]
+    theta = member.theta0.to(dtype).unsqueeze(0)
+    return _step(cohort)(theta, x, y, [w.unsqueeze(-1) for w in weights], masks)[1][0].double()
+
+
 def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:
     return np.array([streams.key(member.masks, "site", site) for member in members], dtype=np.uint64)
 

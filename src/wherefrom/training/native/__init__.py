@@ -3,6 +3,7 @@
 The room, from the outside in:
 
     plain.py      which networks are plain MLPs, and why others are not
+    codes.py      what the kernel knows: operations, losses, optimisers
     engine.py     cohorts in, trained members out; blocks of epochs, rehearsal
     packing.py    tensors to the kernel's arrays and back
     compiling.py  the one compilation, and where it is kept
@@ -25,35 +26,36 @@ import importlib.util
 import torch
 
 from wherefrom.laws import Iterates
-from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training.cohort import Cohort
-from wherefrom.training.native.plain import NotPlain, recognise
-
-OPTIMISERS = ("sgd", "adam", "adamw")
-LOSSES = (SquaredError, GaussianNLL, CrossEntropy)
+from wherefrom.training.native.codes import LOSSES, OPTIMISERS
+from wherefrom.training.native.plain import NotPlain, PlainMLP, recognise
 
 
-def obstacle(cohort: Cohort, device: torch.device) -> str | None:
-    """Why a cohort cannot be trained natively, or None if it can."""
+class Obstacle(ValueError):
+    """Why a cohort cannot be trained natively."""
+
+
+def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
+    """The cohort's network as the kernel will see it; an Obstacle if it cannot train the cohort."""
     x = cohort.tables[0].x
     if importlib.util.find_spec("numba") is None:
-        return "numba is not installed: pip install 'wherefrom[fast]'"
+        raise Obstacle("numba is not installed: pip install 'wherefrom[fast]'")
     if device.type != "cpu":
-        return f"it runs on the CPU, not on {device}"
+        raise Obstacle(f"it runs on the CPU, not on {device}")
     if x.dtype != torch.float32:
-        return f"it computes in single precision, and the data is {x.dtype}"
-    if not isinstance(cohort.loss, LOSSES):
-        return f"it does not know the loss {cohort.loss!r}"
+        raise Obstacle(f"it computes in single precision, and the data is {x.dtype}")
+    if type(cohort.loss) not in LOSSES:
+        raise Obstacle(f"it does not know the loss {cohort.loss!r}")
     if cohort.optimiser not in OPTIMISERS:
-        return f"it does not know the optimiser {cohort.optimiser!r}"
+        raise Obstacle(f"it does not know the optimiser {cohort.optimiser!r}")
     if cohort.collection:
         collector = cohort.collection.law.collector(torch.zeros(1, 1), cohort.collection.iterations)
         if not isinstance(collector, Iterates):
-            return f"it does not know how to collect {cohort.collection.law!r}"
+            raise Obstacle(f"it does not know how to collect {cohort.collection.law!r}")
     try:
-        mlp = recognise(cohort.network, x)
+        mlp = recognise(cohort.network, x, cohort.batch_sizes)
     except NotPlain as reason:
-        return f"the model is not a plain MLP: {reason}"
+        raise Obstacle(f"the model is not a plain MLP: {reason}") from None
     if cohort.batch_size * max(mlp.widths) >= 2**31:
-        return f"a batch of {cohort.batch_size} rows has too many activations"
-    return None
+        raise Obstacle(f"a batch of {cohort.batch_size} rows has too many activations")
+    return mlp

@@ -12,14 +12,17 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding
 import numba
+from numba.core import event
 from numba.core.caching import NullCache
 
+from wherefrom.training import streams
 from wherefrom.training.native import jit
 from wherefrom.training.native.kernel import train
 
@@ -40,7 +43,7 @@ def user_cache() -> Path:
 def folder() -> Path:
     """Where this version's kernel is kept for this processor."""
     digest = hashlib.blake2b(digest_size=8)
-    for source in sorted(Path(__file__).parent.glob("*.py")):
+    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__)):
         digest.update(source.read_bytes())
     features = llvmlite.binding.get_host_cpu_features().flatten()
     for part in (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name(), features, str(jit.CHECKED)):
@@ -54,29 +57,48 @@ def ready(arguments: tuple[Any, ...], announce: Callable[[str], None]) -> None:
     with _one_at_a_time:
         if signature in train.overloads:
             return
-        place = folder()
-        kept = _keep_in(place)
-        if not kept or not any(place.rglob("*.nbi")):
-            where = "" if kept else f" (it cannot be kept: {place} is not writable)"
-            announce(f"compiling once for this machine, which takes some ten seconds{where}")
-        try:
-            train.compile(signature)
-        except Exception:  # a damaged cache can raise anything; a real error comes again
-            train._cache = NullCache()
-            if kept:
-                shutil.rmtree(place, ignore_errors=True)
-            train.compile(signature)
+        kept = _keep_in(folder())
+        where = "" if kept else f" (it cannot be kept: {folder()} is not writable)"
+        with _when_compiling(lambda: announce(f"compiling once for this machine, some ten seconds{where}")):
+            try:
+                train.compile(signature)
+            except Exception:  # a damaged cache can raise anything; a real error comes again
+                shutil.rmtree(folder(), ignore_errors=True)
+                _keep_in(folder())
+                train.compile(signature)
+
+
+@contextmanager
+def _when_compiling(tell: Callable[[], None]) -> Iterator[None]:
+    """Tell once if numba compiles, rather than load what it has kept."""
+
+    class Listener(event.Listener):
+        told = False
+
+        def on_start(self, _: Any) -> None:
+            if not self.told:
+                self.told = True
+                tell()
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Listener()):
+        yield
 
 
 def _keep_in(place: Path) -> bool:
-    """Let numba keep the kernel in that folder, if it can be written to."""
+    """Let numba keep the kernel in that folder, if it can be written to; it would look for another one otherwise."""
     before = numba.config.CACHE_DIR
     try:
         place.mkdir(parents=True, exist_ok=True)
         numba.config.CACHE_DIR = str(place)
         train.enable_caching()
+        kept = train.stats.cache_path is not None and Path(train.stats.cache_path).is_relative_to(place)
     except (OSError, RuntimeError):
-        return False
+        kept = False
     finally:
         numba.config.CACHE_DIR = before
-    return True
+    if not kept:
+        train._cache = NullCache()
+    return kept

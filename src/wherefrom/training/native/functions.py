@@ -12,12 +12,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from wherefrom.training.native.jit import inlined, jit
-
-RELU, LEAKY_RELU, TANH, SILU, GELU, GELU_TANH, SOFTPLUS, DROPOUT = range(8)
+from wherefrom.training.native.codes import GELU, GELU_TANH, LEAKY_RELU, RELU, SILU, SOFTPLUS, TANH
+from wherefrom.training.native.jit import as_written, inlined, jit
 
 _f = np.float32
-ZERO, HALF, ONE, TWO = _f(0), _f(0.5), _f(1), _f(2)
+ZERO, HALF, ONE, TWO, _INFINITY = _f(0), _f(0.5), _f(1), _f(2), _f(np.inf)
 _LOG2_E = _f(np.log2(np.e))
 _LN2_HIGH = _f(0.693359375)  # the first nine bits of ln 2, so that n * _LN2_HIGH is exact
 _LN2_LOW = _f(np.log(2) - 0.693359375)
@@ -43,19 +42,24 @@ def _power_of_two(typing, n):
     return types.float32(types.int32), generate
 
 
-@inlined
+@as_written
 def exp(z):
-    """e^z = 2^n e^r with n whole and |r| <= ln 2 / 2; e^r by its Taylor series to r^7. NaN stays NaN."""
-    z = _f(88.0) if z > _f(88.0) else z
-    z = _f(-87.0) if z < _f(-87.0) else z
-    n = np.floor(z * _LOG2_E + HALF)
-    r = (z - n * _LN2_HIGH) - n * _LN2_LOW
+    """e^z = 2^n e^r with n whole and |r| <= ln 2 / 2; e^r by its Taylor series to r^7.
+
+    Above 88 it is infinite, a little before its time; below -87 it stays at 1e-38; NaN stays NaN.
+    """
+    inside = z if z > _f(-87.0) else _f(-87.0)  # and where z is NaN
+    inside = inside if inside < _f(88.0) else _f(88.0)
+    n = np.floor(inside * _LOG2_E + HALF)
+    r = (inside - n * _LN2_HIGH) - n * _LN2_LOW
     p = _EXP[5] * r + _EXP[4]
     p = p * r + _EXP[3]
     p = p * r + _EXP[2]
     p = p * r + _EXP[1]
     p = p * r + _EXP[0]
-    return (p * r * r + r + ONE) * _power_of_two(np.int32(n))
+    result = (p * r * r + r + ONE) * _power_of_two(np.int32(n))
+    result = _INFINITY if z > _f(88.0) else result
+    return result if z == z else z
 
 
 @inlined

@@ -25,7 +25,7 @@ _ONLY_FROM_COMPILED_CODE = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True
 
 _FEATURES = llvmlite.binding.get_host_cpu_features()
 LANES = 16 if _FEATURES.get("avx512f") else 8 if _FEATURES.get("avx") else 4  # floats in one vector register
-REGISTERS = 16 if _FEATURES.get("avx") and not _FEATURES.get("avx512f") else 32
+REGISTERS = 16 if "sse2" in _FEATURES and not _FEATURES.get("avx512f") else 32
 
 PADDING = 16  # floats: a whole number of vectors on every processor, and a cache line
 
@@ -43,6 +43,12 @@ def jit(function: Callable[..., Any]) -> Any:
 def inlined(function: Callable[..., Any]) -> Any:
     """The same for a few operations in a hot loop, which become part of their caller."""
     return numba.njit(**_OPTIONS, **_ONLY_FROM_COMPILED_CODE, forceinline=True)(function)
+
+
+def as_written(function: Callable[..., Any]) -> Any:
+    """The same, with its sums and products in the order in which they stand."""
+    options = _OPTIONS | {"fastmath": {"contract", "nsz"}}
+    return numba.njit(**options, **_ONLY_FROM_COMPILED_CODE, forceinline=True)(function)
 
 
 def merged(function: Callable[..., Any]) -> Any:

@@ -1,7 +1,7 @@
-"""The training of some members for some epochs, all of it inside one compiled function.
+"""The training of one member for some epochs, all of it inside one compiled function.
 
-A member's result depends on its own stream, rows, weights and settings alone: neither on its neighbours, nor on how the
-epochs are divided into calls.
+What comes of it depends on the member's own stream, rows, weights and settings alone: neither on its neighbours, nor on
+how the epochs are divided into calls.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wherefrom.training.native.codes import LR
 from wherefrom.training.native.jit import LANES, entry, merged
 from wherefrom.training.native.layers import Masks, backward, forward
 from wherefrom.training.native.losses import loss
 from wherefrom.training.native.matrices import copy
 from wherefrom.training.native.numbers import digit_bits, permutation
-from wherefrom.training.native.rules import LR, step
+from wherefrom.training.native.rules import step
 
 
 class Tables(NamedTuple):
@@ -44,7 +45,7 @@ class Draws(NamedTuple):
     table: Any  # (members,)
     order: Any  # (members,) streams
     settings: Any  # (members, settings)
-    factors: Any  # (members, steps of this call) of the learning rate; (members, 0) where it is constant
+    factors: Any  # (steps of this call,) of the learning rate; (0,) where it is constant
     mask_keys: Any  # (members, sites)
     mask_scale: Any
     mask_threshold: Any
@@ -77,63 +78,58 @@ class Kept(NamedTuple):
 
 
 @entry
-def train(net, task, tables, draws, state, kept, space, first_epoch, epochs):
-    """Epochs first_epoch, ... of every member that has not diverged."""
+def train(net, task, tables, draws, state, kept, space, member, first_epoch, epochs):
+    """Some epochs of one member, or fewer if it diverges."""
     steps = (tables.rows + task.batch_size - 1) // task.batch_size
     last = len(net.width) - 1
     width, stride = net.width[last], net.padded[last]
     outputs = space.values[net.values[last] : net.values[last] + width * stride]
-    for member in range(len(draws.table)):
-        if state.diverged[member] >= 0:
-            continue
-        theta, settings = state.theta[member], draws.settings[member]
-        masks = Masks(
-            draws.mask_keys[member],
-            draws.mask_scale[member],
-            draws.mask_threshold[member],
-            draws.mask_table[member],
-            draws.cumulative,
-            draws.start,
+    theta, settings = state.theta[member], draws.settings[member]
+    masks = Masks(
+        draws.mask_keys[member],
+        draws.mask_scale[member],
+        draws.mask_threshold[member],
+        draws.mask_table[member],
+        draws.cumulative,
+        draws.start,
+    )
+    for epoch in range(first_epoch, first_epoch + epochs):
+        permutation(
+            space.order,
+            space.tagged,
+            space.spare,
+            space.counts,
+            draws.order[member],
+            epoch,
+            digit_bits(tables.rows),
         )
-        for epoch in range(first_epoch, first_epoch + epochs):
-            permutation(
-                space.order,
-                space.tagged,
-                space.spare,
-                space.counts,
-                draws.order[member],
-                epoch,
-                digit_bits(tables.rows),
+        total = 0.0
+        for index in range(steps):
+            start = index * task.batch_size
+            rows = min(task.batch_size, tables.rows - start)
+            done = epoch * steps + index
+            gather(net, task, tables, draws.table[member] * tables.rows, space, start, rows)
+            forward(net, theta, masks, space, rows, task.batch_size, done)
+            total += rows * loss(task.loss, task.smoothing, outputs, space.y, space.w, space.delta, rows, width, stride)
+            backward(net, theta, masks, space, rows)
+            lr = settings[LR]
+            if len(draws.factors) > 0:
+                lr *= draws.factors[done - first_epoch * steps]
+            step(
+                task.optimiser,
+                theta,
+                space.gradient,
+                state.first[member],
+                state.second[member],
+                state.powers[member],
+                settings,
+                lr,
             )
-            total = 0.0
-            for index in range(steps):
-                start = index * task.batch_size
-                rows = min(task.batch_size, tables.rows - start)
-                done = epoch * steps + index
-                gather(net, task, tables, draws.table[member] * tables.rows, space, start, rows)
-                forward(net, theta, masks, space, rows, task.batch_size, done)
-                total += rows * loss(
-                    task.loss, task.smoothing, outputs, space.y, space.w, space.delta, rows, width, stride
-                )
-                backward(net, theta, masks, space, rows)
-                lr = settings[LR]
-                if draws.factors.shape[1] > 0:
-                    lr *= draws.factors[member, done - first_epoch * steps]
-                step(
-                    task.optimiser,
-                    theta,
-                    space.gradient,
-                    state.first[member],
-                    state.second[member],
-                    state.powers[member],
-                    settings,
-                    lr,
-                )
-                collect(kept, member, theta, done + 1)
-            state.losses[member, epoch] = total / tables.rows
-            if not math.isfinite(total):
-                state.diverged[member] = epoch
-                break
+            collect(kept, member, theta, done + 1)
+        state.losses[member, epoch] = total / tables.rows
+        if not math.isfinite(total):
+            state.diverged[member] = epoch
+            break
 
 
 @merged

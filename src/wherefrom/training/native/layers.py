@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.training.native.functions import DROPOUT, apply
+from wherefrom.training.native.codes import DROPOUT
+from wherefrom.training.native.functions import apply
 from wherefrom.training.native.jit import inlined, jit, merged
 from wherefrom.training.native.matrices import (
     NO_LOWEST,

@@ -10,10 +10,9 @@ import math
 
 import numpy as np
 
+from wherefrom.training.native.codes import GAUSSIAN, SQUARED_ERROR
 from wherefrom.training.native.functions import exp
 from wherefrom.training.native.jit import jit
-
-SQUARED_ERROR, GAUSSIAN, CROSS_ENTROPY = range(3)
 
 _f = np.float32
 HALF, ONE, TWO = _f(0.5), _f(1), _f(2)

@@ -12,27 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Member
 from wherefrom.training.dropout import SPARSE, poisson_cumulative, thresholds
-from wherefrom.training.native import functions, layers
+from wherefrom.training.native import layers
+from wherefrom.training.native.codes import OPERATIONS, SETTINGS
 from wherefrom.training.native.jit import padded
 from wherefrom.training.native.kernel import Draws, Kept, State, Tables
 from wherefrom.training.native.layers import Net, Space
 from wherefrom.training.native.plain import Operation, PlainMLP
-from wherefrom.training.native.rules import SETTINGS
 from wherefrom.training.network import Layout
-
-KINDS = {
-    "relu": functions.RELU,
-    "leaky_relu": functions.LEAKY_RELU,
-    "tanh": functions.TANH,
-    "silu": functions.SILU,
-    "gelu": functions.GELU,
-    "gelu_tanh": functions.GELU_TANH,
-    "softplus": functions.SOFTPLUS,
-    "dropout": functions.DROPOUT,
-}
 
 
 def floats(*shape: int) -> NDArray[np.float32]:
@@ -93,7 +83,7 @@ class Packing:
             turned=_starts(a * b if 1 < level < last else 0 for level, (a, b) in enumerate(pairwise([0, *stride]))),
             slope=_whole([_slope(level, last, some) for level, some in enumerate(mlp.operations)]),
             first=_starts(len(some) for some in mlp.operations),
-            kind=_whole([KINDS[operation.name] for operation in operations]),
+            kind=_whole([OPERATIONS[operation.name] for operation in operations]),
             parameter=np.array([operation.parameter for operation in operations], dtype=np.float32),
             site=_whole([operation.site for operation in operations]),
         )
@@ -118,8 +108,10 @@ class Packing:
             x[:, inputs] = 1.0
         x[:, :inputs] = torch.cat([table.x for table in cohort.tables])
         y = torch.cat([table.y.float() for table in cohort.tables])
-        given = [torch.ones(cohort.rows) if t.weights is None else t.weights.float() for t in cohort.tables]
-        w = torch.cat(given) if any(t.weights is not None for t in cohort.tables) else torch.empty(0)
+        ones = torch.ones(cohort.rows, dtype=torch.float32)
+        given = [ones if table.weights is None else table.weights.float() for table in cohort.tables]
+        is_weighted = any(table.weights is not None for table in cohort.tables)
+        w = torch.cat(given) if is_weighted else torch.empty(0, dtype=torch.float32)
         return Tables(x.reshape(-1).numpy(), y.reshape(-1).contiguous().numpy(), w.numpy(), cohort.rows)
 
     def space(self, rows: int, batch_size: int, targets: int) -> Space:
@@ -157,6 +149,31 @@ class Packing:
         )
 
 
+def check(cohort: Cohort, mlp: PlainMLP) -> None:
+    """What the kernel takes for granted, since it checks no index: sizes that agree, and numbers that point inside."""
+    targets = {SquaredError: mlp.widths[-1], GaussianNLL: mlp.widths[-1] / 2}.get(type(cohort.loss), 1)
+    for x, y, weights in cohort.tables:
+        if x.shape != (cohort.rows, mlp.widths[0]) or y.shape != (cohort.rows, targets):
+            raise ValueError(
+                f"a table has x of shape {tuple(x.shape)} and y of {tuple(y.shape)}, but the model with {cohort.loss} "
+                f"takes {(cohort.rows, mlp.widths[0])} and {(cohort.rows, targets)}"
+            )
+        if weights is not None and weights.shape != (cohort.rows,):
+            raise ValueError(f"there are {len(weights)} weights for {cohort.rows} rows")
+        if isinstance(cohort.loss, CrossEntropy) and not (
+            y.min() >= 0 and y.max() < mlp.widths[-1] and bool((y == y.round()).all())
+        ):
+            raise ValueError(
+                f"y must hold class numbers from 0 to {mlp.widths[-1] - 1}, one for each of the model's outputs; "
+                f"it goes from {float(y.min()):g} to {float(y.max()):g}"
+            )
+    for member in cohort.members:
+        if not 0 <= member.table < len(cohort.tables) or member.theta0.shape != (cohort.network.layout.size,):
+            raise ValueError(
+                f"a member has table {member.table} and {len(member.theta0)} parameters: there are none such"
+            )
+
+
 def _slope(level: int, last: int, operations: Sequence[Operation]) -> int:
     names = [operation.name for operation in operations]
     if not names:
@@ -184,7 +201,7 @@ def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
         table=_whole([member.table for member in members]),
         order=np.array([member.order for member in members], dtype=np.uint64),
         settings=np.array([[member.settings.get(name, 0.0) for name in SETTINGS] for member in members]),
-        factors=np.zeros((len(members), 0)),
+        factors=np.zeros(0),
         mask_keys=np.array(
             [[streams.key(member.masks, "site", s) for s in range(len(sites))] for member in members], dtype=np.uint64
         ).reshape(len(members), len(sites)),

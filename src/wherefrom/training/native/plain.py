@@ -1,25 +1,23 @@
 """Which networks are plain MLPs: linear layers one after another, with activations and dropout between them.
 
-How the module is written does not matter. It is called once, on rows of zeros, and every operation that it issues must
-take what the one before returned. Anything else (a sum with an earlier result, a convolution, a layer used twice) ends
-the search with the reason in words.
+How the module is written does not matter. It is called on rows of zeros, and every operation that it issues must take
+what the one before returned. Anything else (a sum with an earlier result, a convolution, a layer used twice, a look at
+the numbers, a hook) ends the search with the reason in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.training.network import ELEMENT_DROPOUT, Network
-
-_ROWS = 3
 
 
 class NotPlain(ValueError):
@@ -87,6 +85,13 @@ _SAME_NUMBERS = {
 }
 
 
+# What a forward pass may ask of a tensor without looking at its numbers.
+_QUESTIONS = {
+    *(Tensor.shape.__get__, Tensor.dtype.__get__, Tensor.device.__get__, Tensor.ndim.__get__),  # type: ignore[attr-defined]
+    *(Tensor.size, Tensor.dim, Tensor.__len__, Tensor.numel, Tensor.is_floating_point),
+}
+
+
 class _Follow(TorchFunctionMode):
     """Follows one tensor through a forward pass."""
 
@@ -94,7 +99,7 @@ class _Follow(TorchFunctionMode):
         super().__init__()
         self.names = {id(tensor): name for name, tensor in tensors.items()}
         self.drops = iter(network.drops)
-        self.current, self.sites = x, 0
+        self.current, self.rows, self.sites = x, len(x), 0
         self.widths = [x.shape[1]]
         self.weights: list[str] = []
         self.biases: list[str | None] = []
@@ -102,29 +107,36 @@ class _Follow(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
-        if not isinstance(result, Tensor):
-            return result  # a shape or the like
-        given = args[0] if args else kwargs.get("input")
+        if func in _QUESTIONS:
+            return func(*args, **kwargs)
         name = getattr(func, "__name__", str(func))
+        given = args[0] if args else kwargs.get("input")
+        if not isinstance(given, Tensor):
+            raise NotPlain(f"it calls {name}")
         if given is not self.current:
             raise NotPlain(f"its {name} does not take what the operation before it returned")
-        if func is F.linear:
-            self._linear(*args, **kwargs)
-        elif func in ELEMENT_DROPOUT:
+        if func in ELEMENT_DROPOUT:
             if next(self.drops):
                 self.operations[-1].append(Operation("dropout", site=self.sites))
                 self.sites += 1
+            return given  # without drawing from torch's generator
+        if func is not F.linear and func not in _ACTIVATIONS and func not in _SAME_NUMBERS:
+            raise NotPlain(f"it calls {name}")
+        result = func(*args, **kwargs)
+        if func is F.linear:
+            self._linear(*args, **kwargs)
         elif func in _ACTIVATIONS:
             self.operations[-1].append(_ACTIVATIONS[func](*args, **kwargs))
-        elif func not in _SAME_NUMBERS or result.numel() != given.numel() or len(result) != _ROWS:
-            raise NotPlain(f"it calls {name}")
+        elif result.numel() != given.numel() or len(result) != self.rows:
+            raise NotPlain(f"its {name} moves numbers from row to row")
+        if self.weights and not result.requires_grad:
+            raise NotPlain(f"its {name} keeps no gradient")
         self.current = result
         return result
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
-        if input.ndim != 2 or input.shape[0] != _ROWS:
-            raise NotPlain(f"a linear layer works on a tensor of {input.ndim} dimensions")
+        if input.ndim != 2 or input.shape[0] != self.rows or weight.ndim != 2:
+            raise NotPlain(f"a linear layer of {weight.ndim} dimensions works on a tensor of {input.ndim}")
         names = [self.names.pop(id(tensor), None) for tensor in (weight, bias) if tensor is not None]
         if None in names:
             raise NotPlain("a linear layer's tensors are computed, or used twice")
@@ -134,18 +146,35 @@ class _Follow(TorchFunctionMode):
         self.operations.append([])
 
 
-def recognise(network: Network, x: Tensor) -> PlainMLP:
-    """The network as a plain MLP on rows like those of x; NotPlain otherwise."""
+def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> PlainMLP:
+    """The network as a plain MLP on rows like those of x, the same for batches of any of these sizes; else NotPlain."""
     layout = network.layout
     if layout.trained != len(layout.names) or network.constants:
         raise NotPlain("it has buffers or frozen parameters")
     if x.ndim != 2 or not x.is_floating_point():
         raise NotPlain(f"a row of x has shape {tuple(x.shape[1:])}, or holds whole numbers")
-    tensors = layout.views(torch.zeros(layout.size, dtype=x.dtype))
-    rows = torch.zeros(_ROWS, x.shape[1], dtype=x.dtype)
-    with torch.no_grad(), _Follow(network, tensors, rows) as follow:
+    own = network.private("recognise")
+    if any(_has_hooks(module) for module in own.skeleton(training=True).modules()):
+        raise NotPlain("its layers have hooks")
+    found = {_follow(own, torch.zeros(rows, x.shape[1], dtype=x.dtype)) for rows in {3, *row_counts}}
+    if len(found) > 1:
+        raise NotPlain("it does something else for other numbers of rows")
+    return found.pop()
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, kind, None) for kind in kinds)
+
+
+def _follow(network: Network, x: Tensor) -> PlainMLP:
+    tensors = {
+        name: tensor.requires_grad_()
+        for name, tensor in network.layout.views(torch.zeros(network.layout.size, dtype=x.dtype)).items()
+    }
+    with torch.enable_grad(), _Follow(network, tensors, x) as follow:
         try:
-            outputs = functional_call(network.skeleton(training=True), tensors, (rows,))
+            outputs = functional_call(network.skeleton(training=True), tensors, (x,))
         except NotPlain:
             raise
         except Exception as error:  # whatever a forward pass may do

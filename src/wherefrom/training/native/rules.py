@@ -6,13 +6,8 @@ import math
 
 import numpy as np
 
+from wherefrom.training.native.codes import ADAMW, BETA1, BETA2, EPS, MOMENTUM, NESTEROV, SGD, WEIGHT_DECAY
 from wherefrom.training.native.jit import jit
-
-SGD, ADAM, ADAMW = range(3)
-
-# Columns of a member's settings.
-LR, WEIGHT_DECAY, MOMENTUM, NESTEROV, BETA1, BETA2, EPS = range(7)
-SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps")
 
 _f = np.float32
 ONE = _f(1)
@@ -53,7 +48,8 @@ def _adam(decoupled, theta, gradient, first, second, powers, settings, lr):
 
     Weight decay is a part of g, or, decoupled (AdamW), theta <- (1 - lr decay) theta before the step.
     """
-    beta2, decay, eps = _f(settings[BETA2]), _f(settings[WEIGHT_DECAY]), _f(settings[EPS])
+    beta1, beta2, decay = _f(settings[BETA1]), _f(settings[BETA2]), _f(settings[WEIGHT_DECAY])
+    eps = _f(max(settings[EPS], 1e-30))  # the padding's gradients are zero, and 0 / 0 must not be
     new1, new2 = _f(1 - settings[BETA1]), _f(1 - settings[BETA2])
     rate = _f(lr / (1 - powers[0]))
     unbias = _f(1 / math.sqrt(1 - powers[1]))
@@ -61,7 +57,7 @@ def _adam(decoupled, theta, gradient, first, second, powers, settings, lr):
     kept = ONE - _f(lr) * decay if decoupled else ONE
     for i in range(len(theta)):
         g = gradient[i] + inside * theta[i]
-        m = first[i] + new1 * (g - first[i])
+        m = beta1 * first[i] + new1 * g
         v = beta2 * second[i] + new2 * g * g
         first[i] = m
         second[i] = v
