@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from wherefrom.laws import Iterates, Law
 from wherefrom.losses import CrossEntropy
@@ -120,9 +119,10 @@ class NativeEngine:
         cohort, member = self.cohort, self.cohort.members[0]
         x, y, weights = cohort.tables[member.table]
         own = Examples(x[:rows], y[:rows], None if weights is None else weights[:rows])
-        noise = torch.randn(member.theta0.shape, generator=streams.torch_generator(0, "rehearsal"))
+        generator = streams.torch_generator(0, "rehearsal")
+        noise = torch.randn(member.theta0.shape, generator=generator, dtype=member.theta0.dtype)
         settings = dict.fromkeys(SETTINGS, 0.0) | {"lr": 1.0}
-        moved: Tensor = member.theta0 + 0.05 * noise
+        moved = member.theta0 + 0.05 * noise
         return replace(
             cohort,
             optimiser="sgd",
