@@ -11,7 +11,7 @@ help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
 	@echo "make test    set up, then lint, type-check and run all tests"
 	@echo "make lint    ruff and mypy"
-	@echo "make bench   the side-by-side measurements in benchmarks/"
+	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make clean   remove the virtual environment and caches"
 
 setup: $(READY)
@@ -39,7 +39,7 @@ format: setup
 	$(BIN)/ruff format .
 
 bench: setup
-	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/training.py --markdown docs/benchmarks.md
 	$(BIN)/python benchmarks/prediction.py
 
 clean:

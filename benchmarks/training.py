@@ -1,9 +1,9 @@
 """Training many small networks: a plain PyTorch loop, this library's engines, JAX, and the bare matrix products.
 
-One run, interleaved: in every round each contestant trains all members of a shape for about a second, and ratios are
-taken within the round. What is printed is the median over rounds, of processor and wall time for one optimiser step
-of ALL members (batch order, gather, dropout 0.01 and the optimiser's step included). Absolute times mean little on a
-shared machine; the ratios do.
+One run, interleaved: in every round each contestant trains all members of a shape for a second or two, and ratios
+are taken within the round. What is printed is the median over rounds, of processor and wall time for one optimiser
+step of ALL members (batch order, gather, dropout 0.01 and the optimiser's own step included). Absolute times mean
+little on a shared machine; the ratios do.
 
     python benchmarks/training.py [--rounds 7] [--shape concrete] [--markdown docs/benchmarks.md]
 
@@ -16,16 +16,14 @@ JAX takes part if it can be imported. To keep it out of the environment, give it
 from __future__ import annotations
 
 import argparse
-import math
 import platform
 import statistics
 import time
-from collections.abc import Callable
 from datetime import date
+from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 
@@ -34,7 +32,7 @@ from shapes import SHAPES, Shape
 from wherefrom.table import Table
 from wherefrom.training.workers import available_cores
 
-SECONDS = 1.0  # of each contestant in a round, so that what a call costs before its first step hardly counts
+SECONDS = 1.0  # of each contestant in a round, at least: what a call costs before its first step should hardly count
 
 LOOP = "plain PyTorch loop"
 TORCH, TORCH_2 = "torch engine, 1 worker", "torch engine, 2 workers"
@@ -60,13 +58,21 @@ Results = dict[str, Times]  # of the contestants that can be imported
 
 def contestants(shape: Shape) -> dict[str, Contestant]:
     field = {LOOP: plain_loop(shape), TORCH: engine(shape, "torch", 1), TORCH_2: engine(shape, "torch", 2)}
-    if find_spec("numba"):
+    if importable("numba"):
         field |= {NATIVE: engine(shape, "native", 1), NATIVE_2: engine(shape, "native", 2)}
-    if find_spec("jax"):
+    if importable("jax"):
         import jax_contestants
 
         field |= {JAX: jax_contestants.usual(shape), JAX_TUNED: jax_contestants.tuned(shape)}
     return field | {PRODUCTS: bare_products(shape)}
+
+
+def importable(name: str) -> bool:
+    try:
+        import_module(name)
+    except ImportError:
+        return False
+    return True
 
 
 def measure(shape: Shape, rounds: int) -> Results:
@@ -87,119 +93,106 @@ def enough_units(contestant: Contestant) -> int:
     """How many units fill a round; on the way there, everything is compiled, recorded and touched once."""
     contestant.run(1)
     units = 1
-    while True:
-        began = time.perf_counter()
-        contestant.run(units)
-        took = time.perf_counter() - began
-        if took > SECONDS / 4:
-            return math.ceil(units * SECONDS / took)
-        units *= 4
+    while wall_time(contestant, units) < SECONDS:
+        units *= 2
+    return units
 
 
-def speed(results: Results, name: str, against: str, clock: Clock) -> float | None:
-    """How many times as fast one contestant is as another, or None if one of them is not there."""
-    if name not in results or against not in results:
-        return None
+def wall_time(contestant: Contestant, units: int) -> float:
+    began = time.perf_counter()
+    contestant.run(units)
+    return time.perf_counter() - began
+
+
+def speed(results: Results, name: str, against: str, clock: Clock) -> float:
+    """How many times as fast one contestant is as another."""
     pairs = zip(getattr(results[against], clock), getattr(results[name], clock), strict=True)
     return statistics.median(other / own for other, own in pairs)
 
 
-# ---------------------------------------------------------------------- what is printed
+# ---------------------------------------------------------------------- comparisons
+
+
+class Comparison(NamedTuple):
+    """One column of a table: a contestant's speed as a multiple of another's."""
+
+    title: str
+    name: str
+    against: str
+    clocks: tuple[Clock, ...] = ("cpu",)
+
+    def cell(self, results: Results) -> str:
+        for name in (self.name, self.against):
+            if name not in results:
+                return f"no {NEEDS[name]}"
+        return " / ".join(_number(speed(results, self.name, self.against, clock)) for clock in self.clocks)
+
+
+WITH_THE_LOOP = (
+    Comparison("torch engine, 1 worker", TORCH, LOOP),
+    Comparison("native engine, 1 worker", NATIVE, LOOP),
+    Comparison("native engine, 2 workers (wall)", NATIVE_2, LOOP, ("wall",)),
+    Comparison("JAX as usually written", JAX, LOOP, ("cpu", "wall")),
+    Comparison("JAX tuned by hand", JAX_TUNED, LOOP, ("cpu", "wall")),
+    Comparison("bare matrix products", PRODUCTS, LOOP),
+)
+OF_THE_NATIVE_ENGINE = (
+    Comparison("plain loop", NATIVE, LOOP),
+    Comparison("torch engine", NATIVE, TORCH),
+    Comparison("JAX as usually written", NATIVE, JAX),
+    Comparison("JAX tuned by hand", NATIVE, JAX_TUNED),
+    Comparison("2 workers against 1 (wall)", NATIVE_2, NATIVE, ("wall",)),
+)
 
 
 def step_table(results: Results) -> Table:
     rows = []
     for name in (LOOP, TORCH, TORCH_2, NATIVE, NATIVE_2, JAX, JAX_TUNED, PRODUCTS):
-        if name not in results:
-            rows.append((name, f"no {NEEDS[name]}", "-", "-", "-"))
-            continue
-        each_step = [f"{1e6 * statistics.median(times):,.1f}" for times in results[name]]
-        rows.append((name, *each_step, *(number(speed(results, name, LOOP, clock)) for clock in ("cpu", "wall"))))
+        if name in results:
+            each_step = (f"{1e6 * statistics.median(times):,.1f}" for times in results[name])
+            rows.append((name, *each_step, *(_number(speed(results, name, LOOP, clock)) for clock in get_args(Clock))))
+        else:
+            rows.append((name, f"no {NEEDS[name]}", "", "", ""))
     return Table(("", "CPU us/step", "wall us/step", "x loop (CPU)", "x loop (wall)"), rows)
 
 
-NATIVE_COLUMNS: dict[str, Callable[[Results], float | None]] = {
-    "plain loop": lambda results: speed(results, NATIVE, LOOP, "cpu"),
-    "torch engine": lambda results: speed(results, NATIVE, TORCH, "cpu"),
-    "JAX as usually written": lambda results: speed(results, NATIVE, JAX, "cpu"),
-    "JAX tuned by hand": lambda results: speed(results, NATIVE, JAX_TUNED, "cpu"),
-    "2 workers against 1 (wall)": lambda results: speed(results, NATIVE_2, NATIVE, "wall"),
-}
-
-
 def native_table(results: Results) -> Table:
-    cells = tuple(number(column(results)) for column in NATIVE_COLUMNS.values())
-    return Table(("native engine, x", *NATIVE_COLUMNS), [("1 worker (CPU)", *cells)])
-
-
-def number(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-# ---------------------------------------------------------------------- what is written
+    rows = [(column.title, column.cell(results)) for column in OF_THE_NATIVE_ENGINE]
+    return Table(("native engine, 1 worker, against", "x (CPU)"), rows)
 
 
 def markdown(measured: dict[Shape, Results], rounds: int) -> str:
-    def against_loop(results: Results) -> list[str]:
-        both = [
-            " / ".join(number(speed(results, name, LOOP, clock)) for clock in ("cpu", "wall"))
-            if name in results
-            else "-"
-            for name in (JAX, JAX_TUNED)
-        ]
-        return [
-            number(speed(results, TORCH, LOOP, "cpu")),
-            number(speed(results, NATIVE, LOOP, "cpu")),
-            number(speed(results, NATIVE_2, LOOP, "wall")),
-            *both,
-            number(speed(results, PRODUCTS, LOOP, "cpu")),
-        ]
+    return f"""# Training, side by side
 
-    missing = [f"{name} is not installed: its columns are empty." for name in ("numba", "jax") if not find_spec(name)]
-    return "\n".join(
-        [
-            "# Training, side by side",
-            "",
-            "Written by `make bench`; [How it trains](training.md#what-it-costs) says what it means.",
-            "",
-            f"{date.today().isoformat()}, {machine()}; {', '.join(versions())}. Medians of {rounds} interleaved rounds.",
-            *missing,
-            "",
-            "## How many times as fast as a plain PyTorch loop",
-            "",
-            "Processor time unless said; for JAX, which takes all cores, processor / wall time.",
-            "",
-            *rows_of(
-                [
-                    "plain loop = 1",
-                    "torch engine",
-                    "native engine, 1 worker",
-                    "native engine, 2 workers (wall)",
-                    "JAX as usually written",
-                    "JAX tuned by hand",
-                    "bare matrix products",
-                ],
-                {shape: against_loop(results) for shape, results in measured.items()},
-            ),
-            "",
-            "## How many times as fast the native engine is as the others",
-            "",
-            "Processor time, one worker; the last column is wall time.",
-            "",
-            *rows_of(
-                ["native engine", *NATIVE_COLUMNS],
-                {s: [number(column(r)) for column in NATIVE_COLUMNS.values()] for s, r in measured.items()},
-            ),
-            "",
-        ]
-    )
+Written by `make bench`. [How it trains](training.md#what-it-costs) says what it means.
+
+- {date.today().isoformat()}
+- {machine()}
+- {", ".join(versions())}
+- medians of {rounds} interleaved rounds
+
+## How many times as fast as a plain PyTorch loop
+
+Processor time unless said; for JAX, which uses all cores, processor / wall time.
+
+{_markdown_table("plain loop = 1", WITH_THE_LOOP, measured)}
+
+## How many times as fast the native engine is as the others
+
+Processor time, one worker; the last column is wall time.
+
+{_markdown_table("native engine", OF_THE_NATIVE_ENGINE, measured)}
+"""
 
 
-def rows_of(columns: list[str], rows: dict[Shape, list[str]]) -> list[str]:
-    cells = [columns, ["---", *["---:"] * (len(columns) - 1)], *([f"{s.name}: {s}", *row] for s, row in rows.items())]
-    return [f"| {' | '.join(row)} |" for row in cells]
+def _markdown_table(title: str, columns: tuple[Comparison, ...], measured: dict[Shape, Results]) -> str:
+    rows = [(title, *(column.title for column in columns)), ("---", *["---:"] * len(columns))]
+    rows += [(f"{s.name}: {s}", *(column.cell(results) for column in columns)) for s, results in measured.items()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
 def machine() -> str:
@@ -210,7 +203,10 @@ def machine() -> str:
 
 
 def versions() -> list[str]:
-    return [f"{name} {version(name)}" for name in ("torch", "numba", "jax") if find_spec(name)]
+    return [f"{name} {version(name)}" if importable(name) else f"no {name}" for name in ("torch", "numba", "jax")]
+
+
+# ---------------------------------------------------------------------- the program
 
 
 def main() -> None:
