@@ -217,10 +217,7 @@ def test_the_order_of_rows_is_the_torch_paths(size):
 
 @entry
 def drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last):
-    if threshold == 0:
-        layers._drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last)
-    else:
-        layers._ask_all(values, key, step, threshold, units, rows, stride, is_last)
+    layers._drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last)
 
 
 def masks_of(

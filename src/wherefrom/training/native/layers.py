@@ -175,38 +175,32 @@ def _operations(net, level, masks, space, rows, batch_size, step):
     is_last = level == len(net.width) - 1
     stride, width = net.padded[level], net.width[level]
     for operation in range(net.first[level], net.first[level + 1]):
-        site = net.site[operation]
         if net.kind[operation] != DROPOUT:
             if not by_sign:
                 apply(net.kind[operation], net.parameter[operation], values, slopes)
             continue
+        site = net.site[operation]
+        key, threshold, scale = masks.keys[site], masks.threshold[site], masks.scale[site]
+        table = masks.cumulative[masks.start[masks.table[site]] : masks.start[masks.table[site] + 1]]
         if not by_sign:
-            scale = masks.scale[site]
             for i in range(count):
                 values[i] *= scale
                 slopes[i] *= scale
-        for target in (values, slopes):
-            if masks.threshold[site] == 0:
-                begin, end = masks.start[masks.table[site]], masks.start[masks.table[site] + 1]
-                _drop_some(
-                    target,
-                    masks.keys[site],
-                    step,
-                    masks.cumulative[begin:end],
-                    width,
-                    rows,
-                    batch_size,
-                    stride,
-                    is_last,
-                )
-            else:
-                _ask_all(target, masks.keys[site], step, masks.threshold[site], width, rows, stride, is_last)
-            if by_sign:
-                break
+            _drop(slopes, key, step, threshold, table, width, rows, batch_size, stride, is_last)
+        _drop(values, key, step, threshold, table, width, rows, batch_size, stride, is_last)
     if not by_sign and not is_last:
         for r in range(rows):
             for j in range(r * stride + width, r * stride + stride):
                 values[j] = ZERO  # f(0) need not be 0
+
+
+@jit
+def _drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last):
+    """Zero the cells that a step drops, as `training.dropout` has it: some, or asking all."""
+    if threshold == 0:
+        _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last)
+    else:
+        _ask_all(values, key, step, threshold, units, rows, stride, is_last)
 
 
 @inlined
@@ -216,7 +210,7 @@ def _place(row, unit, stride, is_last):
 
 @jit
 def _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last):
-    """Zero a Poisson number of cells, as `training.dropout` has it at low rates."""
+    """A Poisson number of cells, for low rates"""
     for index in range(poisson(cumulative, key, step)):
         number_of_cell = np.uint32(cell(key, step, index, units * batch_size))  # short divisions take half the time
         unit = number_of_cell // np.uint32(batch_size)
@@ -227,7 +221,7 @@ def _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, i
 
 @jit
 def _ask_all(values, key, step, threshold, units, rows, stride, is_last):
-    """Ask every cell, as `training.dropout` has it at higher rates."""
+    """Every cell, for higher rates"""
     half = (units + 1) // 2
     for row in range(rows):
         first = 1 + row * half
