@@ -29,7 +29,7 @@ from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.point import Training
-from wherefrom.training.workers import available
+from wherefrom.training.workers import available, one_core
 from wherefrom.variables import SAMPLED, Axis, Design
 
 _HOPELESS_LOSS = 3.0
@@ -74,7 +74,7 @@ class Posterior:
         return f"Posterior({len(self)} member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
 
     def members(self) -> Table:
-        """Every member's draws, settings, first and last training loss, processor seconds, and engine."""
+        """Every member's draws, settings, first and last training loss, processor seconds (its share), and engine."""
         axes = [axis.name for axis in self.design.axes]
         settings = list(dict.fromkeys(s for c in self.mixture for s in c.run.choices if s != "init"))
         rows = []
@@ -177,7 +177,8 @@ class Posterior:
         known = replace(self, fitted_noise=torch.zeros(rows.y.shape[1], dtype=torch.float64))
         answers = known.predict(rows.x, samples).answers.double().flatten(0, 1)
         squares = (answers - self.scaler.y(rows.y, torch.float64)).square()
-        return replace(self, fitted_noise=most_likely_noise(squares))
+        with one_core():
+            return replace(self, fitted_noise=most_likely_noise(squares))
 
     # ------------------------------------------------------------------ parts and more of it
 
@@ -340,7 +341,7 @@ def marginalise(
     """Train every draw of the variables in `over`, and return the posterior that marginalises them.
 
     `data` is (x, y) of arrays, tensors or frames, or a map-style torch Dataset. `engine` is "torch" (any network, any
-    device), "native" (plain MLPs on a CPU, some ten times as fast; needs numba) or "auto" (native where it can be and
+    device), "native" (plain MLPs on a CPU, several times as fast; needs numba) or "auto" (native where it can be and
     is worth a compilation). `workers` counts threads (default: all cores); `progress` shows a bar (default: on a
     terminal). When members diverge, the error names them and holds the others; `on_divergence="keep"` goes on with
     the others.
@@ -430,8 +431,9 @@ def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Dive
         total = sum(len(components) for _, components in work)
         kept_ones = None if not finished else finished[0] if len(work) == 1 else finished
         raise DivergedError(
-            f"{len(told)} of {total} members diverged: {'; '.join(told)}. Lower their learning rate or scale the data; "
-            'the others are in this error\'s `posterior`, and on_divergence="keep" goes on with them',
+            f"{len(told)} of {total} members diverged: {'; '.join(told)}. Lower their learning rate or scale the data"
+            + '; the others are in this error\'s `posterior`, and on_divergence="keep" goes on with them'
+            * bool(finished),
             kept_ones,
         )
     return finished

@@ -196,6 +196,7 @@ class _InitialConditions:
                 if init := run.choices.get("init"):
                     init(module)
             theta0 = self.network.theta(module.to(self.dtype))
+            self.network.check_draw(module)
             for (other_seed, other), earlier in self.known.items():
                 if other_seed == seed and torch.equal(earlier, theta0):
                     raise ValueError(

@@ -452,6 +452,34 @@ def test_the_users_module_is_never_touched(problem):
             assert torch.equal(tensor, state[name])
 
 
+@pytest.mark.parametrize(
+    "layer", [lambda: nn.LeakyReLU(float(torch.rand(()))), lambda: nn.Dropout(float(torch.rand(())))]
+)
+def test_a_factory_that_draws_more_than_weights_is_refused(layer, problem):
+    """All members would have the slope, or the rate, of the first one."""
+
+    def factory() -> nn.Module:
+        first, last = nn.Linear(4, 8), nn.Linear(8, 1)
+        return nn.Sequential(first, layer(), last)
+
+    with pytest.raises(ValueError, match="more drawn than initial weights"):
+        wf.marginalise(training(factory), problem, [wf.InitialCondition(3)])
+
+
+def test_a_factory_that_draws_a_hidden_number_is_refused(problem):
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 1)
+            self.scale = float(torch.rand(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scale * self.layer(x)
+
+    with pytest.raises(ValueError, match="more drawn than initial weights"):
+        wf.marginalise(training(Scaled), problem, [wf.InitialCondition(3)])
+
+
 def test_divergence_names_the_member_and_keeps_the_others(problem):
     over = [wf.Hyperparameters(points=[dict(lr=0.01), dict(lr=1e12)]), wf.Iterations(wf.SWAG(rank=2))]
     wild = training(algorithm=wf.Algorithm("sgd", lr=0.01, batch_size=25))
@@ -467,7 +495,7 @@ def test_divergence_names_the_member_and_keeps_the_others(problem):
 
 def test_when_all_diverge_training_stops_at_once(problem):
     wild = training(algorithm=wf.Algorithm("sgd", lr=1e12, batch_size=25), epochs=10_000)
-    with pytest.raises(wf.DivergedError, match="2 of 2") as caught:
+    with pytest.raises(wf.DivergedError, match=r"2 of 2.* scale the data$") as caught:
         wf.marginalise(wild, problem, wf.recipes.deep_ensemble(2))
     assert caught.value.posterior is None
 

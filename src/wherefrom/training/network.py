@@ -206,6 +206,7 @@ class Network:
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
         self._private: dict[Any, Network] = {}
         self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
+        self.description, self._probe_rows = repr(module), x.detach().clone()
         self._check_against(module, x)
         self.stackable = self._can_be_stacked(module, x)
 
@@ -218,6 +219,23 @@ class Network:
         ):
             raise ValueError("the model factory returned a network with other tensors than its first one had")
         return self.layout.flatten(tensors)
+
+    def check_draw(self, module: nn.Module) -> None:
+        """Another draw of the factory must be the same function of its own weights; it is called as the first one."""
+        own = copy.copy(self)
+        own.constants = {name: tensor.cpu() for name, tensor in self.constants.items()}
+        same = repr(module) == self.description
+        if same:
+            with torch.no_grad():
+                x = self._probe_rows
+                expected = copy.deepcopy(module).eval()(x)
+                answers = own.call(self.layout.views(self.theta(module)), x, (), False)
+            same = torch.allclose(answers, expected.reshape(answers.shape), rtol=1e-3, atol=1e-5, equal_nan=True)
+        if not same:
+            raise ValueError(
+                "the model factory returned another network than its first one, with more drawn than initial weights "
+                "(a slope, a dropout rate, a kind of layer?). All draws of theta0 must share one architecture"
+            )
 
     def call(
         self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool, shared: bool = False
@@ -290,7 +308,8 @@ class Network:
                 continue
             raise ValueError(
                 "the model does not give the same answers when it is called with its parameters from outside. Does it "
-                "keep tensors that are neither nn.Parameter nor registered buffers, or cache what it computed?"
+                "keep tensors that are neither nn.Parameter nor registered buffers, cache what it computed, or drop "
+                "units although it is not training?"
             )
 
     def _can_be_stacked(self, module: nn.Module, x: Tensor) -> bool:

@@ -33,6 +33,7 @@ def progress_bar(what: str, total: int, show: bool | None) -> Iterator[Callable[
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True, force_terminal=not sys.stderr.isatty() or None)  # if it was asked for, show it
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda done: bar.advance(task, done)

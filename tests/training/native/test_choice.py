@@ -105,10 +105,10 @@ NOT_PLAIN = {
     "a look at the numbers": (Branching, "it calls tolist"),
     "other numbers of rows": (ByRows, "other numbers of rows"),
     "no gradient": (WithoutGradient, "keeps no gradient|it calls _set_grad_enabled"),
-    "a question about gradients": (AsksForGradient, "__get__"),
+    "a question about gradients": (AsksForGradient, "requires_grad"),
     "a vector of weights": (Vector, "1 dimensions"),
     "a hook": (hooked, "hooks"),
-    "residual": (Residual, "add does not take what the operation before it returned"),
+    "residual": (Residual, "add works on something else than what the operation before it returned"),
     "a layer used twice": (Twice, "used twice"),
     "an answer from before": (Forgetful, "it calls expand"),
     "detached": (Detached, "it calls detach"),
@@ -222,6 +222,22 @@ def test_a_broken_numba_does_no_harm(problem, monkeypatch):
     with pytest.warns(UserWarning, match="going on with torch, since the native engine cannot be used"):
         assert wf.marginalise(training(), problem, []).engines == ("torch",)
     with pytest.raises(ImportError):
+        wf.marginalise(training(), problem, [], engine="native")
+
+
+def test_a_model_that_casts_its_inputs(problem):
+    class Casts(Residual):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(F.relu(self.layer(x.float())))
+
+    assert wf.marginalise(training(Casts), problem, [], engine="native").engines == ("native",)
+
+
+def test_a_compiler_that_is_switched_off(problem, monkeypatch):
+    import numba
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    with pytest.raises(RuntimeError, match="switched off by NUMBA_DISABLE_JIT"):
         wf.marginalise(training(), problem, [], engine="native")
 
 

@@ -53,13 +53,20 @@ def folder() -> Path:
 
 def ready(arguments: tuple[Any, ...], announce: Callable[[str], None]) -> None:
     """Have the kernel compiled for these arguments."""
+    if numba.config.DISABLE_JIT:
+        raise RuntimeError("numba's compiler is switched off by NUMBA_DISABLE_JIT; use engine='torch'")
     signature = tuple(numba.typeof(argument) for argument in arguments)
     with _one_at_a_time:
         if signature in train.overloads:
             return
         kept = _keep_in(folder())
-        where = "" if kept else f" (it cannot be kept: {folder()} is not writable)"
-        with _when_compiling(lambda: announce(f"compiling once for this machine, some ten seconds{where}")):
+        message = "compiling once for this machine, which takes some ten seconds"
+        if not kept:
+            message = (
+                f"compiling, which takes some ten seconds. The result cannot be kept, since {folder()} cannot be written: "
+                "let WHEREFROM_CACHE name another folder"
+            )
+        with _when_compiling(lambda: announce(message)):
             try:
                 train.compile(signature)
             except Exception:  # a damaged cache can raise anything; a real error comes again

@@ -109,12 +109,12 @@ class _Follow(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _QUESTIONS:
             return func(*args, **kwargs)
-        name = getattr(func, "__name__", str(func))
+        name = _name(func)
         given = args[0] if args else kwargs.get("input")
         if not isinstance(given, Tensor):
             raise NotPlain(f"it calls {name}")
         if given is not self.current:
-            raise NotPlain(f"its {name} does not take what the operation before it returned")
+            raise NotPlain(f"its {name} works on something else than what the operation before it returned")
         if func in ELEMENT_DROPOUT:
             if next(self.drops):
                 self.operations[-1].append(Operation("dropout", site=self.sites))
@@ -146,11 +146,18 @@ class _Follow(TorchFunctionMode):
         self.operations.append([])
 
 
+def _name(function: Any) -> str:
+    """As the user would call it; a property's getter has the property's name."""
+    name = getattr(function, "__name__", str(function))
+    return getattr(getattr(function, "__self__", None), "__name__", name) if name == "__get__" else name
+
+
 def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> PlainMLP:
     """The network as a plain MLP on rows like those of x, the same for batches of any of these sizes; else NotPlain."""
     layout = network.layout
-    if layout.trained != len(layout.names) or network.constants:
-        raise NotPlain("it has buffers or frozen parameters")
+    others = [*layout.names[layout.trained :], *network.constants]
+    if others:
+        raise NotPlain(f"it has buffers or frozen parameters, such as {others[0]}")
     if x.ndim != 2 or not x.is_floating_point():
         raise NotPlain(f"a row of x has shape {tuple(x.shape[1:])}, or holds whole numbers")
     own = network.private("recognise")
