@@ -63,8 +63,8 @@ def ready(arguments: tuple[Any, ...], announce: Callable[[str], None]) -> None:
         message = "compiling once for this machine, which takes some ten seconds"
         if not kept:
             message = (
-                f"compiling, which takes some ten seconds. The result cannot be kept, since {folder()} cannot be written: "
-                "let WHEREFROM_CACHE name another folder"
+                "compiling, which takes some ten seconds. The result cannot be kept: let WHEREFROM_CACHE name a folder "
+                f"that can be written, which {folder()} is not"
             )
         with _when_compiling(lambda: announce(message)):
             try:
