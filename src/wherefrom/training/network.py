@@ -222,7 +222,7 @@ class Network:
 
     def check_draw(self, module: nn.Module) -> None:
         """Another draw of the factory must be the same function of its own weights; it is called as the first one."""
-        own = copy.copy(self)
+        own = copy.copy(self.private("draws"))
         own.constants = {name: tensor.cpu() for name, tensor in self.constants.items()}
         same = repr(module) == self.description
         if same:
