@@ -386,6 +386,7 @@ def test_extend_uses_the_same_engine(problem, engine, monkeypatch):
     monkeypatch.setattr(engines, "_WORTH_COMPILING", float("inf") if engine == "native" else 0.0)
     more = few.extend(theta0=2)
     assert more.engines == (engine,)
+    pytest.importorskip("numba", reason="the native engine needs numba: pip install 'wherefrom[fast]'")
     other = few.extend(theta0=1, engine="torch" if engine == "native" else "native")
     assert other.engines == ("native", "torch")
 
