@@ -13,7 +13,7 @@ SOURCE = Path(wf.__file__).parent
 
 # Who may import whom: a room sees the rooms before it.
 ROOMS = [
-    ("table", "losses"),
+    ("table", "losses", "cache"),
     ("likelihood", "laws"),
     ("training",),
     ("variables",),

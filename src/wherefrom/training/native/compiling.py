@@ -8,7 +8,6 @@ home. Two processes that compile at once write the same files, each by renaming 
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import sys
 import threading
@@ -22,22 +21,12 @@ import numba
 from numba.core import event
 from numba.core.caching import NullCache
 
+from wherefrom.cache import user_cache
 from wherefrom.training import streams
 from wherefrom.training.native import jit
 from wherefrom.training.native.kernel import train
 
 _one_at_a_time = threading.Lock()
-
-
-def user_cache() -> Path:
-    """The user's folder for what can be made again; WHEREFROM_CACHE names another."""
-    if chosen := os.environ.get("WHEREFROM_CACHE"):
-        return Path(chosen)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "wherefrom"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "wherefrom"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "wherefrom"
 
 
 def folder() -> Path:
