@@ -29,6 +29,7 @@ from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.point import Training
+from wherefrom.training.progress import Show
 from wherefrom.training.workers import available, one_core
 from wherefrom.variables import SAMPLED, Axis, Design
 
@@ -232,7 +233,7 @@ class Posterior:
         on_divergence: Divergence = "raise",
         engine: Choice | None = None,
         workers: int | None = None,
-        progress: bool | None = None,
+        progress: Show = None,
         **more: int,
     ) -> Posterior:
         """More draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
@@ -336,15 +337,15 @@ def marginalise(
     engine: Choice = "auto",
     workers: int | None = None,
     on_divergence: Divergence = "raise",
-    progress: bool | None = None,
+    progress: Show = None,
 ) -> Posterior:
     """Train every draw of the variables in `over`, and return the posterior that marginalises them.
 
     `data` is (x, y) of arrays, tensors or frames, or a map-style torch Dataset. `engine` is "torch" (any network, any
     device), "native" (plain MLPs on a CPU, several times as fast; needs numba) or "auto" (native where it can be and
     is worth a compilation). `workers` counts threads (default: all cores); `progress` shows a bar (default: on a
-    terminal). When members diverge, the error names them and holds the others; `on_divergence="keep"` goes on with
-    the others.
+    terminal), or is a function to call with the members' epochs done since. When members diverge, the error names
+    them and holds the others; `on_divergence="keep"` goes on with the others.
 
     Same seed, same members: alone, among others, on any number of workers, or extended later.
     """
@@ -376,7 +377,7 @@ def marginalise_folds(
     engine: Choice = "auto",
     workers: int | None = None,
     on_divergence: Divergence = "raise",
-    progress: bool | None = None,
+    progress: Show = None,
 ) -> list[Posterior]:
     """One posterior for each fold (the indices of its training rows), all of them trained together.
 

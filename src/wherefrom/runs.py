@@ -17,7 +17,7 @@ from wherefrom.training.data import Rows, Scaler
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.point import Algorithm, Training
-from wherefrom.training.progress import progress_bar
+from wherefrom.training.progress import Show, progress_bar
 from wherefrom.training.workers import train_cohorts
 from wherefrom.variables import Design, Run
 
@@ -92,7 +92,7 @@ class Execution:
     device: torch.device
     engine: Choice = "auto"
     workers: int | None = None
-    progress: bool | None = None
+    progress: Show = None
 
     def announce(self, message: str) -> None:
         """Tell whoever waits why, unless nothing is to be shown."""

@@ -1,4 +1,4 @@
-"""A progress bar for people: on a terminal only, unless asked for."""
+"""A progress bar for people: on a terminal only, unless asked for, or whatever the caller shows instead."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
+Show = bool | None | Callable[[int], None]
+
+
 @contextmanager
-def progress_bar(what: str, total: int, show: bool | None) -> Iterator[Callable[[int], None]]:
-    """Yield a function to call with what has been done since; `show=None` shows the bar on a terminal."""
+def progress_bar(what: str, total: int, show: Show) -> Iterator[Callable[[int], None]]:
+    """Yield a function to call with what has been done since; `show=None` shows the bar on a terminal.
+
+    A function in place of `show` is called itself, and nothing is shown.
+    """
+    if callable(show):
+        yield show
+        return
     if show is None:
         show = sys.stderr.isatty()
     if not show:
