@@ -28,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-reproduce = typer.Typer(help="Redraw the paper's figures from real trainings.", no_args_is_help=True)
+reproduce = typer.Typer(help="Redo the paper's figures and tables from real trainings.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 
 Seed = Annotated[int, typer.Option(help="All random choices follow from it.")]
@@ -69,6 +69,51 @@ def figure1(
     from wherefrom.reproduce.figure1 import run
 
     run(out, seed, progress=False if quiet else None)
+
+
+@reproduce.command()
+def uci(
+    setup: Annotated[
+        str, typer.Option(help="main (400 epochs), short (40 epochs), or tuned (40, tuned rates).")
+    ] = "main",
+    sets: Annotated[str | None, typer.Option(help="Some of the nine sets, such as boston,yacht.")] = None,
+    folds: Annotated[int | None, typer.Option(help="Only the first so many of the published folds.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs to train for, instead of the paper's.")] = None,
+    start: Annotated[float | None, typer.Option(help="When SWAG starts, as a fraction of the epochs (0.5).")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network (0.01).")] = None,
+    beyond: Annotated[
+        bool, typer.Option("--beyond", help="Also: noise, shares of the variance, calibration, paired differences.")
+    ] = False,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with uci/<set>/data.csv.gz; otherwise the sets are downloaded.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for scores, tables and pictures.")] = Path("results/uci"),
+    engine: Annotated[str | None, typer.Option(help="native (where numba is installed) or torch.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train everything anew instead of going on.")] = False,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """The paper's tables on nine UCI sets, beside the printed ones. An interrupted run goes on where it stopped."""
+    from wherefrom.reproduce.uci import command
+
+    asked: dict[str, Any] = {"sets": tuple(sets.split(","))} if sets else {}
+    command.run(
+        command.Request(
+            setup=setup,
+            folds=folds,
+            epochs=epochs,
+            start=start,
+            dropout=dropout,
+            data=data,
+            out=out,
+            seed=seed,
+            engine=engine,  # type: ignore[arg-type]
+            beyond=beyond,
+            fresh=fresh,
+            progress=False if quiet else None,
+            **asked,
+        )
+    )
 
 
 def version(value: bool) -> None:

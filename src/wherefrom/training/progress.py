@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-
 Show = bool | None | Callable[[int], None]
 
 

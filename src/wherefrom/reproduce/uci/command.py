@@ -1,0 +1,278 @@
+"""`wherefrom reproduce uci`: train what is not yet there, score it, and write the tables beside the paper's."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import resource
+import shlex
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import wherefrom
+from wherefrom.reproduce import datasets
+from wherefrom.reproduce.uci import beyond, picture, study, tables
+from wherefrom.reproduce.uci.printed import tables as printed_tables
+from wherefrom.reproduce.uci.results import Results, go_on
+from wherefrom.reproduce.uci.setups import SETUPS, Setup
+from wherefrom.training.engines import Choice
+
+_SCORED_ROW = 3000  # what scoring a test row costs, in training rows
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line."""
+
+    setup: str = "main"
+    sets: tuple[str, ...] = datasets.NAMES
+    folds: int | None = None  # all that are published
+    epochs: int | None = None
+    start: float | None = None
+    dropout: float | None = None
+    data: Path | None = None
+    out: Path = Path("results/uci")
+    seed: int = 0
+    engine: Choice | None = None  # native where numba is there
+    beyond: bool = False
+    fresh: bool = False
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.setup not in SETUPS:
+            raise ValueError(f"there is no set-up {self.setup!r}; there are {', '.join(SETUPS)}")
+        for name in self.sets:
+            if name not in datasets.NAMES:
+                raise ValueError(f"there is no set {name!r}; there are {', '.join(datasets.NAMES)}")
+        if self.folds is not None and self.folds < 1:
+            raise ValueError(f"--folds must be at least 1, not {self.folds}")
+
+    @property
+    def chosen_engine(self) -> Choice:
+        return self.engine or ("native" if importlib.util.find_spec("numba") else "torch")
+
+    @property
+    def command(self) -> str:
+        """The command line, without what changes no number."""
+        options = {
+            "setup": self.setup,
+            "sets": ",".join(self.sets) if self.sets != datasets.NAMES else None,
+            "folds": self.folds,
+            "epochs": self.epochs,
+            "start": self.start,
+            "dropout": self.dropout,
+            "seed": self.seed,
+            "engine": self.engine,
+        }
+        said = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
+        return shlex.join(["wherefrom", "reproduce", "uci", *said, *(["--beyond"] if self.beyond else [])])
+
+    def setup_of(self, **changes: Any) -> Setup:
+        wanted = SETUPS[self.setup].but(epochs=self.epochs, start=self.start, dropout=self.dropout, **changes)
+        if not wanted.dropout and wanted.marginalises("M"):
+            raise ValueError(f"the set-up {self.setup} marginalises M, the sub-networks of dropout: it needs a rate")
+        return wanted
+
+
+def run(request: Request) -> None:
+    """One set-up: its scores, tables and picture; with `beyond`, what the paper does not have."""
+    setup = request.setup_of()
+    results = train_and_score(request, setup)
+    write_pages(request, setup, results)
+    show(request, setup, results)
+    if request.beyond:
+        go_beyond(request, setup, results)
+
+
+def go_beyond(request: Request, setup: Setup, results: Results) -> None:
+    """The same set-up with noise in the likelihood, and the page about all of it."""
+    noisy = {noise: train_and_score(request, request.setup_of(noise=noise)) for noise in ("fit", "predicted")}
+    path = request.out / f"{setup.name}-beyond.md"
+    heading = f"UCI, {setup.name}: beyond the paper's tables"
+    path.write_text(beyond.page(heading, {"none": results} | noisy, setup.combinations), encoding="utf-8")
+    print()
+    print(beyond.console_table(noisy))
+    print(path)
+
+
+def train_and_score(request: Request, setup: Setup) -> Results:
+    """What the file does not hold yet, one set at a time; each is in the file as soon as it is finished."""
+    path = request.out / f"{setup.name}.csv"
+    results = go_on(path, setup.settings | {"folds": request.folds, "seed": request.seed}, request.fresh)
+    missing = [name for name in request.sets if name not in results.records]
+    loaded = {name: datasets.load(name, request.data) for name in missing}  # before any of them is trained on
+    splits = {name: datasets.splits(len(loaded[name][1]), _folds(request, name)) for name in missing}
+    work = {name: _work(setup, splits[name]) for name in missing}
+    with _bar(setup.name, sum(work.values()), request.progress) as bar:
+        for place, name in enumerate(missing, 1):
+            bar.say(f"{setup.name}: {name}, set {place} of {len(missing)}, {len(splits[name])} folds")
+            scores, record = _one_set(request, setup, name, loaded[name], splits[name], bar)
+            results.add(name, scores, record)
+            results.write(path)
+            bar.line(_sentence(name, record))
+    return results
+
+
+def _one_set(
+    request: Request,
+    setup: Setup,
+    name: str,
+    data: tuple[study.Array, study.Array],
+    splits: Sequence[study.Split],
+    bar: _Bar,
+) -> tuple[list[study.Score], dict[str, Any]]:
+    begun = _Clock()
+    train_rows = len(splits[0][0])
+    trained = study.train(
+        setup, name, data, splits, request.seed, request.chosen_engine, lambda epochs: bar.done(epochs * train_rows)
+    )
+    training = begun.cpu()
+    scores = study.score(
+        setup, name, data, splits, trained, lambda folds: bar.done(folds * len(splits[0][1]) * _SCORED_ROW)
+    )
+    engines = {engine for _, posteriors in trained for posterior in posteriors for engine in posterior.engines}
+    record = {
+        "command": request.command,
+        "versions": versions(),
+        "engine": "+".join(sorted(engines)),
+        "folds": len(splits),
+        "training_cpu_seconds": round(training, 2),
+        "cpu_seconds": round(begun.cpu(), 2),
+        "wall_seconds": round(begun.wall(), 2),
+        "peak_memory_mb": round(peak_memory()),
+    }
+    return scores, record
+
+
+def write_pages(request: Request, setup: Setup, results: Results) -> None:
+    page = tables.markdown_page(f"UCI, {setup.name}", results, setup.table, setup.combinations)
+    (request.out / f"{setup.name}.md").write_text(page, encoding="utf-8")
+    picture.draw(
+        tables.moments(results, "nll"),
+        printed_tables().get((setup.table, "nll"), {}),
+        results.sets,
+        setup.combinations,
+        request.out / f"{setup.name}.png",
+        f"NLL on the UCI sets, {setup.name}",
+    )
+
+
+def show(request: Request, setup: Setup, results: Results) -> None:
+    """The tables on the terminal, and where the files are."""
+    for metric in ("nll", "rmse"):
+        print()
+        print(tables.console_table(results, metric, setup.table, setup.combinations))
+        for sentence in tables.summary(results, metric, printed_tables().get((setup.table, metric), {})):
+            print(sentence)
+    print()
+    print("In brackets: the distance from the paper's mean, in its own standard deviations over folds.")
+    print(tables.cost(results))
+    for suffix in ("csv", "md", "png"):
+        print(request.out / f"{setup.name}.{suffix}")
+
+
+def _folds(request: Request, name: str) -> int:
+    every = datasets.SETS[name].folds
+    return every if request.folds is None else min(request.folds, every)
+
+
+def _work(setup: Setup, splits: Sequence[study.Split]) -> int:
+    """About what a set costs, in training rows, for the progress bar."""
+    train, test = splits[0]
+    trainings = 2 if setup.marginalises("alpha") else 1
+    return len(splits) * trainings * (len(train) * setup.members * setup.epochs + len(test) * _SCORED_ROW)
+
+
+def _sentence(name: str, record: dict[str, Any]) -> str:
+    return (
+        f"{name:<9}{record['folds']:>3} folds  trained in {record['training_cpu_seconds']:.1f} s, scored in "
+        f"{record['cpu_seconds'] - record['training_cpu_seconds']:.1f} s of CPU time ({record['engine']})"
+    )
+
+
+# ---------------------------------------------------------------------- what a run costs, and what it ran on
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def cpu(self) -> float:
+        return time.process_time() - self._cpu
+
+    def wall(self) -> float:
+        return time.perf_counter() - self._wall
+
+
+def peak_memory() -> float:
+    """The most that this process has held so far, in MB."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def versions() -> str:
+    found = [f"wherefrom {wherefrom.__version__}", f"Python {platform.python_version()}", f"torch {torch.__version__}"]
+    if importlib.util.find_spec("numba"):
+        import numba
+
+        found.append(f"numba {numba.__version__}")
+    return ", ".join([*found, f"{platform.system()} {platform.machine()}"])
+
+
+# ---------------------------------------------------------------------- how far it is
+
+
+class _Bar:
+    """One bar over all sets, and a line for each that is finished."""
+
+    def __init__(self, bar: Any = None, task: Any = None) -> None:
+        self._bar, self._task = bar, task
+
+    def say(self, what: str) -> None:
+        if self._bar:
+            self._bar.update(self._task, description=what)
+
+    def done(self, work: int) -> None:
+        if self._bar:
+            self._bar.advance(self._task, work)
+
+    def line(self, text: str) -> None:
+        if self._bar:
+            self._bar.console.print(text, highlight=False)
+        else:
+            print(text, flush=True)
+
+
+@contextmanager
+def _bar(what: str, total: int, show: bool | None) -> Iterator[_Bar]:
+    if not (sys.stderr.isatty() if show is None else show) or not total:
+        yield _Bar()
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True, force_terminal=not sys.stderr.isatty() or None)
+    with Progress(*columns, console=console, transient=True) as bar:
+        yield _Bar(bar, bar.add_task(what, total=total))

@@ -1,0 +1,102 @@
+"""NLL by combination for each data set: ours, and the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wherefrom.report.plots import COLOURS, new_figure
+from wherefrom.reproduce.uci.printed import Printed
+from wherefrom.reproduce.uci.setups import Combination
+from wherefrom.reproduce.uci.tables import Moments, title
+
+INK, GREY = "#1a1a1a", "#8a8a8a"
+
+
+def draw(
+    ours: Moments,
+    printed: Mapping[tuple[Combination, str], Printed],
+    sets: Sequence[str],
+    combinations: Sequence[Combination],
+    path: Path,
+    heading: str,
+) -> None:
+    """A panel for each set, a line for each combination; dots are means, bars one standard deviation over folds."""
+    columns = min(3, len(sets))
+    lines = -(-len(sets) // columns)
+    figure = new_figure(
+        4.2 * columns + 0.8, 0.34 * len(combinations) * lines + 0.62 * lines + 0.9, layout="constrained"
+    )
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=12, fontweight="bold")
+    grid = np.atleast_1d(figure.subplots(lines, columns, squeeze=False)).ravel()
+    for place, axes in enumerate(grid):
+        if place >= len(sets):
+            axes.set_axis_off()
+            continue
+        _panel(axes, ours, printed, sets[place], combinations)
+        axes.set_yticklabels([title(names) for names in combinations] if place % columns == 0 else [])
+        if place >= len(sets) - columns:
+            axes.set_xlabel("NLL", fontsize=9, color=INK)
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=len(labels), frameon=False, fontsize=10)
+    figure.savefig(path, dpi=150)
+
+
+def _panel(
+    axes: Any,
+    ours: Moments,
+    printed: Mapping[tuple[Combination, str], Printed],
+    name: str,
+    combinations: Sequence[Combination],
+) -> None:
+    mine = {names: ours["+".join(names), name] for names in combinations}
+    theirs = {names: printed[names, name] for names in combinations if (names, name) in printed}
+    limit = _reach([*mine.values(), *((cell.mean, cell.std or 0.0) for cell in theirs.values())])
+    for row, names in enumerate(combinations):
+        mean, deviation = mine[names]
+        _mark(axes, mean, deviation, row + 0.14, limit, COLOURS[0], "o", "ours" if row == 0 else None)
+        if cell := theirs.get(names):
+            _mark(axes, cell.mean, cell.std or np.nan, row - 0.14, limit, GREY, "s", "printed" if row == 0 else None)
+    axes.set_title(name, fontsize=11, loc="left", color=INK)
+    axes.set_ylim(len(combinations) - 0.5, -0.5)
+    axes.set_yticks(range(len(combinations)))
+    axes.tick_params(labelsize=9, colors=GREY, labelcolor=INK, length=3)
+    axes.grid(axis="x", linewidth=0.5, color="#e4e4e4")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+    axes.margins(x=0.06)
+
+
+def _reach(scores: Sequence[tuple[float, float]]) -> float:
+    """Where the axis ends: one or two enormous scores must not squeeze the others together."""
+    means = sorted(mean for mean, _ in scores if np.isfinite(mean))
+    bound = means[3 * len(means) // 4 - 1]
+    bound += 4 * (bound - means[0])
+    return min(bound, max(mean + np.nan_to_num(deviation) for mean, deviation in scores if mean <= bound))
+
+
+def _mark(
+    axes: Any, mean: float, deviation: float, height: float, limit: float, colour: str, shape: str, label: str | None
+) -> None:
+    style = {"color": colour, "markersize": 4.5, "label": label}
+    if mean > limit:
+        axes.plot([limit], [height], marker=">", linestyle="", **style)
+        axes.annotate(
+            f"{mean:,.0f}" if mean >= 10 else f"{mean:.1f}",
+            (limit, height),
+            (-6, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize=7.5,
+            color=colour,
+        )
+        return
+    low, high = mean - np.nan_to_num(deviation), min(mean + np.nan_to_num(deviation), limit)
+    axes.plot([low, high], [height, height], color=colour, linewidth=1)
+    face = colour if shape == "o" else "white"
+    axes.plot([mean], [height], marker=shape, linestyle="", markerfacecolor=face, **style)

@@ -1,0 +1,133 @@
+"""One data set of the study: all folds and members trained as one cohort, every combination scored as a part of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import wherefrom as wf
+from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.prediction import Prediction
+from wherefrom.reproduce.uci.setups import ALL_THREE, OURS, Combination, Setup
+from wherefrom.training.engines import Choice
+from wherefrom.training.workers import one_core
+
+Array = NDArray[Any]
+Split = tuple[Array, Array]  # rows to train on, rows to test on
+
+SAMPLED_M = "M sampled"  # M alone from samples, beside its exact moments
+LEVEL = 0.95
+
+
+class Score(NamedTuple):
+    """One number of the study."""
+
+    set: str
+    fold: int
+    combination: str
+    metric: str
+    value: float
+
+
+def train(
+    setup: Setup,
+    name: str,
+    data: tuple[Array, Array],
+    splits: Sequence[Split],
+    seed: int = 0,
+    engine: Choice = "auto",
+    progress: Callable[[int], None] | bool | None = None,
+) -> list[tuple[list[Combination], list[wf.Posterior]]]:
+    """The posteriors of all folds, with the combinations that they serve. Fold k is trained from seed + k."""
+    training = setup.training(name, data[0].shape[1])
+    train_rows = [rows for rows, _ in splits]
+    return [
+        (served, wf.marginalise_folds(training, data, train_rows, over, seed, engine=engine, progress=progress))
+        for over, served in setup.marginalisations(name)
+    ]
+
+
+def score(
+    setup: Setup,
+    name: str,
+    data: tuple[Array, Array],
+    splits: Sequence[Split],
+    trained: Sequence[tuple[list[Combination], list[wf.Posterior]]],
+    report: Callable[[int], None] = lambda _: None,
+) -> list[Score]:
+    """Every combination on every fold's test rows; `report` hears of folds done."""
+    x, y = data
+    scores = []
+    with one_core():
+        for served, posteriors in trained:
+            for fold, (posterior, (_, test)) in enumerate(zip(posteriors, splits, strict=True)):
+                for names in served:
+                    part = posterior.marginalising(*(OURS[variable] for variable in names))
+                    for label, metric, value in _scored(part, names, x[test], y[test], setup.samples):
+                        scores.append(Score(name, fold, label, metric, value))
+                report(1)
+    return scores
+
+
+def _scored(
+    part: wf.Posterior, names: Combination, x: Array, y: Array, samples: int
+) -> Iterator[tuple[str, str, float]]:
+    """(combination, metric, value) of one part of the posterior on one fold."""
+    label = "+".join(names)
+    prediction = part.predict(x, samples)
+    has_noise = part.training.likelihood.noise is not None
+    if names == ("M",) and not has_noise:
+        # Samples of so small a rate often hold no dropped unit that matters; the moments are known without them.
+        exact = exact_dropout(part, x)
+        for which, said in ((label, exact), (SAMPLED_M, prediction)):
+            alive = (said.variance > 0).numpy()
+            again = exact_dropout(part, x[alive]) if said is exact else part.predict(x[alive], samples)
+            yield which, "nll", again.nll(y[alive]) if alive.any() else math.nan
+            yield which, "zero-variance rows", float(np.sum(~alive))
+            yield from ((which, metric, value) for metric, value in _moment_scores(said, y))
+        return
+    yield label, "nll", prediction.nll(y)
+    yield from ((label, metric, value) for metric, value in _moment_scores(prediction, y))
+    if has_noise:
+        yield label, "mixture nll", prediction.nll(y, "mixture")
+        yield label, "mixture coverage", prediction.coverage(y, LEVEL, "mixture")
+    if names == ALL_THREE:
+        for source, share in prediction.sources().overall.items():
+            yield label, f"share of {_paper_name(source)}", share.share
+
+
+def _moment_scores(prediction: Prediction, y: Array) -> Iterator[tuple[str, float]]:
+    yield "rmse", prediction.rmse(y)
+    yield "crps", prediction.crps(y)
+    yield "coverage", prediction.coverage(y, LEVEL)
+
+
+def exact_dropout(part: wf.Posterior, x: Array) -> Prediction:
+    """The exact mean and variance over all sub-networks of a network whose dropout stands before its last layer.
+
+        f(omega) = b + sum_j w_j a_j omega_j,    Var f = sum_j (w_j a_j)^2 r / (1 - r)
+
+    where omega_j is 1 / (1 - r) with probability 1 - r, else 0. The prediction holds two answers with these moments.
+    """
+    (dropout,) = part.network.sites
+    (theta,) = part.sample(1)
+    first, last = (name.removesuffix("weight") for name in theta if name.endswith("weight"))
+    inputs = part.scaler.x(torch.as_tensor(x), torch.float64)
+    hidden = torch.relu(inputs @ theta[first + "weight"].double().T + theta[first + "bias"].double())
+    weight = theta[last + "weight"].double().T
+    mean = hidden @ weight + theta[last + "bias"].double()
+    std = (hidden.square() @ weight.square() * dropout.rate / (1 - dropout.rate)).sqrt()
+    answers = torch.stack([mean - std, mean + std]).unsqueeze(0)
+    return replace(part.predict(x, samples=1), answers=answers, plan=Plan.of(2, vary_theta=False, vary_mask=True))
+
+
+def _paper_name(source: str) -> str:
+    """A source of variance by the paper's names; the batch order is drawn with theta0, and goes without saying."""
+    ours = {"F": "M", "theta0+order": "theta0"}
+    return " x ".join(ours.get(part, part) for part in source.split(" x "))

@@ -1,0 +1,198 @@
+"""Our scores as tables like the paper's, beside the paper's, and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from wherefrom.reproduce.uci.printed import Printed, tables
+from wherefrom.reproduce.uci.results import Results, mean_and_std
+from wherefrom.reproduce.uci.setups import ALL_THREE, Combination
+from wherefrom.reproduce.uci.study import SAMPLED_M
+from wherefrom.table import Table
+
+SYMBOLS = {"M": "M", "t": "t", "theta0": "θ₀", "alpha": "α"}
+DIGITS = {"nll": 3, "mixture nll": 3, "rmse": 3, "crps": 3}
+SMALL = {"naval": 2}  # more digits where a set's unit is large for its numbers
+
+Moments = dict[tuple[str, str], tuple[float, float]]  # (combination, set) -> mean and deviation over the folds
+
+
+def markdown_page(title: str, results: Results, table: str, combinations: Sequence[Combination]) -> str:
+    """Every metric of a set-up that the paper prints: ours, then ours beside the printed figures."""
+    parts = [f"# {title}", made_by(results)]
+    for metric in ("nll", "rmse"):
+        parts += [f"## {metric.upper()}", means_table(results, metric, combinations)]
+        if metric == "nll" and any(one.combination == SAMPLED_M for one in results.scores):
+            parts.append(_sampled_dropout(results))
+        if printed := tables().get((table, metric)):
+            parts += [
+                "Ours / printed (the distance in printed standard deviations):",
+                _beside(results, metric, combinations, printed),
+                "\n".join(f"- {sentence}" for sentence in summary(results, metric, printed)),
+            ]
+    return "\n\n".join(parts) + "\n"
+
+
+def made_by(results: Results) -> str:
+    """Where the numbers come from, and what they cost."""
+    commands = list(dict.fromkeys(record["command"] for record in results.records.values()))
+    versions = list(dict.fromkeys(record["versions"] for record in results.records.values()))
+    return "\n".join([*(f"    {command}" for command in commands), "", f"{cost(results)} With {'; '.join(versions)}."])
+
+
+def cost(results: Results) -> str:
+    """What the sets took together.
+
+    Sums over the finished sets, wherever they ran; the memory is the largest that the process held.
+    """
+    records = results.records.values()
+    engines = ", ".join(sorted({record["engine"] for record in records}))
+    trained, whole, wall = (
+        sum(record[what] for record in records) for what in ("training_cpu_seconds", "cpu_seconds", "wall_seconds")
+    )
+    memory = max(record["peak_memory_mb"] for record in records)
+    return (
+        f"{len(results.records)} sets, engine {engines}: {whole:.0f} s of CPU time ({trained:.0f} s of it training), "
+        f"{wall:.0f} s of wall time, {memory:.0f} MB of memory at most."
+    )
+
+
+def moments(results: Results, metric: str) -> Moments:
+    return {place: mean_and_std(values) for place, values in results.by_fold(metric).items()}
+
+
+def summary(results: Results, metric: str, printed: Mapping[tuple[Combination, str], Printed]) -> list[str]:
+    """How many cells agree, how far the others are off, and whether the order is the paper's."""
+    ours = moments(results, metric)
+    distances = {
+        (names, name): printed[names, name].distance(ours["+".join(names), name][0])
+        for names, name in printed
+        if ("+".join(names), name) in ours
+    }
+    known = {place: distance for place, distance in distances.items() if distance is not None}
+    if not known:
+        return []
+    within = {limit: sum(abs(distance) <= limit for distance in known.values()) for limit in (1, 2)}
+    sentences = [
+        f"{within[1]} of {len(known)} cells lie within one printed standard deviation, {within[2]} within two."
+    ]
+    far = sorted((place for place in known if abs(known[place]) > 2), key=lambda place: -abs(known[place]))
+    if far:
+        said = (f"{name} {title(names)} ({known[names, name]:+.1f})" for names, name in far)
+        sentences.append(f"Further off: {', '.join(said)}.")
+    if metric == "nll" and any(names == ALL_THREE for names, _ in printed):
+        sentences += _order(ours, {place: cell.mean for place, cell in printed.items()}, results.sets)
+    return sentences
+
+
+def _order(ours: Moments, printed: Mapping[tuple[Combination, str], float], sets: Sequence[str]) -> list[str]:
+    """Where the paper has all three beat each single one, do ours?"""
+    singles = [(variable,) for variable in ALL_THREE]
+    claimed = [name for name in sets if all(printed[ALL_THREE, name] < printed[one, name] for one in singles)]
+    broken = [
+        name
+        for name in claimed
+        if not all(ours["+".join(ALL_THREE), name][0] < ours["+".join(one), name][0] for one in singles)
+    ]
+    said = "; it does not hold for " + ", ".join(broken) if broken else ""
+    return [
+        f"All three marginalised beat each single one on {len(claimed)} sets of the paper, "
+        f"and on {len(claimed) - len(broken)} of these here{said}."
+    ]
+
+
+def console_table(results: Results, metric: str, table: str, combinations: Sequence[Combination]) -> Table:
+    """Our means, with the distance from the printed ones, for a terminal."""
+    ours, printed = moments(results, metric), tables().get((table, metric), {})
+
+    def cell(names: Combination, name: str) -> str:
+        mean, _ = ours["+".join(names), name]
+        there = printed.get((names, name))
+        distance = there.distance(mean) if there else None
+        return number(mean, metric, name) + ("" if distance is None else f" ({distance:+.1f})")
+
+    rows = [(name, *(cell(names, name) for names in combinations)) for name in results.sets]
+    return Table((metric.upper(), *(title(names) for names in combinations)), rows)
+
+
+def means_table(results: Results, metric: str, combinations: Sequence[Combination]) -> str:
+    """Mean ± standard deviation over folds. Bold: the best, in italics too, and those within its deviation."""
+    ours = moments(results, metric)
+    best = {
+        name: min((ours["+".join(names), name] for names in combinations), key=lambda one: one[0])
+        for name in results.sets
+    }
+
+    def cell(names: Combination, name: str) -> str:
+        mean, std = ours["+".join(names), name]
+        text = f"{number(mean, metric, name)} ± {number(std, metric, name)}"
+        if mean == best[name][0]:
+            return f"***{text}***"
+        return f"**{text}**" if mean <= sum(best[name]) else text
+
+    return grid(combinations, results.sets, cell)
+
+
+def _beside(
+    results: Results,
+    metric: str,
+    combinations: Sequence[Combination],
+    printed: Mapping[tuple[Combination, str], Printed],
+) -> str:
+    ours = moments(results, metric)
+
+    def cell(names: Combination, name: str) -> str:
+        mean, there = ours["+".join(names), name][0], printed[names, name]
+        distance = there.distance(mean)
+        if distance is None:
+            return f"{number(mean, metric, name)} / ~{there.mean:.0e}".replace("e+0", "e")
+        return f"{number(mean, metric, name)} / {there.mean:.3f} ({distance:+.1f})"
+
+    return grid(combinations, results.sets, cell)
+
+
+def _sampled_dropout(results: Results) -> str:
+    """M alone from samples, which can all agree at a row, beside its exact moments."""
+    ours = moments(results, "nll")
+    empty = {place: math.fsum(values) for place, values in results.by_fold("zero-variance rows").items()}
+    lines = [
+        "M alone is scored by its exact moments. From samples, rows where no sample differs have a variance of zero "
+        "and no density; the NLL is that of the other rows:",
+        "",
+        "| M alone | exact | rows of variance zero | sampled | rows of variance zero |",
+        "|---|---|---|---|---|",
+    ]
+    for name in results.sets:
+        cells = [
+            part
+            for label in ("M", SAMPLED_M)
+            for part in (number(ours[label, name][0], "nll", name), f"{empty[label, name]:.0f}")
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def grid(combinations: Sequence[Combination], sets: Sequence[str], cell: Callable[[Combination, str], str]) -> str:
+    """A line for each combination, a column for each set."""
+    lines = [f"| | {' | '.join(sets)} |", "|---" * (len(sets) + 1) + "|"]
+    lines += [f"| {title(names)} | {' | '.join(cell(names, name) for name in sets)} |" for names in combinations]
+    return "\n".join(lines)
+
+
+def title(names: Combination) -> str:
+    """
+    >>> title(("M", "t", "theta0"))
+    'M + t + θ₀'
+    """
+    return " + ".join(SYMBOLS[name] for name in names)
+
+
+def number(value: float, metric: str, name: str) -> str:
+    """As many digits as the paper prints; more for naval's RMSE, whose unit is large."""
+    if math.isnan(value):
+        return "–"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    digits = DIGITS.get(metric, 3) + (SMALL.get(name, 0) if metric in ("rmse", "crps") else 0)
+    return f"{value:.{digits}f}".replace("-", "−")
