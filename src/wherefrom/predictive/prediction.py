@@ -21,6 +21,7 @@ from torch.distributions import Normal
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.sources import CrossedAxis, Sources, sources
 from wherefrom.training.data import as_targets, column_names
+from wherefrom.training.workers import one_core
 
 Reading = Literal["gaussian", "mixture"]
 _STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
@@ -56,6 +57,7 @@ class Prediction:
     # ------------------------------------------------------------------ moments
 
     @cached_property
+    @one_core()
     def samples(self) -> Tensor:
         """Every answer in y's units.  # (members, samples, rows[, outputs])"""
         return self._shape(self.location + self.scale * self.answers.double())
@@ -80,6 +82,7 @@ class Prediction:
 
     # ------------------------------------------------------------------ intervals
 
+    @one_core()
     def quantile(self, probability: float, reading: Reading = "gaussian") -> Tensor:
         """The value below which y falls with this probability."""
         if not 0 < probability < 1:
@@ -104,6 +107,7 @@ class Prediction:
         """Root mean squared error of the mean."""
         return float((self.mean - self._y(y)).square().mean().sqrt())
 
+    @one_core()
     def nll(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
         """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
         z = (self._matrix(y) - self.location) / self.scale
@@ -111,6 +115,7 @@ class Prediction:
         each = -(log_density - self.scale.log()).sum(-1)
         return each if by_row else float(each.mean())
 
+    @one_core()
     def crps(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
         """Continuous ranked probability score in y's units, the mean over rows and outputs."""
         z = (self._matrix(y) - self.location) / self.scale
@@ -124,6 +129,7 @@ class Prediction:
         y = self._y(y)
         return float(((y >= low) & (y <= high)).double().mean())
 
+    @one_core()
     def sources(self) -> Sources:
         """Where the variance comes from, row by row and overall."""
         return sources(self)
@@ -131,10 +137,12 @@ class Prediction:
     # ------------------------------------------------------------------ in standardised units
 
     @cached_property
+    @one_core()
     def _mean(self) -> Tensor:  # (rows, outputs)
         return self.answers.double().mean((0, 1))
 
     @cached_property
+    @one_core()
     def _noise(self) -> Tensor:
         if self.noise is None:
             return torch.zeros_like(self._mean)
@@ -142,6 +150,7 @@ class Prediction:
         return (noise.mean((0, 1)) if noise.ndim == 4 else noise).expand_as(self._mean)
 
     @cached_property
+    @one_core()
     def _variance(self) -> Tensor:
         return self.answers.double().var((0, 1), correction=0) + self._noise
 

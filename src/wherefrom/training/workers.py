@@ -103,7 +103,8 @@ def one_core() -> Iterator[None]:
     """Torch's own parallelism off for as long as it lasts, and numbers below 1e-38 taken for zero.
 
     The optimiser's averages of a unit that is dead for good decay to such numbers, on which processors are slow: whole
-    trainings took twice as long.
+    trainings took twice as long. It decorates functions too: on a busy machine, torch's own threads wait for each other
+    in loops, and what takes a tenth of a second on one core took three on two.
     """
     threads, flushes = torch.get_num_threads(), bool(torch.tensor(2.0**-126) * 0.5 == 0)
     _prepare_thread()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import platform
-import resource
 import shlex
 import sys
 import time
@@ -146,7 +146,7 @@ def _one_set(
         "training_cpu_seconds": round(training, 2),
         "cpu_seconds": round(begun.cpu(), 2),
         "wall_seconds": round(begun.wall(), 2),
-        "peak_memory_mb": round(peak_memory()),
+        "peak_memory_mb": round(peak_memory(), 0),
     }
     return scores, record
 
@@ -212,7 +212,11 @@ class _Clock:
 
 
 def peak_memory() -> float:
-    """The most that this process has held so far, in MB."""
+    """The most that this process has held so far, in MB, where the system tells."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return math.nan
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 

@@ -16,7 +16,6 @@ from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.reproduce.uci.setups import ALL_THREE, OURS, Combination, Setup
 from wherefrom.training.engines import Choice
-from wherefrom.training.workers import one_core
 
 Array = NDArray[Any]
 Split = tuple[Array, Array]  # rows to train on, rows to test on
@@ -64,14 +63,13 @@ def score(
     """Every combination on every fold's test rows; `report` hears of folds done."""
     x, y = data
     scores = []
-    with one_core():
-        for served, posteriors in trained:
-            for fold, (posterior, (_, test)) in enumerate(zip(posteriors, splits, strict=True)):
-                for names in served:
-                    part = posterior.marginalising(*(OURS[variable] for variable in names))
-                    for label, metric, value in _scored(part, names, x[test], y[test], setup.samples):
-                        scores.append(Score(name, fold, label, metric, value))
-                report(1)
+    for served, posteriors in trained:
+        for fold, (posterior, (_, test)) in enumerate(zip(posteriors, splits, strict=True)):
+            for names in served:
+                part = posterior.marginalising(*(OURS[variable] for variable in names))
+                for label, metric, value in _scored(part, names, x[test], y[test], setup.samples):
+                    scores.append(Score(name, fold, label, metric, value))
+            report(1)
     return scores
 
 
