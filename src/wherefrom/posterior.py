@@ -141,7 +141,7 @@ class Posterior:
         noise: Tensor | None = None
         if likelihood.noise == "predicted":
             answers, log_variance = likelihood.split(answers)
-            noise = log_variance.exp()
+            noise = log_variance.double().exp()  # sampled weights can ask for what single precision cannot hold
         elif likelihood.noise == "fit":
             if self.fitted_noise is None:
                 raise ValueError(

@@ -129,6 +129,29 @@ def test_quantile_of_points_is_the_empirical_one():
     )
 
 
+def test_cdf(mixture):
+    ours, reference, y = mixture
+    torch.testing.assert_close(ours.cdf(y, "mixture"), reference.cdf(y))
+    torch.testing.assert_close(ours.cdf(y), Normal(reference.mean, reference.stddev).cdf(y))
+    points = prediction([[[1.0], [2.0], [4.0]]])
+    assert points.cdf([2.0], "mixture").tolist() == pytest.approx([2 / 3])
+    assert prediction([[[1.0]]]).cdf([1.0]).tolist() == [1.0]
+    assert prediction([[[1.0]]]).cdf([0.9]).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("reading", ["gaussian", "mixture"])
+def test_coverage_counts_what_lies_in_the_interval(mixture, reading):
+    ours, reference, _ = mixture
+    torch.manual_seed(2)
+    for level in (0.3, 0.7):
+        low, high = ours.interval(level, reading)
+        for y in reference.sample((20,)):
+            inside = ((y >= low) & (y <= high)).double().mean()
+            assert ours.coverage(y, level, reading) == pytest.approx(float(inside))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        ours.coverage(reference.mean, 95, reading)
+
+
 def test_coverage_of_the_right_gaussian(mixture):
     generator = np.random.default_rng(3)
     answers = generator.normal(size=(1, 1000, 1)) + np.zeros(4000)
@@ -190,6 +213,27 @@ def test_fitted_noise_finds_the_noise():
     noise = float(posterior.predict(x[:1]).noise_variance.sqrt())
     assert noise == pytest.approx(20, rel=3 * math.sqrt(2 / 400) / 2)
     assert posterior.predict(x).coverage(y, 0.95) == pytest.approx(0.95, abs=0.02)
+
+
+def test_predicted_noise_beyond_single_precision_is_a_number():
+    """exp(±200) is neither zero nor infinite in double precision, and so are the scores."""
+
+    class Extreme(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def forward(self, x):
+            return torch.cat([self.weight * x, 40 * x], dim=1)
+
+    x = np.array([[-1.0], [1.0]])
+    model = wf.Training(
+        Extreme, wf.Algorithm("sgd", lr=0.0, batch_size=2), 1, wf.Regression(noise="predicted"), standardise=False
+    )
+    said = wf.marginalise(model, (x, [0.0, 0.0]), [], progress=False).predict(5 * x)
+    expected = [0.5 * (math.log(2 * math.pi) + 200 * sign) for sign in (-1, 1)]
+    for reading in ("gaussian", "mixture"):
+        assert said.nll([0.0, 0.0], reading, by_row=True).tolist() == pytest.approx(expected)
 
 
 def test_predicted_noise_learns_where_it_is_loud():

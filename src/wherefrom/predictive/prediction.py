@@ -96,10 +96,19 @@ class Prediction:
 
     def interval(self, level: float = 0.95, reading: Reading = "gaussian") -> tuple[Tensor, Tensor]:
         """The central interval that holds y with this probability: its lower and upper ends."""
-        if not 0 < level < 1:
-            raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
-        tail = (1 - level) / 2
+        tail = (1 - _checked(level)) / 2
         return self.quantile(tail, reading), self.quantile(1 - tail, reading)
+
+    @one_core()
+    def cdf(self, y: Any, reading: Reading = "gaussian") -> Tensor:
+        """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well."""
+        z = (self._matrix(y) - self.location) / self.scale
+        if not _is_mixture(reading):
+            return self._shape(_probability_below(self._mean - z, self._variance))
+        below = torch.empty_like(self._mean)
+        for rows, answers, noise in self._row_blocks():
+            below[rows] = _probability_below(answers - z[rows], noise).mean(0)
+        return self._shape(below)
 
     # ------------------------------------------------------------------ scores
 
@@ -125,6 +134,10 @@ class Prediction:
 
     def coverage(self, y: Any, level: float = 0.95, reading: Reading = "gaussian") -> float:
         """The fraction of y that lies within the interval of this level."""
+        if self.noise is not None and _is_mixture(reading):  # as the interval says, without searching for its ends
+            tail = (1 - _checked(level)) / 2
+            below = self.cdf(y, reading)
+            return float(((below >= tail) & (below <= 1 - tail)).double().mean())
         low, high = self.interval(level, reading)
         y = self._y(y)
         return float(((y >= low) & (y <= high)).double().mean())
@@ -256,6 +269,19 @@ def _is_mixture(reading: str) -> bool:
     if reading not in ("gaussian", "mixture"):
         raise ValueError(f'reading must be "gaussian" or "mixture", not {reading!r}')
     return reading == "mixture"
+
+
+def _checked(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+    return level
+
+
+def _probability_below(gap: Tensor, variance: Tensor) -> Tensor:
+    """P(gap + N(0, variance) <= 0)"""
+    std = variance.sqrt()
+    w = torch.where(std > 0, -gap / std, 0.0)
+    return torch.where(std > 0, _STANDARD.cdf(w), (gap <= 0).double())
 
 
 def _mean_distance(gap: Tensor, variance: Tensor) -> Tensor:
