@@ -236,7 +236,7 @@ def test_noise_is_scored_by_its_mixture_too(small, noise):
 
 
 def some_results(**settings) -> results.Results:
-    found = results.Results({"epochs": 4} | settings)
+    found = results.Results("main", {"epochs": 4} | settings)
     rows = [
         study.Score(name, fold, "+".join(names), metric, (fold + 1) * (len(names) + 0.5) / 3)
         for name in ("yacht", "boston")
@@ -307,7 +307,7 @@ def test_deviation_is_of_a_sample():
 
 def test_bold_is_as_in_the_paper():
     """From the printed figures themselves: the best, and those whose mean is within its deviation."""
-    found = results.Results({}, {"boston": dict(RECORD)})
+    found = results.Results("main", {}, {"boston": dict(RECORD)})
     for names, name in printed.tables()["main", "nll"]:
         cell = printed.tables()["main", "nll"][names, name]
         if name == "boston":  # two folds with the printed mean and deviation
@@ -321,7 +321,7 @@ def test_bold_is_as_in_the_paper():
     assert "***2.998 ± 0.593***" in text
     (sentence, order) = tables.summary(found, "nll", printed.tables()["main", "nll"])
     assert sentence.startswith("7 of 7 cells lie within one printed standard deviation, 7 within two")
-    assert "beat each single one on 1 set" in order
+    assert "(1 of 1 sets), they do so here on 1." in order
 
 
 def test_summary_names_what_is_far_off():
@@ -442,3 +442,20 @@ def test_other_settings_are_refused(root, tmp_path):
     assert answer.exit_code == 1
     assert "epochs 6 instead of 5" in answer.output
     assert ask(root, tmp_path / "out", "--epochs", "5", "--fresh").exit_code == 0
+
+
+def test_beyond_the_paper(root, tmp_path):
+    out = tmp_path / "out"
+    answer = ask(root, out, "--beyond")
+    assert answer.exit_code == 0, answer.output
+    names = ["main", "main-fit", "main-predicted", "recommended"]
+    assert sorted(path.stem for path in out.glob("*.csv")) == names
+    page = (out / "main-beyond.md").read_text()
+    for words in ("| boston | 2.41 |", "| yacht | 1.18 |", "θ₀ | t | M | t x M | noise |", "CRPS", "Coverage of 95%"):
+        assert words in page
+    assert answer.output.count("engine torch") == 1 + 4  # the cost of the table, then of all four
+    noisy = results.read(out / "main-fit.csv")
+    mean, error = beyond.paired_difference(
+        *(noisy.by_fold("mixture nll")[label, "yacht"] for label in ("M+t+theta0", "t"))
+    )
+    assert f"{tables.number(mean, 'nll', 'yacht')} ± {tables.number(error, 'nll', 'yacht')}" in page

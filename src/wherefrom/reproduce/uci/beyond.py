@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from wherefrom.reproduce.uci import recommended
 from wherefrom.reproduce.uci.printed import published
 from wherefrom.reproduce.uci.results import Results, mean_and_std
 from wherefrom.reproduce.uci.setups import ALL_THREE, Combination
@@ -17,11 +18,12 @@ KINDS = {"none": "no noise (the paper's)", "fit": 'noise="fit"', "predicted": 'n
 _PUBLISHED = ("deep ensemble (2017)", "MC-dropout, tuned", "best network", "best of all")
 
 
-def page(heading: str, by_noise: Mapping[str, Results], combinations: Sequence[Combination]) -> str:
+def page(heading: str, by_noise: Mapping[str, Results], best: Results, combinations: Sequence[Combination]) -> str:
     """All of it as Markdown: `by_noise` has the same set-up without noise, with a fitted and with a predicted one."""
     parts = [f"# {heading}"]
-    parts += [made_by(results) for results in by_noise.values()]
-    parts += ["## Against the best published NLLs", against_published(by_noise)]
+    parts += [made_by([*by_noise.values(), best])]
+    parts += ["## Against the best published NLLs", against_published(by_noise, best)]
+    parts += ["## The recommended recipe", recommended_scores(best)]
     parts += [
         "## Where the variance comes from",
         "Each source's share of the mean variance over a fold's test rows, all three marginalised, in percent (mean "
@@ -45,33 +47,59 @@ def page(heading: str, by_noise: Mapping[str, Results], combinations: Sequence[C
     return "\n\n".join(parts) + "\n"
 
 
-def against_published(by_noise: Mapping[str, Results]) -> str:
-    """One line for each set: published figures, then ours (± standard error); bold where ours beats the ensemble."""
-    columns = {KINDS[kind]: results for kind, results in by_noise.items() if kind != "none"}
+def against_published(by_noise: Mapping[str, Results], best: Results) -> str:
+    """One line for each set: published figures, then ours (± standard error).
+
+    Ours is bold where it beats the deep ensemble, in italics too where it beats the best network.
+    """
+    columns = {KINDS[kind]: (results, WHOLE) for kind, results in by_noise.items() if kind != "none"}
+    columns[recommended.NAME] = (best, recommended.NAME)
     lines = [
         f"| NLL | {' | '.join(_PUBLISHED)} | {' | '.join(columns)} |",
         "|---" * (len(_PUBLISHED) + len(columns) + 1) + "|",
     ]
-    for name in by_noise["fit"].sets:
+    for name in best.sets:
         known = published()[name]
         cells = [known[method].replace("-", "−") for method in _PUBLISHED]
-        for results in columns.values():
-            mean, error = mean_and_error(results.by_fold("mixture nll")[WHOLE, name])
-            text = f"{number(mean, 'nll', name)} ± {number(error, 'nll', name)}"
-            cells.append(f"**{text}**" if mean < float(known[_PUBLISHED[0]]) else text)
+        for results, combination in columns.values():
+            mean, error = mean_and_error(results.by_fold("mixture nll")[combination, name])
+            marks = "***" if mean < float(known["best network"]) else "**" if mean < float(known[_PUBLISHED[0]]) else ""
+            cells.append(f"{marks}{number(mean, 'nll', name)} ± {number(error, 'nll', name)}{marks}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def console_table(noisy: Mapping[str, Results]) -> Table:
-    """The NLL of the mixture, all three marginalised, beside the published deep ensemble."""
-    ours = {kind: moments(results, "mixture nll") for kind, results in noisy.items()}
-    sets = next(iter(noisy.values())).sets
-    rows = [
-        (name, *(number(ours[kind][WHOLE, name][0], "nll", name) for kind in noisy), published()[name][_PUBLISHED[0]])
-        for name in sets
+def recommended_scores(best: Results) -> str:
+    """How the mixture scores, and what it is made of."""
+    readings = [metric for metric in best.metrics() if metric.startswith("weight of ")]
+    used = {reading.split()[2] for reading in readings}
+    candidates = [name for name in recommended.CANDIDATES if name in used]
+    lines = [
+        f"| | NLL | RMSE | CRPS | coverage of {LEVEL:.0%} | {' | '.join(f'{name}, %' for name in candidates)} |",
+        "|---" * (5 + len(candidates)) + "|",
     ]
-    return Table(("NLL", *(f"noise {kind}" for kind in noisy), _PUBLISHED[0]), rows)
+    for name in best.sets:
+        scores = {metric: moments(best, metric)[recommended.NAME, name] for metric in ("mixture nll", "rmse", "crps")}
+        cells = ["{} ± {}".format(*(number(one, metric, name) for one in both)) for metric, both in scores.items()]
+        coverage, _ = moments(best, "mixture coverage")[recommended.NAME, name]
+        weights = dict.fromkeys(candidates, 0.0)
+        for metric in readings:
+            values = best.by_fold(metric).get((recommended.NAME, name), [])
+            weights[metric.split()[2]] += sum(values) / best.records[name]["folds"]
+        cells += [f"{100 * coverage:.1f}", *(f"{100 * weight:.0f}" for weight in weights.values())]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def console_table(by_noise: Mapping[str, Results], best: Results) -> Table:
+    """The NLL of the mixture beside the published deep ensemble's."""
+    columns = {f"noise {kind}": (results, WHOLE) for kind, results in by_noise.items() if kind != "none"}
+    columns[recommended.NAME] = (best, recommended.NAME)
+    rows = []
+    for name in best.sets:
+        ours = [moments(results, "mixture nll")[label, name][0] for results, label in columns.values()]
+        rows.append((name, *(number(one, "nll", name) for one in ours), published()[name][_PUBLISHED[0]]))
+    return Table(("NLL", *columns, _PUBLISHED[0]), rows)
 
 
 def shares(results: Results) -> str:

@@ -8,9 +8,10 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,11 @@ import torch
 
 import wherefrom
 from wherefrom.reproduce import datasets
-from wherefrom.reproduce.uci import beyond, picture, study, tables
+from wherefrom.reproduce.uci import beyond, picture, recommended, study, tables
 from wherefrom.reproduce.uci.printed import tables as printed_tables
 from wherefrom.reproduce.uci.results import Results, go_on
 from wherefrom.reproduce.uci.setups import SETUPS, Setup
 from wherefrom.training.engines import Choice
-
-_SCORED_ROW = 3000  # what scoring a test row costs, in training rows
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Request:
 def run(request: Request) -> None:
     """One set-up: its scores, tables and picture; with `beyond`, what the paper does not have."""
     setup = request.setup_of()
-    results = train_and_score(request, setup)
+    results = train_and_score(request, _paper(setup))
     write_pages(request, setup, results)
     show(request, setup, results)
     if request.beyond:
@@ -92,63 +91,67 @@ def run(request: Request) -> None:
 
 
 def go_beyond(request: Request, setup: Setup, results: Results) -> None:
-    """The same set-up with noise in the likelihood, and the page about all of it."""
-    noisy = {noise: train_and_score(request, request.setup_of(noise=noise)) for noise in ("fit", "predicted")}
+    """The same set-up with noise in the likelihood, the recommended recipe, and the page about all of it."""
+    by_noise = {"none": results} | {
+        noise: train_and_score(request, _paper(request.setup_of(noise=noise))) for noise in ("fit", "predicted")
+    }
+    best = train_and_score(request, _recommended(request.epochs))
     path = request.out / f"{setup.name}-beyond.md"
     heading = f"UCI, {setup.name}: beyond the paper's tables"
-    path.write_text(beyond.page(heading, {"none": results} | noisy, setup.combinations), encoding="utf-8")
+    path.write_text(beyond.page(heading, by_noise, best, setup.combinations), encoding="utf-8")
     print()
-    print(beyond.console_table(noisy))
+    print(beyond.console_table(by_noise, best))
+    for results in (*by_noise.values(), best):
+        print(tables.cost(results))
     print(path)
 
 
-def train_and_score(request: Request, setup: Setup) -> Results:
+@dataclass(frozen=True)
+class _Job:
+    """Something to be done for each set, with a file of its own."""
+
+    name: str
+    settings: dict[str, Any]
+    work: Callable[[Sequence[study.Split]], int]
+    carry_out: Callable[..., study.Outcome]
+
+
+def _paper(setup: Setup) -> _Job:
+    return _Job(setup.name, setup.settings, partial(study.work, setup), partial(study.train_and_score, setup))
+
+
+def _recommended(epochs: int | None) -> _Job:
+    recipe = recommended.Recipe() if epochs is None else recommended.Recipe(most_epochs=epochs)
+    return _Job(recommended.NAME, recipe.settings, recipe.work, recipe.train_and_score)
+
+
+def train_and_score(request: Request, job: _Job) -> Results:
     """What the file does not hold yet, one set at a time; each is in the file as soon as it is finished."""
-    path = request.out / f"{setup.name}.csv"
-    results = go_on(path, setup.settings | {"folds": request.folds, "seed": request.seed}, request.fresh)
+    path = request.out / f"{job.name}.csv"
+    results = go_on(path, job.settings | {"folds": request.folds, "seed": request.seed}, request.fresh)
     missing = [name for name in request.sets if name not in results.records]
     loaded = {name: datasets.load(name, request.data) for name in missing}  # before any of them is trained on
     splits = {name: datasets.splits(len(loaded[name][1]), _folds(request, name)) for name in missing}
-    work = {name: _work(setup, splits[name]) for name in missing}
-    with _bar(setup.name, sum(work.values()), request.progress) as bar:
+    work = {name: job.work(splits[name]) for name in missing}
+    with _bar(job.name, sum(work.values()), request.progress) as bar:
         for place, name in enumerate(missing, 1):
-            bar.say(f"{setup.name}: {name}, set {place} of {len(missing)}, {len(splits[name])} folds")
-            scores, record = _one_set(request, setup, name, loaded[name], splits[name], bar)
-            results.add(name, scores, record)
+            bar.say(f"{job.name}: {name}, set {place} of {len(missing)}, {len(splits[name])} folds")
+            cpu, wall = time.process_time(), time.perf_counter()
+            outcome = job.carry_out(name, loaded[name], splits[name], request.seed, request.chosen_engine, bar.done)
+            record = {
+                "command": request.command,
+                "versions": versions(),
+                "engine": "+".join(sorted(outcome.engines)),
+                "folds": len(splits[name]),
+                "training_cpu_seconds": round(outcome.training_seconds, 2),
+                "cpu_seconds": round(time.process_time() - cpu, 2),
+                "wall_seconds": round(time.perf_counter() - wall, 2),
+                "peak_memory_mb": round(peak_memory(), 0),
+            }
+            results.add(name, outcome.scores, record)
             results.write(path)
-            bar.line(_sentence(name, record))
+            bar.line(f"{job.name}: {_sentence(name, record)}")
     return results
-
-
-def _one_set(
-    request: Request,
-    setup: Setup,
-    name: str,
-    data: tuple[study.Array, study.Array],
-    splits: Sequence[study.Split],
-    bar: _Bar,
-) -> tuple[list[study.Score], dict[str, Any]]:
-    begun = _Clock()
-    train_rows = len(splits[0][0])
-    trained = study.train(
-        setup, name, data, splits, request.seed, request.chosen_engine, lambda epochs: bar.done(epochs * train_rows)
-    )
-    training = begun.cpu()
-    scores = study.score(
-        setup, name, data, splits, trained, lambda folds: bar.done(folds * len(splits[0][1]) * _SCORED_ROW)
-    )
-    engines = {engine for _, posteriors in trained for posterior in posteriors for engine in posterior.engines}
-    record = {
-        "command": request.command,
-        "versions": versions(),
-        "engine": "+".join(sorted(engines)),
-        "folds": len(splits),
-        "training_cpu_seconds": round(training, 2),
-        "cpu_seconds": round(begun.cpu(), 2),
-        "wall_seconds": round(begun.wall(), 2),
-        "peak_memory_mb": round(peak_memory(), 0),
-    }
-    return scores, record
 
 
 def write_pages(request: Request, setup: Setup, results: Results) -> None:
@@ -183,13 +186,6 @@ def _folds(request: Request, name: str) -> int:
     return every if request.folds is None else min(request.folds, every)
 
 
-def _work(setup: Setup, splits: Sequence[study.Split]) -> int:
-    """About what a set costs, in training rows, for the progress bar."""
-    train, test = splits[0]
-    trainings = 2 if setup.marginalises("alpha") else 1
-    return len(splits) * trainings * (len(train) * setup.members * setup.epochs + len(test) * _SCORED_ROW)
-
-
 def _sentence(name: str, record: dict[str, Any]) -> str:
     return (
         f"{name:<9}{record['folds']:>3} folds  trained in {record['training_cpu_seconds']:.1f} s, scored in "
@@ -198,17 +194,6 @@ def _sentence(name: str, record: dict[str, Any]) -> str:
 
 
 # ---------------------------------------------------------------------- what a run costs, and what it ran on
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self._cpu, self._wall = time.process_time(), time.perf_counter()
-
-    def cpu(self) -> float:
-        return time.process_time() - self._cpu
-
-    def wall(self) -> float:
-        return time.perf_counter() - self._wall
 
 
 def peak_memory() -> float:

@@ -25,6 +25,7 @@ from wherefrom.reproduce.uci.study import Score
 class Results:
     """All scores of one set-up, set by set."""
 
+    name: str
     settings: dict[str, Any]
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     scores: list[Score] = field(default_factory=list)
@@ -81,13 +82,13 @@ def read(path: Path) -> Results:
         raise ValueError(f"{path} is not a file of scores ({error}): move it away, or use --fresh") from error
     if not settings or {one.set for one in scores} != set(records):
         raise ValueError(f"{path} is not a whole file of scores: move it away, or use --fresh")
-    return Results(settings, records, scores)
+    return Results(path.stem, settings, records, scores)
 
 
 def go_on(path: Path, settings: dict[str, Any], fresh: bool = False) -> Results:
     """The results so far, if they were made with the same settings."""
     if fresh or not path.exists():
-        return Results(settings)
+        return Results(path.stem, settings)
     found = read(path)
     now = json.loads(json.dumps(settings))
     other = [name for name in {*now, *found.settings} if now.get(name) != found.settings.get(name)]

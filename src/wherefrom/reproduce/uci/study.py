@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ Split = tuple[Array, Array]  # rows to train on, rows to test on
 
 SAMPLED_M = "M sampled"  # M alone from samples, beside its exact moments
 LEVEL = 0.95
+_SCORED_ROW = 3000  # what scoring a test row costs, in training rows
 
 
 class Score(NamedTuple):
@@ -32,6 +34,40 @@ class Score(NamedTuple):
     combination: str
     metric: str
     value: float
+
+
+class Outcome(NamedTuple):
+    """What a set's trainings came to."""
+
+    scores: list[Score]
+    engines: set[str]
+    training_seconds: float  # of CPU time
+
+
+def train_and_score(
+    setup: Setup,
+    name: str,
+    data: tuple[Array, Array],
+    splits: Sequence[Split],
+    seed: int = 0,
+    engine: Choice = "auto",
+    report: Callable[[int], None] = lambda _: None,
+) -> Outcome:
+    """One set of a set-up; `report` hears of training rows gone through, or what is worth as much."""
+    begun = time.process_time()
+    train_rows, test_rows = (len(rows) for rows in splits[0])
+    trained = train(setup, name, data, splits, seed, engine, lambda epochs: report(epochs * train_rows))
+    seconds = time.process_time() - begun
+    scores = score(setup, name, data, splits, trained, lambda folds: report(folds * test_rows * _SCORED_ROW))
+    engines = {engine for _, posteriors in trained for posterior in posteriors for engine in posterior.engines}
+    return Outcome(scores, engines, seconds)
+
+
+def work(setup: Setup, splits: Sequence[Split]) -> int:
+    """About what a set costs, in training rows."""
+    train, test = splits[0]
+    trainings = 2 if setup.marginalises("alpha") else 1
+    return len(splits) * trainings * (len(train) * setup.members * setup.epochs + len(test) * _SCORED_ROW)
 
 
 def train(
@@ -79,8 +115,7 @@ def _scored(
     """(combination, metric, value) of one part of the posterior on one fold."""
     label = "+".join(names)
     prediction = part.predict(x, samples)
-    has_noise = part.training.likelihood.noise is not None
-    if names == ("M",) and not has_noise:
+    if names == ("M",) and prediction.noise is None:
         # Samples of so small a rate often hold no dropped unit that matters; the moments are known without them.
         exact = exact_dropout(part, x)
         for which, said in ((label, exact), (SAMPLED_M, prediction)):
@@ -90,17 +125,23 @@ def _scored(
             yield which, "zero-variance rows", float(np.sum(~alive))
             yield from ((which, metric, value) for metric, value in _moment_scores(said, y))
         return
-    yield label, "nll", prediction.nll(y)
-    yield from ((label, metric, value) for metric, value in _moment_scores(prediction, y))
-    if has_noise:
-        yield label, "mixture nll", prediction.nll(y, "mixture")
-        yield label, "mixture coverage", prediction.coverage(y, LEVEL, "mixture")
+    yield from ((label, metric, value) for metric, value in scores_of(prediction, y))
     if names == ALL_THREE:
         for source, share in prediction.sources().overall.items():
             yield label, f"share of {_paper_name(source)}", share.share
 
 
+def scores_of(prediction: Prediction, y: Array) -> Iterator[tuple[str, float]]:
+    """Read as a Gaussian, as the paper does; where there is noise, as the mixture too."""
+    yield "nll", prediction.nll(y)
+    yield from _moment_scores(prediction, y)
+    if prediction.noise is not None:
+        yield "mixture nll", prediction.nll(y, "mixture")
+        yield "mixture coverage", prediction.coverage(y, LEVEL, "mixture")
+
+
 def _moment_scores(prediction: Prediction, y: Array) -> Iterator[tuple[str, float]]:
+    """Those that exist where the variance is zero, too."""
     yield "rmse", prediction.rmse(y)
     yield "crps", prediction.crps(y)
     yield "coverage", prediction.coverage(y, LEVEL)

@@ -20,7 +20,7 @@ Moments = dict[tuple[str, str], tuple[float, float]]  # (combination, set) -> me
 
 def markdown_page(title: str, results: Results, table: str, combinations: Sequence[Combination]) -> str:
     """Every metric of a set-up that the paper prints: ours, then ours beside the printed figures."""
-    parts = [f"# {title}", made_by(results)]
+    parts = [f"# {title}", made_by([results])]
     for metric in ("nll", "rmse"):
         parts += [f"## {metric.upper()}", means_table(results, metric, combinations)]
         if metric == "nll" and any(one.combination == SAMPLED_M for one in results.scores):
@@ -34,11 +34,18 @@ def markdown_page(title: str, results: Results, table: str, combinations: Sequen
     return "\n\n".join(parts) + "\n"
 
 
-def made_by(results: Results) -> str:
+def made_by(several: Sequence[Results]) -> str:
     """Where the numbers come from, and what they cost."""
-    commands = list(dict.fromkeys(record["command"] for record in results.records.values()))
-    versions = list(dict.fromkeys(record["versions"] for record in results.records.values()))
-    return "\n".join([*(f"    {command}" for command in commands), "", f"{cost(results)} With {'; '.join(versions)}."])
+    records = [record for results in several for record in results.records.values()]
+    commands, versions = ([*dict.fromkeys(record[what] for record in records)] for what in ("command", "versions"))
+    return "\n".join(
+        [
+            *(f"    {command}" for command in commands),
+            "",
+            *(f"- {cost(results)}" for results in several),
+            f"- {'; '.join(versions)}",
+        ]
+    )
 
 
 def cost(results: Results) -> str:
@@ -53,8 +60,9 @@ def cost(results: Results) -> str:
     )
     memory = max(record["peak_memory_mb"] for record in records)
     return (
-        f"{len(results.records)} sets, engine {engines}: {whole:.0f} s of CPU time ({trained:.0f} s of it training), "
-        f"{wall:.0f} s of wall time, {memory:.0f} MB of memory at most."
+        f"{results.name}: {len(results.records)} set{'s' * (len(results.records) != 1)}, engine {engines}, "
+        f"{whole:.0f} s of CPU time ({trained:.0f} s of it training), {wall:.0f} s of wall time, "
+        f"{memory:.0f} MB of memory at most."
     )
 
 
@@ -97,8 +105,8 @@ def _order(ours: Moments, printed: Mapping[tuple[Combination, str], float], sets
     ]
     said = "; it does not hold for " + ", ".join(broken) if broken else ""
     return [
-        f"All three marginalised beat each single one on {len(claimed)} sets of the paper, "
-        f"and on {len(claimed) - len(broken)} of these here{said}."
+        f"Where the paper has all three marginalised beat each single one ({len(claimed)} of {len(sets)} sets), "
+        f"they do so here on {len(claimed) - len(broken)}{said}."
     ]
 
 
