@@ -15,4 +15,4 @@ def user_cache() -> Path:
         return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "wherefrom"
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "wherefrom"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "wherefrom"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wherefrom"

@@ -18,6 +18,13 @@ class OneLineErrors(typer.core.TyperGroup):
         except (ImportError, OSError, ValueError) as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from error
+        except RuntimeError as error:
+            from wherefrom.posterior import DivergedError
+
+            if not isinstance(error, DivergedError):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
 
 
 app = typer.Typer(
@@ -96,7 +103,8 @@ def uci(
     """The paper's tables on nine UCI sets, beside the printed ones. An interrupted run goes on where it stopped."""
     from wherefrom.reproduce.uci import command
 
-    asked: dict[str, Any] = {"sets": tuple(sets.split(","))} if sets else {}
+    named = dict.fromkeys(name.strip() for name in (sets or "").split(",") if name.strip())
+    asked: dict[str, Any] = {} if sets is None else {"sets": tuple(named)}
     command.run(
         command.Request(
             setup=setup,

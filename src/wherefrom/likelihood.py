@@ -14,6 +14,9 @@ from wherefrom.losses import GaussianNLL, Loss, SquaredError
 Noise = float | Literal["fit", "predicted"] | None
 
 
+_MOST_LOG_VARIANCE = 30.0
+
+
 @dataclass(frozen=True)
 class Regression:
     """A real-valued y, one column or several.
@@ -54,6 +57,14 @@ class Regression:
         """The means and log variances among the outputs of a network that predicts its noise."""
         mean, log_variance = outputs.chunk(2, dim=-1)
         return mean, log_variance
+
+    def predicted_variance(self, log_variance: Tensor) -> Tensor:
+        """What a log variance stands for, kept between exp(-30) and exp(30) of y's own variance.
+
+        Far from the data, or at weights that SWAG samples, a network can say anything; beyond these bounds (1e-13 and
+        1e13) lies nothing that could be measured, and soon nothing that a computer can hold.
+        """
+        return log_variance.double().clamp(-_MOST_LOG_VARIANCE, _MOST_LOG_VARIANCE).exp()
 
 
 def most_likely_noise(squares: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
@@ -33,7 +33,12 @@ from wherefrom.training.progress import Show
 from wherefrom.training.workers import available, one_core
 from wherefrom.variables import SAMPLED, Axis, Design
 
+if TYPE_CHECKING:
+    from wherefrom.predictive.one_shot.check import OneShotCheck
+    from wherefrom.predictive.one_shot.propagate import Covariance
+
 _HOPELESS_LOSS = 3.0
+_CHECKED_ROWS = 200  # at most, before one-shot is trusted with all of them
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
 
 
@@ -124,11 +129,25 @@ class Posterior:
 
     # ------------------------------------------------------------------ prediction
 
-    def predict(self, x: Any, samples: int = 100, seed: int | None = None) -> Prediction:
+    def predict(
+        self,
+        x: Any,
+        samples: int = 100,
+        seed: int | None = None,
+        *,
+        method: Literal["monte_carlo", "one_shot", "auto"] = "monte_carlo",
+        tolerance: float = 0.05,
+    ) -> Prediction:
         """The predictive distribution at x by Monte Carlo, with so many samples of each member.
 
-        The same call gives the same numbers; another `seed` gives other samples.
+        The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
+        instead; `"auto"` does so where `check_one_shot` finds the relative errors of mean and standard deviation within
+        the tolerance, and samples otherwise. `prediction.method` says which it was.
         """
+        if method not in ("monte_carlo", "one_shot", "auto"):
+            raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
+        if method == "one_shot" or (method == "auto" and self._one_shot_is_good(x, tolerance)):
+            return self.one_shot(x)
         inputs = self._inputs(x)
         plan = monte_carlo.Plan.of(
             samples,
@@ -137,22 +156,73 @@ class Posterior:
         )
         seed = self.seed if seed is None else seed
         answers = monte_carlo.outputs(self.network, self._sampled(), plan, inputs, seed, self._refresh())
-        likelihood = self.training.likelihood
-        noise: Tensor | None = None
-        if likelihood.noise == "predicted":
-            answers, log_variance = likelihood.split(answers)
-            noise = log_variance.double().exp()  # sampled weights can ask for what single precision cannot hold
-        elif likelihood.noise == "fit":
+        noise = None
+        if self.training.likelihood.noise == "predicted":
+            answers, log_variance = self.training.likelihood.split(answers)
+            noise = self.training.likelihood.predicted_variance(log_variance)
+        return self._prediction(answers, noise, plan)
+
+    def one_shot(self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank") -> Prediction:
+        """The predictive distribution at x by its moments: one pass for each member, and no sampling.
+
+        `x_std` is the standard deviation of the inputs' own noise, in x's units: a number, one for each column, or
+        one for each entry. `covariance` says what is kept of theta's: "diagonal" (the paper's; far too wide or too
+        narrow where weights move together), "low_rank" (also SWAG's shared deviations, to first order), or "full" (also
+        between the units of a layer, for small networks).
+        """
+        from wherefrom.predictive.one_shot.propagate import propagate
+
+        moments = propagate(
+            self.network,
+            self._sampled(),
+            self._inputs(x),
+            vary_theta=self.design.iterations is not None,
+            vary_mask=self.design.dropout is not None,
+            x_variance=self._input_variance(x, x_std),
+            covariance=covariance,
+            refresh=self._refresh(),
+        )
+        mean, spread = moments.mean, moments.variance
+        within, noise = moments.within, None
+        if self.training.likelihood.noise == "predicted":
+            split = self.training.likelihood.split
+            (mean, log_mean), (spread, log_spread) = split(mean), split(spread)
+            # The mean of a log-normal variable.
+            noise = self.training.likelihood.predicted_variance(log_mean.double() + 0.5 * log_spread.double())
+            within = lambda: {name: split(part)[0] for name, part in moments.within().items()}  # noqa: E731
+        plan = monte_carlo.Plan(mean.shape[1], vary_theta=False, vary_mask=False)
+        return replace(self._prediction(mean, noise, plan), spread=spread, within=within, covariance=moments.covariance)
+
+    def check_one_shot(
+        self, x: Any, *, samples: int = 1000, covariance: Covariance = "low_rank", seed: int | None = None
+    ) -> OneShotCheck:
+        """How far one-shot is from Monte Carlo on these rows: relative errors of mean and standard deviation."""
+        from wherefrom.predictive.one_shot.check import compare
+
+        return compare(self.one_shot(x, covariance=covariance), self.predict(x, samples, seed))
+
+    def _one_shot_is_good(self, x: Any, tolerance: float) -> bool:
+        """On some of the rows, by so many samples that an error of this size can be told."""
+        from wherefrom.predictive.one_shot.graph import NoRuleError
+
+        rows = self.schema.inputs(x)[:_CHECKED_ROWS]
+        try:
+            return self.check_one_shot(rows).is_within(tolerance)
+        except NoRuleError:
+            return False
+
+    def _prediction(self, answers: Tensor, predicted_noise: Tensor | None, plan: monte_carlo.Plan) -> Prediction:
+        """Answers with whatever noise the likelihood has, in the user's units."""
+        likelihood, noise = self.training.likelihood, predicted_noise
+        if likelihood.noise == "fit":
             if self.fitted_noise is None:
                 raise ValueError(
                     "the noise of this part is not fitted, and a loaded posterior has no held-out rows: "
                     "give rows that were not trained on to fit_noise((x, y))"
                 )
             noise = self.fitted_noise
-        elif likelihood.noise is not None:
+        elif isinstance(likelihood.noise, Real):
             noise = (likelihood.noise / self.scaler.y_std).square()
-        axes = tuple(CrossedAxis(a.name, a.draws, a.is_finite) for a in self.design.axes)
-        missing = f"these diverged: {'; '.join(self.diverged)}" if self.diverged else None
         return Prediction(
             answers,
             noise,
@@ -160,8 +230,8 @@ class Posterior:
             self.scaler.y_std,
             self.schema.y_is_flat,
             plan,
-            axes,
-            missing,
+            tuple(CrossedAxis(a.name, a.draws, a.is_finite) for a in self.design.axes),
+            f"these diverged: {'; '.join(self.diverged)}" if self.diverged else None,
             self.schema.y_names,
         )
 
@@ -298,6 +368,24 @@ class Posterior:
 
     def _inputs(self, x: Any) -> Tensor:
         return self.scaler.x(self.schema.inputs(x), self.dtype).to(self.device)
+
+    def _input_variance(self, x: Any, x_std: Any) -> Tensor | None:
+        """The inputs' own noise as a variance, standardised as x is."""
+        if x_std is None:
+            return None
+        rows = self.schema.inputs(x)
+        if not rows.is_floating_point():
+            raise ValueError("x_std is for measurements; whole numbers are taken as indices")
+        std = torch.as_tensor(np.asarray(x_std), dtype=torch.float64)
+        try:
+            std = std.expand(rows.shape)
+        except RuntimeError:
+            raise ValueError(
+                f"x_std has shape {tuple(std.shape)}, which does not fit x of {tuple(rows.shape)}"
+            ) from None
+        if not bool((std >= 0).all()):
+            raise ValueError("x_std must not be negative, nor missing")
+        return (std / self.scaler.x_std).square().to(self.dtype).to(self.device)
 
     def _part(self, draws: dict[str, list[int]], design: Design) -> Posterior:
         names = [axis.name for axis in design.axes]

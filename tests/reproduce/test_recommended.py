@@ -40,6 +40,18 @@ def test_weights_make_the_rows_most_likely():
 def test_hopeless_readings_get_no_weight():
     nll = np.array([[1.0, 1.0, 1.0], [5.0, 6.0, 700.0], [np.inf, 9.0, 2000.0]])
     assert recommended.stacking_weights(nll).tolist() == [1.0, 0.0, 0.0]
+    nll = np.array([[1.0, np.nan, np.inf], [2.0, 3.0, np.inf]])
+    assert recommended.stacking_weights(nll) == pytest.approx([0.5, 0.5], abs=0.5)
+
+
+def test_weights_of_many_similar_readings_converge():
+    """No weight can be moved to another reading with any gain worth the name."""
+    random = np.random.default_rng(3)
+    nll = random.gamma(2.0, size=(1, 600)) + 0.3 * random.normal(size=(14, 600))
+    found = recommended.stacking_weights(nll, tolerance=1e-7, most=100_000)
+    density = np.exp(-nll)
+    gain = (density / (found[:, None] * density).sum(0)).mean(1)  # the derivative of the likelihood by each weight
+    assert gain.max() < 1 + recommended.LEAST_WEIGHT
 
 
 def test_a_mixture_has_the_density_of_its_parts(data):
@@ -88,6 +100,44 @@ def test_weights_do_not_look_at_test_rows(data):
         )
         assert whole == blind
         assert math.fsum(whole[0].values()) == pytest.approx(1)
+
+
+def test_the_final_training_does_not_look_at_test_rows_either(data):
+    """Spoilt test targets change the scores and nothing else; and the mixture is what the public interface makes."""
+    x, y = data
+    splits = datasets.splits(90, 2)
+    recipe = Recipe({"one": TINY["one"]}, members=3, inner_samples=5, samples=8)
+    spoilt = y.copy()
+    spoilt[splits[1][1]] += 1000
+    whole, blind = (
+        {
+            (one.fold, one.metric): one.value
+            for one in recipe.train_and_score("boston", (x, values), splits, 4, "torch").scores
+        }
+        for values in (y, spoilt)
+    )
+    weights = {key: value for key, value in whole.items() if key[1].startswith("weight of ")}
+    assert weights == {key: blind[key] for key in weights if key[0] == 1} | {
+        k: v for k, v in weights.items() if k[0] == 0
+    }
+    train, test = splits[1]
+    training = recipe.trainings(3, len(train))["one"]
+    posterior = wf.marginalise(training, (x[train], y[train]), TINY["one"].over(3), seed=4 + 1, progress=False)
+    parts = {
+        "weight of one theta0": posterior.marginalising("theta0").predict(x[test]),
+        "weight of one theta0+t": posterior.marginalising("theta0", "t").predict(x[test], 8),
+    }
+    used = {name: part for name, part in parts.items() if (1, name) in whole}
+    mixture = recommended.mixed(list(used.values()), [whole[1, name] for name in used])
+    assert whole[1, "mixture nll"] == pytest.approx(mixture.nll(y[test], "mixture"), rel=1e-5)
+    assert blind[1, "mixture nll"] == pytest.approx(mixture.nll(spoilt[test], "mixture"), rel=1e-5)
+
+
+def test_diverged_members_are_counted(data):
+    hot = {"one": TINY["one"], "hot": Candidate(rate=1e30, steps=60, width=6)}
+    outcome = Recipe(hot, members=3, inner_samples=5, samples=8)
+    with pytest.raises(wf.DivergedError, match="Lower their learning rate"):
+        outcome.train_and_score("boston", data, datasets.splits(90, 1), 0, "torch")
 
 
 def test_every_fold_is_scored_and_its_weights_are_kept(data):

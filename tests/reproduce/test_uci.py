@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import itertools
 import json
 import math
@@ -20,7 +21,8 @@ from wherefrom.reproduce import datasets
 from wherefrom.reproduce.uci import beyond, printed, results, setups, study, tables
 from wherefrom.reproduce.uci.setups import ALL_THREE, SETUPS, SUBSETS
 
-PAPER = Path(__file__).resolve().parents[3] / "shared" / "paper" / "intrinsic-uncertainties.tex"
+BESIDE = Path(__file__).resolve().parents[3] / "shared"
+PAPER, PEERS = BESIDE / "paper" / "intrinsic-uncertainties.tex", BESIDE / "PEERS.md"
 
 
 # ---------------------------------------------------------------------- the paper
@@ -61,17 +63,31 @@ def test_printed_tables_are_the_papers():
             assert first == " + ".join(symbols[name] for name in names)
             for name, cell in zip(datasets.NAMES, others, strict=True):
                 there = cells[names, name]
-                if there.std is None:
-                    assert rf"\sim10^{{{math.log10(there.mean):.0f}}}" in cell
+                if there.is_vague:
+                    assert float("1e" + re.search(r"\\sim10\^{(\d)}", cell)[1]) == there.mean
                 else:
-                    assert f"{there.mean:.3f} \\pm {there.std:.3f}" in cell
+                    mean, std = re.search(r"(-?[\d.]+) \\pm ([\d.]+)", cell).groups()
+                    assert (float(mean), float(std)) == (there.mean, there.std)
     rates = dict(re.findall(r"^(\w+)[\w ]*,.*,\s*(0\.\d+)$", text, re.MULTILINE))
     assert {name: float(rates[name]) for name in datasets.NAMES} == setups.TUNED_RATES
 
 
 def test_distances_are_in_printed_deviations():
     assert printed.Printed(2.0, 0.5).distance(3.0) == 2.0
-    assert printed.Printed(100.0, None).distance(3.0) is None
+    vague, flat = printed.Printed(100.0, None), printed.Printed(0.003, 0.0)
+    assert vague.distance(3.0) is flat.distance(0.003) is None
+    assert vague.is_vague
+    assert not flat.is_vague
+    assert flat.is_rounded(0.00349)
+    assert not flat.is_rounded(0.00351)
+
+
+@pytest.mark.skipif(not PEERS.exists(), reason="the list of published figures is not here to compare with")
+def test_published_figures_are_as_listed():
+    lines = {line.split(" | ")[0].strip("| "): line for line in PEERS.read_text(encoding="utf-8").splitlines()}
+    for name, methods in printed.published().items():
+        listed = [cell.strip().split()[0] for cell in lines[name].strip("|\n ").split("|")[1:]]
+        assert listed == [methods[method] for method in beyond._PUBLISHED]
 
 
 def test_published_figures_cover_all_sets():
@@ -212,10 +228,14 @@ def test_rows_without_variance_are_counted_not_scored(small, trained):
     _, (x, y), splits = small
     test = splits[0][1]
     part = trained[0][1][0].marginalising("F")
-    found = {(which, metric): v for which, metric, v in study._scored(part, ("M",), x[test], y[test], samples=3)}
-    empty = int((part.predict(x[test], samples=3).variance == 0).sum())
-    assert 0 < found[study.SAMPLED_M, "zero-variance rows"] == empty
-    assert math.isfinite(found[study.SAMPLED_M, "nll"]) or empty == len(test)
+    setup, *_ = small
+    for samples in (1, 3):
+        few = setup.but(samples=samples)
+        found = {(which, metric): v for which, metric, v in study._scored(part, ("M",), x[test], y[test], few)}
+        empty = int((part.predict(x[test], samples=samples).variance == 0).sum())
+        assert 0 < found[study.SAMPLED_M, "zero-variance rows"] == empty
+        assert math.isfinite(found[study.SAMPLED_M, "nll"]) == (empty < len(test))
+    assert empty < len(test)
     assert found["M", "zero-variance rows"] == 0
     assert math.isfinite(found["M", "nll"])
 
@@ -280,8 +300,13 @@ def test_a_run_with_other_settings_leaves_the_file_alone(tmp_path):
     assert results.go_on(path, {"epochs": 4}).sets == ["boston", "yacht"]
     with pytest.raises(ValueError, match=r"epochs 4 instead of 400.*--fresh"):
         results.go_on(path, {"epochs": 400})
-    assert results.go_on(path, {"epochs": 400}, fresh=True).sets == []
     assert results.read(path).settings == {"epochs": 4}
+    assert results.go_on(path, {"epochs": 4}, again=["yacht"]).sets == ["boston"]
+    with pytest.raises(ValueError, match=r"has boston, yacht by the torch engine, not by native"):
+        results.go_on(path, {"epochs": 4}, engine="native")
+    assert results.go_on(path, {"epochs": 400}, again=["yacht"]).sets == []
+    assert not path.exists()
+    assert results.read(path.with_suffix(".csv.old")).sets == ["boston", "yacht"]
 
 
 @pytest.mark.parametrize(
@@ -330,7 +355,7 @@ def test_summary_names_what_is_far_off():
     ours = tables.moments(found, "nll")["M", "boston"][0]
     distance = (ours - 13.134) / 3.835
     assert abs(distance) > 2
-    assert f"boston M ({distance:+.1f})" in sentences[1]
+    assert f"boston M ({distance:+.1f})".replace("-", "−") in sentences[1]
 
 
 def test_paired_differences_are_fold_by_fold():
@@ -426,6 +451,11 @@ def test_an_interrupted_run_goes_on(root, tmp_path, monkeypatch):
         (["--folds", "0"], "--folds must be at least 1"),
         (["--dropout", "0"], "marginalises M"),
         (["--data", "/nowhere/at/all"], "does not exist"),
+        (["--epochs", "1"], "1 epochs leave SWAG 1"),
+        (["--start", "1.5"], "--start is a fraction"),
+        (["--dropout", "1.5"], "--dropout is a rate"),
+        (["--engine", "jax"], "--engine must be native or torch"),
+        (["--sets", " , "], "--sets names no set"),
     ],
 )
 def test_errors_are_one_line(root, tmp_path, options, words):
@@ -448,14 +478,86 @@ def test_beyond_the_paper(root, tmp_path):
     out = tmp_path / "out"
     answer = ask(root, out, "--beyond")
     assert answer.exit_code == 0, answer.output
-    names = ["main", "main-fit", "main-predicted", "recommended"]
+    names = ["main", "main-fit", "main-predicted", "recommended-epochs-6"]
     assert sorted(path.stem for path in out.glob("*.csv")) == names
     page = (out / "main-beyond.md").read_text()
     for words in ("| boston | 2.41 |", "| yacht | 1.18 |", "θ₀ | t | M | t x M | noise |", "CRPS", "Coverage of 95%"):
         assert words in page
-    assert answer.output.count("engine torch") == 1 + 4  # the cost of the table, then of all four
+    assert answer.output.count("engine torch") == 4  # the cost of each of the four
     noisy = results.read(out / "main-fit.csv")
     mean, error = beyond.paired_difference(
         *(noisy.by_fold("mixture nll")[label, "yacht"] for label in ("M+t+theta0", "t"))
     )
     assert f"{tables.number(mean, 'nll', 'yacht')} ± {tables.number(error, 'nll', 'yacht')}" in page
+
+
+def test_beyond_with_other_combinations_and_sets(root, tmp_path):
+    """The tuned set-up has no M, and the recipe's file may hold more sets than were asked for."""
+    assert ask(root, tmp_path, "--beyond").exit_code == 0
+    answer = ask(root, tmp_path, "--setup", "tuned", "--sets", "yacht", "--beyond")
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "tuned-beyond.md").read_text()
+    assert "| | θ₀+α | t |" in page
+    assert "| yacht | 1.18 |" in page
+    assert "| boston | 2.41 |" not in page
+
+
+def test_what_goes_wrong_goes_wrong_before_training(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "train", lambda *_: pytest.fail("it trained"))
+    (tmp_path / "file").write_text("")
+    answer = ask(root, tmp_path / "file")
+    assert answer.exit_code == 1
+    assert "--out must name a folder that can be written to" in answer.output
+    some = results.Results("recommended-epochs-6", {"other": 1}, {"boston": dict(RECORD)})
+    some.scores = [study.Score("boston", fold, "recommended", "nll", 1.0) for fold in range(3)]
+    some.write(tmp_path / "out" / "recommended-epochs-6.csv")
+    answer = ask(root, tmp_path / "out", "--beyond")
+    assert answer.exit_code == 1
+    assert "recommended-epochs-6.csv was made with other settings" in answer.output
+
+
+def test_fresh_keeps_what_was_not_asked_for(root, tmp_path):
+    assert ask(root, tmp_path).exit_code == 0
+    before = results.read(tmp_path / "main.csv")
+    answer = ask(root, tmp_path, "--sets", "yacht, yacht,", "--fresh")
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.count("main: yacht") == 1
+    after = results.read(tmp_path / "main.csv")
+    assert after.scores == before.scores
+    assert after.records["boston"] == before.records["boston"]
+
+
+def test_a_picture_is_not_needed(root, tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "matplotlib" else found(name, *a))
+    answer = ask(root, tmp_path)
+    assert answer.exit_code == 0, answer.output
+    assert "pip install 'wherefrom[plot]'" in answer.output
+    assert (tmp_path / "main.md").exists()
+
+
+def test_pages_say_what_is_better():
+    """From made-up scores: marks against the published figures, percentages, and paired differences either way."""
+
+    def made(label, values, **others):
+        found = results.Results(label, {}, {"boston": dict(RECORD)})
+        for name, shift in values.items():
+            for metric in ("nll", "mixture nll", "crps"):
+                found.scores += [study.Score("boston", k, name, metric, 2.3 + shift + k / 1000) for k in range(3)]
+            for metric in ("coverage", "mixture coverage"):
+                found.scores += [study.Score("boston", k, name, metric, 0.941) for k in range(3)]
+            found.scores += [study.Score("boston", k, name, "rmse", 3.0) for k in range(3)]
+        return found
+
+    singles = {"+".join(names): 0.1 * place for place, names in enumerate(SUBSETS)}
+    by_noise = {
+        "none": made("main", singles),
+        "fit": made("main-fit", singles | {"M+t+theta0": 0.08}),
+        "predicted": made("main-predicted", singles | {"M+t+theta0": 0.2}),
+    }
+    text = beyond.page("title", by_noise, made("recommended", {"recommended": 0.0}), SUBSETS)
+    (line,) = [line for line in text.splitlines() if line.startswith("| boston | 2.41 |")]
+    assert "| **2.381 ± 0.001** | 2.501 ± 0.001 | ***2.301 ± 0.001*** |" in line
+    assert "| M | 94.1 |" in text
+    assert "| M | **0.600 ± 0.000** |" in text  # worse with all of them, where there is no noise
+    assert "| M + θ₀ | **−0.320 ± 0.000** |" in text  # better, where it is fitted

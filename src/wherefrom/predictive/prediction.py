@@ -2,14 +2,15 @@
 
 Every answer of the network is kept with its member and sample, in standardised units; moments are taken in double
 precision and returned in the user's units. Each answer m_k stands for N(m_k, noise_k), or for the bare point m_k where
-the likelihood has no noise. Two readings of the mixture are offered everywhere: the Gaussian with its mean and
-variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
+the likelihood has no noise. A one-shot prediction has one answer for each member, which stands for a whole Gaussian of
+answers: its spread adds to the noise. Two readings of the mixture are offered everywhere: the Gaussian with its mean
+and variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.sources import CrossedAxis, Sources, sources
+from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
 from wherefrom.training.data import as_targets, column_names
 from wherefrom.training.workers import one_core
 
@@ -44,6 +45,9 @@ class Prediction:
     axes: tuple[CrossedAxis, ...]  # members stand in the order of their product
     missing: str | None  # why members are missing from the product, if any are
     y_names: tuple[str, ...] = ()
+    spread: Tensor | None = None  # of a one-shot prediction: the variance of each answer, as answers' shape
+    within: Callable[[], Within] | None = None  # and where that comes from, worked out when it is asked for
+    covariance: str | None = None  # and how theta's covariance was followed
 
     def __len__(self) -> int:
         return self.answers.shape[2]
@@ -52,14 +56,21 @@ class Prediction:
         members, samples, rows, outputs = self.answers.shape
         counts = ((rows, "row"), (outputs, "output"), (members, "member"), (samples, "sample"))
         said = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts]
+        if self.method == "one_shot":
+            return f"Prediction({said[0]}, {said[1]}, {said[2]}, one-shot with {self.covariance} covariance)"
         return f"Prediction({said[0]}, {said[1]}, {said[2]} x {said[3]})"
+
+    @property
+    def method(self) -> str:
+        """How it came about: "monte_carlo" or "one_shot"."""
+        return "monte_carlo" if self.spread is None else "one_shot"
 
     # ------------------------------------------------------------------ moments
 
     @cached_property
     @one_core()
     def samples(self) -> Tensor:
-        """Every answer in y's units.  # (members, samples, rows[, outputs])"""
+        """Every answer in y's units; of a one-shot prediction, its means.  # (members, samples, rows[, outputs])"""
         return self._shape(self.location + self.scale * self.answers.double())
 
     @property
@@ -68,7 +79,7 @@ class Prediction:
 
     @property
     def variance(self) -> Tensor:
-        """The members' mean noise plus the variance of all answers (with divisor K, as in the paper)."""
+        """The members' mean noise and spread plus the variance of all answers (with divisor K, as in the paper)."""
         return self._shape(self.scale.square() * self._variance)
 
     @property
@@ -134,7 +145,7 @@ class Prediction:
 
     def coverage(self, y: Any, level: float = 0.95, reading: Reading = "gaussian") -> float:
         """The fraction of y that lies within the interval of this level."""
-        if self.noise is not None and _is_mixture(reading):  # as the interval says, without searching for its ends
+        if self._is_dense and _is_mixture(reading):  # as the interval says, without searching for its ends
             tail = (1 - _checked(level)) / 2
             below = self.cdf(y, reading)
             return float(((below >= tail) & (below <= 1 - tail)).double().mean())
@@ -154,6 +165,11 @@ class Prediction:
     def _mean(self) -> Tensor:  # (rows, outputs)
         return self.answers.double().mean((0, 1))
 
+    @property
+    def _is_dense(self) -> bool:
+        """Whether the mixture has a density, and is not one of points."""
+        return self.noise is not None or self.spread is not None
+
     @cached_property
     @one_core()
     def _noise(self) -> Tensor:
@@ -165,7 +181,8 @@ class Prediction:
     @cached_property
     @one_core()
     def _variance(self) -> Tensor:
-        return self.answers.double().var((0, 1), correction=0) + self._noise
+        spread = 0.0 if self.spread is None else self.spread.double().mean((0, 1))
+        return self.answers.double().var((0, 1), correction=0) + spread + self._noise
 
     def _gaussian_log_density(self, z: Tensor) -> Tensor:
         if empty := int((self._variance <= 0).any(-1).sum()):
@@ -177,7 +194,7 @@ class Prediction:
         return -0.5 * (deviation + self._variance.log() + math.log(2 * math.pi))
 
     def _mixture_log_density(self, z: Tensor) -> Tensor:
-        if self.noise is None:
+        if not self._is_dense:
             raise ValueError(
                 "a mixture of points has no density: give the likelihood a noise, or read the mixture as a Gaussian"
             )
@@ -190,7 +207,7 @@ class Prediction:
     def _mixture_quantile(self, probability: float) -> Tensor:
         result = torch.empty_like(self._mean)
         for rows, answers, noise in self._row_blocks():
-            if self.noise is None:
+            if not self._is_dense:
                 result[rows] = torch.quantile(answers, probability, dim=0)
                 continue
             reach = 10 * noise.amax(0).sqrt()
@@ -216,7 +233,7 @@ class Prediction:
         for rows, answers, noise in self._row_blocks():
             count = len(answers)
             to_truth = _mean_distance(answers - z[rows], noise).mean(0)
-            if self.noise is None:
+            if not self._is_dense:
                 rank = torch.arange(1, count + 1, dtype=torch.float64)
                 weight = (2 * rank - count - 1).view(-1, *[1] * (answers.ndim - 1))
                 apart = 2 * (weight * answers.sort(0).values).sum(0) / count**2
@@ -231,7 +248,7 @@ class Prediction:
         return result
 
     def _row_blocks(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Components of a few rows at a time: answers and noise variances.  # (components, rows, outputs)"""
+        """Components of a few rows at a time: answers and their variances.  # (components, rows, outputs)"""
         count = self.answers.shape[0] * self.answers.shape[1]
         outputs = self.answers.shape[3]
         size = max(1, _NUMBERS_AT_ONCE // (count * outputs))
@@ -240,6 +257,8 @@ class Prediction:
             answers = self.answers[:, :, rows].double()
             noise = torch.zeros((), dtype=torch.float64) if self.noise is None else self.noise.double()
             noise = (noise[:, :, rows] if noise.ndim == 4 else noise).expand_as(answers)
+            if self.spread is not None:
+                noise = noise + self.spread[:, :, rows].double()
             yield rows, answers.flatten(0, 1), noise.flatten(0, 1)
 
     # ------------------------------------------------------------------ shapes

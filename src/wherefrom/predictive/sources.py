@@ -19,6 +19,8 @@ gone through it means any two. A member's mean over K samples carries their vari
 Estimates without bias can fall below zero; a share cannot. Shares take negative components as zero and divide by the
 sum of the others. Standard errors are jackknifed, draw by draw of every random variable, or over groups of samples
 where no variable between members was drawn at random; with several such variables they err on the large side.
+
+A one-shot prediction knows each member's mean and the variances within it, instead of samples.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 _SAMPLE_GROUPS = 10
 Components = dict[str, Tensor]  # name -> (rows, outputs)
+Within = dict[str, Tensor]  # name -> (members, rows, outputs): known variances within members
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,7 @@ class _Answers:
     noise: Tensor | None  # (*members, rows, outputs)
     axes: tuple[CrossedAxis, ...]
     sampled: tuple[str, ...]  # "t", "F", both or none
+    known: Components | None = None  # variances within members, (*members, rows, outputs), if they are not estimated
 
     @classmethod
     def of(cls, prediction: Prediction) -> _Answers:
@@ -182,7 +186,11 @@ class _Answers:
         if prediction.noise is not None:
             noise = prediction.noise.double().expand_as(prediction.answers).mean(1).unflatten(0, shape or [1])
             noise = noise if shape else noise.squeeze(0)
-        return cls(values, noise, prediction.axes, sampled)
+        known = None
+        if prediction.within is not None:
+            known = {name: part.double().unflatten(0, shape or [1]) for name, part in prediction.within().items()}
+            known = known if shape else {name: part.squeeze(0) for name, part in known.items()}
+        return cls(values, noise, prediction.axes, sampled, known)
 
     @property
     def groups(self) -> int:
@@ -197,6 +205,8 @@ class _Answers:
         shares = {"t": 0.5, "F": 0.5, "t x F": 0.25} if len(self.sampled) == 2 else {}
         zero = torch.zeros((), dtype=torch.float64)
         carried = sum((shares.get(name, 1.0) * part for name, part in within.items()), start=zero) / self.groups
+        if self.known is not None:
+            carried = zero  # members' means are exact
         between = hoeffding(group_means.mean(members), self.axes, carried) if members else {}
         noise = {} if self.noise is None else {"noise": _mean_over(self.noise, members)}
         return between | within | noise
@@ -204,6 +214,8 @@ class _Answers:
     def _within(self, group_means: Tensor) -> Components:
         """t, F and their interaction, the mean over members."""
         members = len(self.axes)
+        if self.known is not None:
+            return {name: _mean_over(part, members) for name, part in self.known.items()}
         if not self.sampled:
             return {}
         if len(self.sampled) == 1:
@@ -230,10 +242,11 @@ class _Answers:
                 index = torch.tensor(kept)
                 values = self.values.index_select(place, index)
                 noise = None if self.noise is None else self.noise.index_select(place, index)
-                without = _Answers(values, noise, axes, self.sampled)
+                known = self.known and {name: part.index_select(place, index) for name, part in self.known.items()}
+                without = _Answers(values, noise, axes, self.sampled, known)
                 yield axis.name, (axis.draws - 1) / axis.draws, without.components()
         folds = min(_SAMPLE_GROUPS, self.groups)
-        if random or not self.sampled or self.groups - -(-self.groups // folds) < 2:
+        if random or not self.sampled or self.known is not None or self.groups - -(-self.groups // folds) < 2:
             return
         number = torch.arange(self.groups) * folds // self.groups
         for fold in range(folds):
@@ -247,7 +260,7 @@ class _Answers:
     def unknowable_errors(self, parts: Components, replicates: int) -> list[str]:
         """Two draws of a random variable, or too few samples, give a variance, but not how far off it may be."""
         few = any(not axis.is_finite and axis.draws < 3 for axis in self.axes)
-        unknown = few or (not replicates and bool(self.sampled))
+        unknown = few or (not replicates and bool(self.sampled) and self.known is None)
         return [name for name in parts if unknown and name != "noise"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 Show = bool | None | Callable[[int], None]
 
@@ -18,30 +19,31 @@ def progress_bar(what: str, total: int, show: Show) -> Iterator[Callable[[int], 
     if callable(show):
         yield show
         return
-    if show is None:
-        show = sys.stderr.isatty()
-    if not show:
-        yield lambda done: None
+    with shown_progress(what, total, show) as shown:
+        if shown is None:
+            yield lambda done: None
+            return
+        bar, task = shown
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def shown_progress(what: str, total: int, show: bool | None, percent: bool = False) -> Iterator[tuple[Any, Any] | None]:
+    """Yield rich's own progress and its one task, or nothing where none is to be shown."""
+    if not (sys.stderr.isatty() if show is None else show):
+        yield None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TaskProgressColumn() if percent else progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
     )
     console = Console(stderr=True, force_terminal=not sys.stderr.isatty() or None)  # if it was asked for, show it
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)
+    with progress.Progress(*columns, console=console, transient=True) as bar:
+        yield bar, bar.add_task(what, total=total)

@@ -8,57 +8,65 @@ from collections.abc import Callable, Mapping, Sequence
 from wherefrom.reproduce.uci import recommended
 from wherefrom.reproduce.uci.printed import published
 from wherefrom.reproduce.uci.results import Results, mean_and_std
-from wherefrom.reproduce.uci.setups import ALL_THREE, Combination
+from wherefrom.reproduce.uci.setups import Combination
 from wherefrom.reproduce.uci.study import LEVEL
-from wherefrom.reproduce.uci.tables import grid, made_by, means_table, moments, number, title
+from wherefrom.reproduce.uci.tables import LEGEND, grid, made_by, means_table, moments, number, title
 from wherefrom.table import Table
 
-WHOLE = "+".join(ALL_THREE)
 KINDS = {"none": "no noise (the paper's)", "fit": 'noise="fit"', "predicted": 'noise="predicted"'}
 _PUBLISHED = ("deep ensemble (2017)", "MC-dropout, tuned", "best network", "best of all")
 
 
 def page(heading: str, by_noise: Mapping[str, Results], best: Results, combinations: Sequence[Combination]) -> str:
     """All of it as Markdown: `by_noise` has the same set-up without noise, with a fitted and with a predicted one."""
-    parts = [f"# {heading}"]
-    parts += [made_by([*by_noise.values(), best])]
-    parts += ["## Against the best published NLLs", against_published(by_noise, best)]
-    parts += ["## The recommended recipe", recommended_scores(best)]
+    whole = max(combinations, key=len)
+    parts = [f"# {heading}", made_by([*by_noise.values(), best])]
     parts += [
-        "## Where the variance comes from",
-        "Each source's share of the mean variance over a fold's test rows, all three marginalised, in percent (mean "
-        "over folds). Each member's batch order is drawn with its θ₀.",
+        "## Against the best published NLLs",
+        f"NLL of the mixture, mean ± standard error over folds; ours with noise for {title(whole)}. Bold: better than "
+        "the deep ensemble; italic too: better than the best network. The folds share most of their rows, so the "
+        "standard errors are too small, here and below.",
+        against_published(by_noise, best, whole),
+        "## The recommended recipe",
+        "Mean ± standard deviation over folds (NLL and coverage of the mixture, CRPS of its moments), and the mean "
+        "weight of each candidate.",
+        recommended_scores(best),
     ]
-    parts += [f"**{KINDS[kind]}**\n\n{shares(results)}" for kind, results in by_noise.items()]
+    if any(metric.startswith("share of ") for metric in by_noise["none"].metrics()):
+        parts += [
+            "## Where the variance comes from",
+            f"Each source's share of the mean variance over a fold's test rows, {title(whole)} marginalised, in "
+            "percent (mean over folds). Each member's batch order is drawn with its θ₀.",
+            *(f"**{KINDS[kind]}**\n\n{shares(results, whole)}" for kind, results in by_noise.items()),
+        ]
     for kind, results in by_noise.items():
         parts.append(f"## {KINDS[kind][0].upper()}{KINDS[kind][1:]}")
-        nll = _nll(results)
+        nll, coverage = ("nll", "coverage") if kind == "none" else ("mixture nll", "mixture coverage")
+        of = "" if kind == "none" else ", of the mixture"
         if kind != "none":
-            parts += ["NLL of the mixture:", means_table(results, nll, combinations)]
+            parts += [f"NLL{of}. {LEGEND}", means_table(results, nll, combinations)]
+        others = [names for names in combinations if names != whole]
         parts += [
-            f"Coverage of {LEVEL:.0%} intervals, in percent:",
-            grid(combinations, results.sets, _percent(results)),
-            "CRPS, in each set's own unit:",
+            f"Coverage of {LEVEL:.0%} intervals{of}, in percent:",
+            grid(combinations, results.sets, _percent(results, coverage)),
+            f"CRPS of the Gaussian with the same moments, in each set's own unit. {LEGEND}",
             means_table(results, "crps", combinations),
-            f"NLL of {title(ALL_THREE)} minus that of each other combination, fold by fold: mean ± standard error. "
-            "Below zero, all three are better; bold, by more than two standard errors.",
-            paired_table(results, nll, [names for names in combinations if names != ALL_THREE]),
+            f"NLL{of}, of {title(whole)} minus that of each other combination, fold by fold: mean ± standard error. "
+            "Below zero, it is better with all of them; bold where the difference, either way, is more than two "
+            "standard errors.",
+            grid(others, results.sets, _paired(results, nll, whole)),
         ]
     return "\n\n".join(parts) + "\n"
 
 
-def against_published(by_noise: Mapping[str, Results], best: Results) -> str:
-    """One line for each set: published figures, then ours (± standard error).
-
-    Ours is bold where it beats the deep ensemble, in italics too where it beats the best network.
-    """
-    columns = {KINDS[kind]: (results, WHOLE) for kind, results in by_noise.items() if kind != "none"}
-    columns[recommended.NAME] = (best, recommended.NAME)
+def against_published(by_noise: Mapping[str, Results], best: Results, whole: Combination) -> str:
+    """One line for each set that all have: published figures, then ours."""
+    columns = _columns(by_noise, best, whole)
     lines = [
         f"| NLL | {' | '.join(_PUBLISHED)} | {' | '.join(columns)} |",
         "|---" * (len(_PUBLISHED) + len(columns) + 1) + "|",
     ]
-    for name in best.sets:
+    for name in _common(columns):
         known = published()[name]
         cells = [known[method].replace("-", "−") for method in _PUBLISHED]
         for results, combination in columns.values():
@@ -67,6 +75,27 @@ def against_published(by_noise: Mapping[str, Results], best: Results) -> str:
             cells.append(f"{marks}{number(mean, 'nll', name)} ± {number(error, 'nll', name)}{marks}")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def console_table(by_noise: Mapping[str, Results], best: Results, whole: Combination) -> Table:
+    """The NLL of the mixture beside the published deep ensemble's."""
+    columns = _columns(by_noise, best, whole)
+    rows = []
+    for name in _common(columns):
+        ours = [moments(results, "mixture nll")[label, name][0] for results, label in columns.values()]
+        rows.append((name, *(number(one, "nll", name) for one in ours), published()[name][_PUBLISHED[0]]))
+    return Table(("NLL", *columns, _PUBLISHED[0]), rows)
+
+
+def _columns(by_noise: Mapping[str, Results], best: Results, whole: Combination) -> dict[str, tuple[Results, str]]:
+    """Ours with noise: heading -> results, and the combination in them."""
+    noisy = {KINDS[kind]: (results, "+".join(whole)) for kind, results in by_noise.items() if kind != "none"}
+    return noisy | {recommended.NAME: (best, recommended.NAME)}
+
+
+def _common(columns: Mapping[str, tuple[Results, str]]) -> list[str]:
+    """The sets that all of them have: files of one folder can hold more than was asked for this time."""
+    return sorted(set.intersection(*(set(results.sets) for results, _ in columns.values())))
 
 
 def recommended_scores(best: Results) -> str:
@@ -80,7 +109,7 @@ def recommended_scores(best: Results) -> str:
     ]
     for name in best.sets:
         scores = {metric: moments(best, metric)[recommended.NAME, name] for metric in ("mixture nll", "rmse", "crps")}
-        cells = ["{} ± {}".format(*(number(one, metric, name) for one in both)) for metric, both in scores.items()]
+        cells = [" ± ".join(number(one, metric, name) for one in both) for metric, both in scores.items()]
         coverage, _ = moments(best, "mixture coverage")[recommended.NAME, name]
         weights = dict.fromkeys(candidates, 0.0)
         for metric in readings:
@@ -91,37 +120,26 @@ def recommended_scores(best: Results) -> str:
     return "\n".join(lines)
 
 
-def console_table(by_noise: Mapping[str, Results], best: Results) -> Table:
-    """The NLL of the mixture beside the published deep ensemble's."""
-    columns = {f"noise {kind}": (results, WHOLE) for kind, results in by_noise.items() if kind != "none"}
-    columns[recommended.NAME] = (best, recommended.NAME)
-    rows = []
-    for name in best.sets:
-        ours = [moments(results, "mixture nll")[label, name][0] for results, label in columns.values()]
-        rows.append((name, *(number(one, "nll", name) for one in ours), published()[name][_PUBLISHED[0]]))
-    return Table(("NLL", *columns, _PUBLISHED[0]), rows)
-
-
-def shares(results: Results) -> str:
+def shares(results: Results, whole: Combination) -> str:
     """Sources by set, in percent."""
     metrics = [metric for metric in results.metrics() if metric.startswith("share of ")]
-    names = [metric.removeprefix("share of ").replace("theta0", "θ₀") for metric in metrics]
+    names = [metric.removeprefix("share of ").replace("theta0", "θ₀").replace("alpha", "α") for metric in metrics]
     lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for name in results.sets:
-        cells = [f"{100 * moments(results, metric)[WHOLE, name][0]:.1f}" for metric in metrics]
+        cells = [f"{100 * moments(results, metric)['+'.join(whole), name][0]:.1f}" for metric in metrics]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def paired_table(results: Results, metric: str, others: Sequence[Combination]) -> str:
+def _paired(results: Results, metric: str, whole: Combination) -> Callable[[Combination, str], str]:
     values = results.by_fold(metric)
 
     def cell(names: Combination, name: str) -> str:
-        mean, error = paired_difference(values[WHOLE, name], values["+".join(names), name])
+        mean, error = paired_difference(values["+".join(whole), name], values["+".join(names), name])
         text = f"{number(mean, metric, name)} ± {number(error, metric, name)}"
         return f"**{text}**" if abs(mean) > 2 * error else text
 
-    return grid(others, results.sets, cell)
+    return cell
 
 
 def paired_difference(ours: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
@@ -138,11 +156,6 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return mean, std / math.sqrt(len(values))
 
 
-def _nll(results: Results) -> str:
-    """The NLL that a set-up is judged by: of the mixture, where the mixture has a density."""
-    return "mixture nll" if "mixture nll" in results.metrics() else "nll"
-
-
-def _percent(results: Results) -> Callable[[Combination, str], str]:
-    ours = moments(results, "coverage")
+def _percent(results: Results, metric: str) -> Callable[[Combination, str], str]:
+    ours = moments(results, metric)
     return lambda names, name: f"{100 * ours['+'.join(names), name][0]:.1f}"

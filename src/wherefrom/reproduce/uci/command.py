@@ -7,6 +7,7 @@ import math
 import platform
 import shlex
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from wherefrom.reproduce.uci.printed import tables as printed_tables
 from wherefrom.reproduce.uci.results import Results, go_on
 from wherefrom.reproduce.uci.setups import SETUPS, Setup
 from wherefrom.training.engines import Choice
+from wherefrom.training.progress import shown_progress
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,23 @@ class Request:
         for name in self.sets:
             if name not in datasets.NAMES:
                 raise ValueError(f"there is no set {name!r}; there are {', '.join(datasets.NAMES)}")
+        if not self.sets:
+            raise ValueError(f"--sets names no set; there are {', '.join(datasets.NAMES)}")
         if self.folds is not None and self.folds < 1:
             raise ValueError(f"--folds must be at least 1, not {self.folds}")
+        if self.start is not None and not 0 <= self.start < 1:
+            raise ValueError(f"--start is a fraction of the epochs, from 0 to below 1, not {self.start}")
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"--dropout is a rate, from 0 to below 1, not {self.dropout}")
+        if self.engine not in (None, "native", "torch"):
+            raise ValueError(f"--engine must be native or torch, not {self.engine!r}")
+        setup = self.setup_of()
+        left = setup.epochs - round(setup.start * setup.epochs)
+        if left < 2:
+            raise ValueError(
+                f"{setup.epochs} epochs leave SWAG {max(0, left)} from {setup.start:g} of them on, and it needs two: "
+                "raise --epochs, or lower --start"
+            )
 
     @property
     def chosen_engine(self) -> Choice:
@@ -83,27 +100,25 @@ class Request:
 def run(request: Request) -> None:
     """One set-up: its scores, tables and picture; with `beyond`, what the paper does not have."""
     setup = request.setup_of()
-    results = train_and_score(request, _paper(setup))
+    jobs = [_paper(setup)]
+    if request.beyond:
+        jobs += [_paper(request.setup_of(noise=noise)) for noise in ("fit", "predicted")]
+        jobs.append(_recommended(request.epochs))
+    begun = [_begin(request, job) for job in jobs]  # all of them, before the first is trained
+    results, *others = (train_and_score(request, job, so_far) for job, so_far in zip(jobs, begun, strict=True))
     write_pages(request, setup, results)
     show(request, setup, results)
     if request.beyond:
-        go_beyond(request, setup, results)
-
-
-def go_beyond(request: Request, setup: Setup, results: Results) -> None:
-    """The same set-up with noise in the likelihood, the recommended recipe, and the page about all of it."""
-    by_noise = {"none": results} | {
-        noise: train_and_score(request, _paper(request.setup_of(noise=noise))) for noise in ("fit", "predicted")
-    }
-    best = train_and_score(request, _recommended(request.epochs))
-    path = request.out / f"{setup.name}-beyond.md"
-    heading = f"UCI, {setup.name}: beyond the paper's tables"
-    path.write_text(beyond.page(heading, by_noise, best, setup.combinations), encoding="utf-8")
-    print()
-    print(beyond.console_table(by_noise, best))
-    for results in (*by_noise.values(), best):
-        print(tables.cost(results))
-    print(path)
+        fit, predicted, best = others
+        path = request.out / f"{setup.name}-beyond.md"
+        by_noise = {"none": results, "fit": fit, "predicted": predicted}
+        page = beyond.page(f"UCI, {setup.name}: beyond the paper's tables", by_noise, best, setup.combinations)
+        path.write_text(page, encoding="utf-8")
+        print()
+        print(beyond.console_table(by_noise, best, setup.fullest))
+        for one in others:
+            print(tables.cost(one))
+        print(path)
 
 
 @dataclass(frozen=True)
@@ -122,22 +137,41 @@ def _paper(setup: Setup) -> _Job:
 
 def _recommended(epochs: int | None) -> _Job:
     recipe = recommended.Recipe() if epochs is None else recommended.Recipe(most_epochs=epochs)
-    return _Job(recommended.NAME, recipe.settings, recipe.work, recipe.train_and_score)
+    return _Job(recipe.name, recipe.settings, recipe.work, recipe.train_and_score)
 
 
-def train_and_score(request: Request, job: _Job) -> Results:
-    """What the file does not hold yet, one set at a time; each is in the file as soon as it is finished."""
+def _begin(request: Request, job: _Job) -> Results:
+    """The file's results so far; whatever would go wrong at its end goes wrong now."""
     path = request.out / f"{job.name}.csv"
-    results = go_on(path, job.settings | {"folds": request.folds, "seed": request.seed}, request.fresh)
+    try:
+        request.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=request.out):
+            pass
+    except OSError as error:
+        raise OSError(
+            f"--out must name a folder that can be written to, which {request.out} is not: {error}"
+        ) from error
+    few = request.folds is not None and any(request.folds < datasets.SETS[name].folds for name in request.sets)
+    settings = job.settings | {"folds": request.folds if few else None, "seed": request.seed}
+    return go_on(path, settings, request.sets if request.fresh else (), request.engine)
+
+
+def train_and_score(request: Request, job: _Job, results: Results) -> Results:
+    """What the file does not hold yet, one set at a time; each is in the file as soon as it is finished."""
     missing = [name for name in request.sets if name not in results.records]
     loaded = {name: datasets.load(name, request.data) for name in missing}  # before any of them is trained on
     splits = {name: datasets.splits(len(loaded[name][1]), _folds(request, name)) for name in missing}
     work = {name: job.work(splits[name]) for name in missing}
     with _bar(job.name, sum(work.values()), request.progress) as bar:
+        for name in request.sets:
+            if name not in missing:
+                record = results.records[name]
+                bar.line(f"{job.name}: {name:<9}is there already ({record['engine']}, {record['versions']})")
         for place, name in enumerate(missing, 1):
             bar.say(f"{job.name}: {name}, set {place} of {len(missing)}, {len(splits[name])} folds")
             cpu, wall = time.process_time(), time.perf_counter()
-            outcome = job.carry_out(name, loaded[name], splits[name], request.seed, request.chosen_engine, bar.done)
+            report = None if request.progress is False else bar.done
+            outcome = job.carry_out(name, loaded[name], splits[name], request.seed, request.chosen_engine, report)
             record = {
                 "command": request.command,
                 "versions": versions(),
@@ -149,7 +183,7 @@ def train_and_score(request: Request, job: _Job) -> Results:
                 "peak_memory_mb": round(peak_memory(), 0),
             }
             results.add(name, outcome.scores, record)
-            results.write(path)
+            results.write(request.out / f"{job.name}.csv")
             bar.line(f"{job.name}: {_sentence(name, record)}")
     return results
 
@@ -157,6 +191,9 @@ def train_and_score(request: Request, job: _Job) -> Results:
 def write_pages(request: Request, setup: Setup, results: Results) -> None:
     page = tables.markdown_page(f"UCI, {setup.name}", results, setup.table, setup.combinations)
     (request.out / f"{setup.name}.md").write_text(page, encoding="utf-8")
+    if importlib.util.find_spec("matplotlib") is None:
+        print("There is no picture without matplotlib: pip install 'wherefrom[plot]'")
+        return
     picture.draw(
         tables.moments(results, "nll"),
         printed_tables().get((setup.table, "nll"), {}),
@@ -177,8 +214,9 @@ def show(request: Request, setup: Setup, results: Results) -> None:
     print()
     print("In brackets: the distance from the paper's mean, in its own standard deviations over folds.")
     print(tables.cost(results))
-    for suffix in ("csv", "md", "png"):
-        print(request.out / f"{setup.name}.{suffix}")
+    for path in (request.out / f"{setup.name}.{suffix}" for suffix in ("csv", "md", "png")):
+        if path.exists():
+            print(path)
 
 
 def _folds(request: Request, name: str) -> int:
@@ -241,27 +279,8 @@ class _Bar:
 
 @contextmanager
 def _bar(what: str, total: int, show: bool | None) -> Iterator[_Bar]:
-    if not (sys.stderr.isatty() if show is None else show) or not total:
+    if not total:
         yield _Bar()
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True, force_terminal=not sys.stderr.isatty() or None)
-    with Progress(*columns, console=console, transient=True) as bar:
-        yield _Bar(bar, bar.add_task(what, total=total))
+    with shown_progress(what, total, show, percent=True) as shown:
+        yield _Bar(*shown) if shown else _Bar()

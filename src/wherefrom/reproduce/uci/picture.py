@@ -25,13 +25,15 @@ def draw(
     heading: str,
 ) -> None:
     """A panel for each set, a line for each combination; dots are means, bars one standard deviation over folds."""
+    from matplotlib.lines import Line2D
+
     columns = min(3, len(sets))
     lines = -(-len(sets) // columns)
     figure = new_figure(
         4.2 * columns + 0.8, 0.34 * len(combinations) * lines + 0.62 * lines + 0.9, layout="constrained"
     )
     figure.suptitle(heading, x=0.01, ha="left", fontsize=12, fontweight="bold")
-    grid = np.atleast_1d(figure.subplots(lines, columns, squeeze=False)).ravel()
+    grid = figure.subplots(lines, columns, squeeze=False).ravel()
     for place, axes in enumerate(grid):
         if place >= len(sets):
             axes.set_axis_off()
@@ -40,8 +42,12 @@ def draw(
         axes.set_yticklabels([title(names) for names in combinations] if place % columns == 0 else [])
         if place >= len(sets) - columns:
             axes.set_xlabel("NLL", fontsize=9, color=INK)
-    handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper right", ncols=len(labels), frameon=False, fontsize=10)
+    handles = [
+        Line2D([], [], color=COLOURS[0], marker="o", markersize=5, label="ours"),
+        Line2D([], [], color=GREY, marker="s", markersize=5, markerfacecolor="white", label="printed"),
+        Line2D([], [], color=INK, marker=">", markersize=5, linestyle="", label="further right"),
+    ]
+    figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, fontsize=10)
     figure.savefig(path, dpi=150)
 
 
@@ -57,9 +63,9 @@ def _panel(
     limit = _reach([*mine.values(), *((cell.mean, cell.std or 0.0) for cell in theirs.values())])
     for row, names in enumerate(combinations):
         mean, deviation = mine[names]
-        _mark(axes, mean, deviation, row + 0.14, limit, COLOURS[0], "o", "ours" if row == 0 else None)
+        _mark(axes, mean, deviation, row + 0.14, limit, COLOURS[0], "o")
         if cell := theirs.get(names):
-            _mark(axes, cell.mean, cell.std or np.nan, row - 0.14, limit, GREY, "s", "printed" if row == 0 else None)
+            _mark(axes, cell.mean, cell.std or np.nan, row - 0.14, limit, GREY, "s")
     axes.set_title(name, fontsize=11, loc="left", color=INK)
     axes.set_ylim(len(combinations) - 0.5, -0.5)
     axes.set_yticks(range(len(combinations)))
@@ -73,16 +79,16 @@ def _panel(
 
 def _reach(scores: Sequence[tuple[float, float]]) -> float:
     """Where the axis ends: one or two enormous scores must not squeeze the others together."""
-    means = sorted(mean for mean, _ in scores if np.isfinite(mean))
+    means = sorted(mean for mean, _ in scores if np.isfinite(mean)) or [0.0]
     bound = means[3 * len(means) // 4 - 1]
     bound += 4 * (bound - means[0])
-    return min(bound, max(mean + np.nan_to_num(deviation) for mean, deviation in scores if mean <= bound))
+    return min(
+        bound, max((mean + np.nan_to_num(deviation) for mean, deviation in scores if mean <= bound), default=bound)
+    )
 
 
-def _mark(
-    axes: Any, mean: float, deviation: float, height: float, limit: float, colour: str, shape: str, label: str | None
-) -> None:
-    style = {"color": colour, "markersize": 4.5, "label": label}
+def _mark(axes: Any, mean: float, deviation: float, height: float, limit: float, colour: str, shape: str) -> None:
+    style = {"color": colour, "markersize": 4.5}
     if mean > limit:
         axes.plot([limit], [height], marker=">", linestyle="", **style)
         axes.annotate(

@@ -12,17 +12,25 @@ from wherefrom.reproduce.uci.setups import Combination
 
 @dataclass(frozen=True)
 class Printed:
-    """A cell of the paper's tables: the mean and standard deviation over the folds.
+    """A cell of the paper's tables: the mean and standard deviation over the folds, of three decimals.
 
-    Some cells say no more than the order of magnitude, and have no deviation.
+    Some cells say no more than the order of magnitude, and have no deviation; naval's RMSEs have one of 0.000.
     """
 
     mean: float
     std: float | None
 
+    @property
+    def is_vague(self) -> bool:
+        return self.std is None
+
     def distance(self, mean: float) -> float | None:
-        """How many printed standard deviations a mean is away."""
+        """How many printed standard deviations a mean is away, if that can be said."""
         return (mean - self.mean) / self.std if self.std else None
+
+    def is_rounded(self, mean: float) -> bool:
+        """Whether a mean is what was printed, as far as it was."""
+        return abs(mean - self.mean) <= 0.0005 + 1e-9
 
 
 @cache

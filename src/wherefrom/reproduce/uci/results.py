@@ -1,7 +1,7 @@
 """A file of scores that a later run goes on with: what was set on top, one line for each finished set, then a table.
 
 # setup: {...}                    settings that all its sets share; a run with others does not touch the file
-# boston: {...}                   how these scores came about: command, versions, seed, engine, cost
+# boston: {...}                   how these scores came about: command, versions, engine, cost
 set,fold,combination,metric,value
 boston,0,M,nll,...
 """
@@ -14,11 +14,23 @@ import json
 import math
 import os
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from wherefrom.reproduce.uci.study import Score
+
+RECORD = (  # of a finished set
+    "command",
+    "versions",
+    "engine",
+    "folds",
+    "training_cpu_seconds",
+    "cpu_seconds",
+    "wall_seconds",
+    "peak_memory_mb",
+)
 
 
 @dataclass
@@ -35,8 +47,13 @@ class Results:
         return sorted(self.records)
 
     def add(self, name: str, scores: list[Score], record: dict[str, Any]) -> None:
-        self.scores = sorted([*(one for one in self.scores if one.set != name), *scores], key=lambda one: one.set)
+        self.remove(name)
+        self.scores = sorted([*self.scores, *scores], key=lambda one: one.set)
         self.records[name] = record
+
+    def remove(self, name: str) -> None:
+        self.scores = [one for one in self.scores if one.set != name]
+        self.records.pop(name, None)
 
     def by_fold(self, metric: str) -> dict[tuple[str, str], list[float]]:
         """(combination, set) -> the values of all folds, in their order."""
@@ -45,6 +62,18 @@ class Results:
             if one.metric == metric:
                 found[one.combination, one.set].append(one.value)
         return dict(found)
+
+    def is_whole(self) -> bool:
+        """Whether every set that has scores has its record and all its folds."""
+        if {one.set for one in self.scores} != set(self.records):
+            return False
+        if any(set(RECORD) - set(record) for record in self.records.values()):
+            return False
+        return all(
+            len(values) == self.records[name]["folds"]
+            for metric in ("nll", "rmse", "crps", "coverage")
+            for (_, name), values in self.by_fold(metric).items()
+        )
 
     def metrics(self) -> list[str]:
         return list(dict.fromkeys(one.metric for one in self.scores))
@@ -67,8 +96,8 @@ def read(path: Path) -> Results:
     """What an earlier run has left."""
     settings: dict[str, Any] = {}
     records: dict[str, dict[str, Any]] = {}
-    lines = path.read_text(encoding="utf-8").splitlines()
     try:
+        lines = path.read_text(encoding="utf-8").splitlines()
         for line in lines:
             if line.startswith("#"):
                 name, _, value = line.removeprefix("#").strip().partition(": ")
@@ -80,21 +109,42 @@ def read(path: Path) -> Results:
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a file of scores ({error}): move it away, or use --fresh") from error
-    if not settings or {one.set for one in scores} != set(records):
+    found = Results(path.stem, settings, records, scores)
+    if not settings or not found.is_whole():
         raise ValueError(f"{path} is not a whole file of scores: move it away, or use --fresh")
-    return Results(path.stem, settings, records, scores)
+    return found
 
 
-def go_on(path: Path, settings: dict[str, Any], fresh: bool = False) -> Results:
-    """The results so far, if they were made with the same settings."""
-    if fresh or not path.exists():
+def go_on(path: Path, settings: dict[str, Any], again: Sequence[str] = (), engine: str | None = None) -> Results:
+    """The results so far, if they were made with the same settings, without the sets that are to be done again.
+
+    With other settings, and sets to be done again, the old file is moved aside.
+    """
+    if not path.exists():
         return Results(path.stem, settings)
-    found = read(path)
     now = json.loads(json.dumps(settings))
-    other = [name for name in {*now, *found.settings} if now.get(name) != found.settings.get(name)]
-    if other:
-        said = ", ".join(f"{name} {found.settings.get(name)} instead of {now.get(name)}" for name in sorted(other))
+    try:
+        found = read(path)
+        known = found.settings
+    except ValueError:
+        if not again:
+            raise
+        known = {}
+    other = sorted(name for name in {*now, *known} if now.get(name) != known.get(name))
+    if other and not again:
+        said = ", ".join(f"{name} {known.get(name)} instead of {now.get(name)}" for name in other)
         raise ValueError(f"{path} was made with other settings ({said}): use another --out, or --fresh to replace it")
+    if other:
+        path.replace(path.with_suffix(".csv.old"))
+        return Results(path.stem, settings)
+    for name in again:
+        found.remove(name)
+    foreign = sorted(name for name, record in found.records.items() if engine and record["engine"] != engine)
+    if foreign:
+        raise ValueError(
+            f"{path} has {', '.join(foreign)} by the {found.records[foreign[0]]['engine']} engine, not by {engine}: "
+            "use another --out, or --fresh with all of them"
+        )
     return found
 
 
@@ -103,4 +153,4 @@ def mean_and_std(values: list[float]) -> tuple[float, float]:
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan
-    return mean, math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+    return mean, math.hypot(*(value - mean for value in values)) / math.sqrt(len(values) - 1)

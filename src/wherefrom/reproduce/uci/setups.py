@@ -117,6 +117,11 @@ class Setup:
             if served
         ]
 
+    @property
+    def fullest(self) -> Combination:
+        """The combination that marginalises most."""
+        return max(self.combinations, key=len)
+
     def marginalises(self, name: str) -> bool:
         return any(name in names for names in self.combinations)
 

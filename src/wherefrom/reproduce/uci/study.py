@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 import wherefrom as wf
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.reproduce.uci.setups import ALL_THREE, OURS, Combination, Setup
+from wherefrom.reproduce.uci.setups import OURS, Combination, Setup
 from wherefrom.training.engines import Choice
 
 Array = NDArray[Any]
 Split = tuple[Array, Array]  # rows to train on, rows to test on
+Report = Callable[[int], None]  # what has been done since
 
 SAMPLED_M = "M sampled"  # M alone from samples, beside its exact moments
 LEVEL = 0.95
@@ -51,16 +52,21 @@ def train_and_score(
     splits: Sequence[Split],
     seed: int = 0,
     engine: Choice = "auto",
-    report: Callable[[int], None] = lambda _: None,
+    report: Report | None = None,
 ) -> Outcome:
     """One set of a set-up; `report` hears of training rows gone through, or what is worth as much."""
     begun = time.process_time()
     train_rows, test_rows = (len(rows) for rows in splits[0])
-    trained = train(setup, name, data, splits, seed, engine, lambda epochs: report(epochs * train_rows))
+    trained = train(setup, name, data, splits, seed, engine, in_units(report, train_rows))
     seconds = time.process_time() - begun
-    scores = score(setup, name, data, splits, trained, lambda folds: report(folds * test_rows * _SCORED_ROW))
+    scores = score(setup, name, data, splits, trained, in_units(report, test_rows * _SCORED_ROW))
     engines = {engine for _, posteriors in trained for posterior in posteriors for engine in posterior.engines}
     return Outcome(scores, engines, seconds)
+
+
+def in_units(report: Report | None, size: int) -> Report | Literal[False]:
+    """A function to report to in units of so many rows; without one, nothing is shown at all."""
+    return (lambda done: report(done * size)) if report else False
 
 
 def work(setup: Setup, splits: Sequence[Split]) -> int:
@@ -77,7 +83,7 @@ def train(
     splits: Sequence[Split],
     seed: int = 0,
     engine: Choice = "auto",
-    progress: Callable[[int], None] | bool | None = None,
+    progress: Report | Literal[False] = False,
 ) -> list[tuple[list[Combination], list[wf.Posterior]]]:
     """The posteriors of all folds, with the combinations that they serve. Fold k is trained from seed + k."""
     training = setup.training(name, data[0].shape[1])
@@ -94,7 +100,7 @@ def score(
     data: tuple[Array, Array],
     splits: Sequence[Split],
     trained: Sequence[tuple[list[Combination], list[wf.Posterior]]],
-    report: Callable[[int], None] = lambda _: None,
+    report: Report | Literal[False] = False,
 ) -> list[Score]:
     """Every combination on every fold's test rows; `report` hears of folds done."""
     x, y = data
@@ -103,30 +109,34 @@ def score(
         for fold, (posterior, (_, test)) in enumerate(zip(posteriors, splits, strict=True)):
             for names in served:
                 part = posterior.marginalising(*(OURS[variable] for variable in names))
-                for label, metric, value in _scored(part, names, x[test], y[test], setup.samples):
+                for label, metric, value in _scored(part, names, x[test], y[test], setup):
                     scores.append(Score(name, fold, label, metric, value))
-            report(1)
+            if report:
+                report(1)
     return scores
 
 
 def _scored(
-    part: wf.Posterior, names: Combination, x: Array, y: Array, samples: int
+    part: wf.Posterior, names: Combination, x: Array, y: Array, setup: Setup
 ) -> Iterator[tuple[str, str, float]]:
     """(combination, metric, value) of one part of the posterior on one fold."""
     label = "+".join(names)
-    prediction = part.predict(x, samples)
+    prediction = part.predict(x, setup.samples)
     if names == ("M",) and prediction.noise is None:
         # Samples of so small a rate often hold no dropped unit that matters; the moments are known without them.
         exact = exact_dropout(part, x)
         for which, said in ((label, exact), (SAMPLED_M, prediction)):
             alive = (said.variance > 0).numpy()
-            again = exact_dropout(part, x[alive]) if said is exact else part.predict(x[alive], samples)
-            yield which, "nll", again.nll(y[alive]) if alive.any() else math.nan
+            nll = math.nan
+            if alive.any():
+                again = exact_dropout(part, x[alive]) if said is exact else part.predict(x[alive], setup.samples)
+                nll = again.nll(y[alive])
+            yield which, "nll", nll
             yield which, "zero-variance rows", float(np.sum(~alive))
             yield from ((which, metric, value) for metric, value in _moment_scores(said, y))
         return
     yield from ((label, metric, value) for metric, value in scores_of(prediction, y))
-    if names == ALL_THREE:
+    if names == setup.fullest:
         for source, share in prediction.sources().overall.items():
             yield label, f"share of {_paper_name(source)}", share.share
 
@@ -168,5 +178,5 @@ def exact_dropout(part: wf.Posterior, x: Array) -> Prediction:
 
 def _paper_name(source: str) -> str:
     """A source of variance by the paper's names; the batch order is drawn with theta0, and goes without saying."""
-    ours = {"F": "M", "theta0+order": "theta0"}
+    ours = {"F": "M", "theta0+order": "theta0", "theta0+h+order": "theta0+alpha"}
     return " x ".join(ours.get(part, part) for part in source.split(" x "))

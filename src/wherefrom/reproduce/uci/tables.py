@@ -12,8 +12,10 @@ from wherefrom.reproduce.uci.study import SAMPLED_M
 from wherefrom.table import Table
 
 SYMBOLS = {"M": "M", "t": "t", "theta0": "θ₀", "alpha": "α"}
-DIGITS = {"nll": 3, "mixture nll": 3, "rmse": 3, "crps": 3}
-SMALL = {"naval": 2}  # more digits where a set's unit is large for its numbers
+LEGEND = (
+    "Mean ± standard deviation over folds; the best of a column is bold and italic, "
+    "those within its deviation are bold."
+)
 
 Moments = dict[tuple[str, str], tuple[float, float]]  # (combination, set) -> mean and deviation over the folds
 
@@ -22,7 +24,7 @@ def markdown_page(title: str, results: Results, table: str, combinations: Sequen
     """Every metric of a set-up that the paper prints: ours, then ours beside the printed figures."""
     parts = [f"# {title}", made_by([results])]
     for metric in ("nll", "rmse"):
-        parts += [f"## {metric.upper()}", means_table(results, metric, combinations)]
+        parts += [f"## {metric.upper()}", LEGEND, means_table(results, metric, combinations)]
         if metric == "nll" and any(one.combination == SAMPLED_M for one in results.scores):
             parts.append(_sampled_dropout(results))
         if printed := tables().get((table, metric)):
@@ -73,24 +75,25 @@ def moments(results: Results, metric: str) -> Moments:
 def summary(results: Results, metric: str, printed: Mapping[tuple[Combination, str], Printed]) -> list[str]:
     """How many cells agree, how far the others are off, and whether the order is the paper's."""
     ours = moments(results, metric)
-    distances = {
-        (names, name): printed[names, name].distance(ours["+".join(names), name][0])
-        for names, name in printed
-        if ("+".join(names), name) in ours
-    }
-    known = {place: distance for place, distance in distances.items() if distance is not None}
+    there = {place: cell for place, cell in printed.items() if ("+".join(place[0]), place[1]) in ours}
+    means = {(names, name): ours["+".join(names), name][0] for names, name in there}
+    known = {place: distance for place, cell in there.items() if (distance := cell.distance(means[place])) is not None}
     if not known:
         return []
     within = {limit: sum(abs(distance) <= limit for distance in known.values()) for limit in (1, 2)}
     sentences = [
         f"{within[1]} of {len(known)} cells lie within one printed standard deviation, {within[2]} within two."
     ]
-    far = sorted((place for place in known if abs(known[place]) > 2), key=lambda place: -abs(known[place]))
+    flat = [place for place, cell in there.items() if cell.std == 0]
+    if flat:
+        same = sum(there[place].is_rounded(means[place]) for place in flat)
+        sentences.append(f"{len(flat)} cells are printed with a deviation of 0.000; {same} of ours round to the same.")
+    far = sorted((place for place in known if not abs(known[place]) <= 2), key=lambda place: -abs(known[place]))
     if far:
         said = (f"{name} {title(names)} ({known[names, name]:+.1f})" for names, name in far)
-        sentences.append(f"Further off: {', '.join(said)}.")
-    if metric == "nll" and any(names == ALL_THREE for names, _ in printed):
-        sentences += _order(ours, {place: cell.mean for place, cell in printed.items()}, results.sets)
+        sentences.append(f"Further off: {', '.join(said)}.".replace("-", "−"))
+    if metric == "nll" and any(names == ALL_THREE for names, _ in there):
+        sentences += _order(ours, {place: cell.mean for place, cell in there.items()}, results.sets)
     return sentences
 
 
@@ -118,17 +121,17 @@ def console_table(results: Results, metric: str, table: str, combinations: Seque
         mean, _ = ours["+".join(names), name]
         there = printed.get((names, name))
         distance = there.distance(mean) if there else None
-        return number(mean, metric, name) + ("" if distance is None else f" ({distance:+.1f})")
+        return number(mean, metric, name) + ("" if distance is None else f" ({_signed(distance)})")
 
     rows = [(name, *(cell(names, name) for names in combinations)) for name in results.sets]
     return Table((metric.upper(), *(title(names) for names in combinations)), rows)
 
 
 def means_table(results: Results, metric: str, combinations: Sequence[Combination]) -> str:
-    """Mean ± standard deviation over folds. Bold: the best, in italics too, and those within its deviation."""
+    """Mean ± standard deviation over folds, marked as `LEGEND` says."""
     ours = moments(results, metric)
     best = {
-        name: min((ours["+".join(names), name] for names in combinations), key=lambda one: one[0])
+        name: min((ours["+".join(names), name] for names in combinations), key=lambda one: (math.isnan(one[0]), one[0]))
         for name in results.sets
     }
 
@@ -152,10 +155,11 @@ def _beside(
 
     def cell(names: Combination, name: str) -> str:
         mean, there = ours["+".join(names), name][0], printed[names, name]
-        distance = there.distance(mean)
-        if distance is None:
+        if there.is_vague:
             return f"{number(mean, metric, name)} / ~{there.mean:.0e}".replace("e+0", "e")
-        return f"{number(mean, metric, name)} / {there.mean:.3f} ({distance:+.1f})"
+        distance = there.distance(mean)
+        text = f"{number(mean, metric, name)} / {there.mean:.3f}".replace("-", "−")
+        return text if distance is None else f"{text} ({_signed(distance)})"
 
     return grid(combinations, results.sets, cell)
 
@@ -165,8 +169,9 @@ def _sampled_dropout(results: Results) -> str:
     ours = moments(results, "nll")
     empty = {place: math.fsum(values) for place, values in results.by_fold("zero-variance rows").items()}
     lines = [
-        "M alone is scored by its exact moments. From samples, rows where no sample differs have a variance of zero "
-        "and no density; the NLL is that of the other rows:",
+        "M alone is scored by its exact moments; beside them what 100 samples give. Rows where no sub-network that "
+        "counts (or that was sampled) answers otherwise have a variance of zero, and no density: the NLL is that of "
+        "the other rows.",
         "",
         "| M alone | exact | rows of variance zero | sampled | rows of variance zero |",
         "|---|---|---|---|---|",
@@ -197,10 +202,18 @@ def title(names: Combination) -> str:
 
 
 def number(value: float, metric: str, name: str) -> str:
-    """As many digits as the paper prints; more for naval's RMSE, whose unit is large."""
+    """As many digits as the paper prints; two more for naval's RMSE and CRPS, whose unit is large for them."""
     if math.isnan(value):
         return "–"
+    if abs(value) >= 1e6:
+        return f"{value:.1e}"
     if abs(value) >= 1000:
         return f"{value:,.0f}"
-    digits = DIGITS.get(metric, 3) + (SMALL.get(name, 0) if metric in ("rmse", "crps") else 0)
+    digits = 5 if name == "naval" and metric in ("rmse", "crps") else 3
     return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _signed(distance: float) -> str:
+    """One decimal with its sign, and a plain zero."""
+    text = f"{distance:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text

@@ -1,0 +1,202 @@
+"""The moments of every member's answers, a few members and rows at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from wherefrom.laws import Gaussian
+from wherefrom.predictive.monte_carlo import SampledMember
+from wherefrom.predictive.one_shot.graph import Graph
+from wherefrom.predictive.one_shot.moments import Moments
+from wherefrom.training.network import Network
+from wherefrom.training.workers import one_core
+
+Covariance = Literal["diagonal", "low_rank", "full"]
+Refresh = Callable[[Network, Tensor], Tensor]
+
+MOST_UNITS = 512  # of a layer whose covariance is followed in full
+_CALL_NUMBERS = 2**21  # of one call: 8 MB in single precision
+
+_graphs: WeakKeyDictionary[Network, Graph] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Propagated:
+    """The moments of all answers, and how their variance within members came about."""
+
+    mean: Tensor  # (members, components, rows, outputs)
+    variance: Tensor
+    within: Callable[[], dict[str, Tensor]]  # name -> (members, rows, outputs)
+    covariance: Covariance
+
+
+def propagate(
+    network: Network,
+    members: Sequence[SampledMember],
+    x: Tensor,
+    *,
+    vary_theta: bool,
+    vary_mask: bool,
+    x_variance: Tensor | None,
+    covariance: Covariance,
+    refresh: Refresh | None,
+) -> Propagated:
+    """One pass for each member; the passes that tell t, F and x apart are made when they are asked for."""
+    if covariance not in get_args(Covariance):
+        raise ValueError(f"covariance must be one of {', '.join(map(repr, get_args(Covariance)))}, not {covariance!r}")
+    uncertain = {"t": vary_theta, "F": vary_mask, "x": x_variance is not None}
+    names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
+    job = _Job(network, members, x, x_variance, covariance, refresh)
+    mean, variance = job.moments(names)
+
+    def within() -> dict[str, Tensor]:
+        totals = {
+            chosen: _within(*(job.moments(chosen) if chosen != names else (mean, variance)))
+            for chosen in _subsets(names)
+        }
+        return {
+            " x ".join(chosen): sum(
+                ((-1) ** (len(chosen) - len(part)) * totals[part] for part in _subsets(chosen)),
+                start=torch.zeros((), dtype=torch.float64),
+            )
+            for chosen in _subsets(names)
+        }
+
+    return Propagated(mean, variance, within, covariance)
+
+
+def _subsets(names: tuple[str, ...]) -> Iterable[tuple[str, ...]]:
+    return (chosen for size in range(1, len(names) + 1) for chosen in itertools.combinations(names, size))
+
+
+def _within(mean: Tensor, variance: Tensor) -> Tensor:
+    """A member's own variance: of its components' means, and within them."""
+    return mean.double().var(1, correction=0) + variance.double().mean(1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """Members and rows, for passes in which one or another of their parts is uncertain."""
+
+    network: Network
+    members: Sequence[SampledMember]
+    x: Tensor
+    x_variance: Tensor | None
+    covariance: Covariance
+    refresh: Refresh | None
+
+    @one_core()
+    def moments(self, uncertain: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the answers.  # (members, components, rows, outputs)
+
+        A Gaussian law is one component; points are as many as there are, each without a variance of its own.
+        """
+        network, x = self.network, self.x
+        graph = _graph(network)
+        rates = _rates(network, "F" in uncertain)
+        x_variance = self.x_variance if "x" in uncertain else None
+        centres, spreads, factors = self._thetas("t" in uncertain)
+
+        def answer(rows: Tensor, noise: Tensor | None, *theta: Tensor) -> tuple[Tensor, Tensor]:
+            given = Moments(rows, noise)
+            if self.covariance == "full":
+                given = _with_covariance(given)
+            out = graph.run(given, _tensors(network, *theta), rates)
+            shape = (len(rows), network.outputs)
+            return out.mean.reshape(shape), out.total_variance.reshape(shape)
+
+        width = network.numbers_per_row * (2 + (0 if factors is None else factors.shape[1]))
+        if self.covariance == "full":
+            width *= MOST_UNITS
+        rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
+        together = max(1, _CALL_NUMBERS // max(1, width * rows_at_once))
+        means, variances = (x.new_empty(len(centres), len(x), network.outputs) for _ in range(2))
+        thetas = [theta for theta in (centres, spreads, factors) if theta is not None]
+        with torch.no_grad():
+            for first, row in itertools.product(range(0, len(centres), together), range(0, len(x), rows_at_once)):
+                some, rows = slice(first, first + together), slice(row, row + rows_at_once)
+                noise = None if x_variance is None else x_variance[rows]
+                dims: Any = (None, None, *[0] * len(thetas))
+                found = vmap(answer, in_dims=dims)(x[rows], noise, *(theta[some] for theta in thetas))
+                means[some, rows], variances[some, rows] = found
+        shape = (len(self.members), -1, len(x), network.outputs)
+        return means.reshape(shape), variances.reshape(shape)
+
+    def _thetas(self, vary: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Means, variances and factors of theta, one for each component.  # (components, [rank,] size)"""
+        laws = [member.law for member in self.members]
+        if not vary or not all(isinstance(law, Gaussian) for law in laws):
+            points = [_points(member, vary) for member in self.members]
+            if len({len(own) for own in points}) > 1:
+                raise ValueError("the members' laws have different numbers of points")
+            return self._refreshed(torch.cat(points)), None, None
+        centres = torch.stack([torch.cat([member.law.mean, member.fixed]) for member in self.members])
+        alone, shared = [], []
+        for member in self.members:
+            law = member.law
+            assert isinstance(law, Gaussian)
+            alone.append(_padded(member, law.variance if self.covariance == "diagonal" else law.diagonal))
+            shared.append(_padded(member, law.factor))
+        has_factors = self.covariance != "diagonal" and shared[0].shape[0] > 0
+        return self._refreshed(centres), torch.stack(alone), torch.stack(shared) if has_factors else None
+
+    def _refreshed(self, theta: Tensor) -> Tensor:
+        return theta if self.refresh is None else self.refresh(self.network, theta)
+
+
+def _graph(network: Network) -> Graph:
+    if network not in _graphs:
+        _graphs[network] = Graph(network.skeleton(False))
+    return _graphs[network]
+
+
+def _rates(network: Network, vary_mask: bool) -> list[float]:
+    """The rate of every call of dropout; what is not marginalised, or never drops, is the identity."""
+    sites = iter(network.sites)
+    return [next(sites).rate if drops and vary_mask else 0.0 for drops in network.drops]
+
+
+def _points(member: SampledMember, vary: bool) -> Tensor:
+    """The points of a law that has any, or its mean."""
+    points = member.law.tensors().get("points") if vary else None
+    own = member.law.mean.unsqueeze(0) if points is None else points
+    return torch.cat([own, member.fixed.expand(len(own), -1)], dim=1)
+
+
+def _padded(member: SampledMember, spread: Tensor) -> Tensor:
+    """With zeros for what no law speaks of."""
+    return torch.cat([spread, spread.new_zeros(*spread.shape[:-1], len(member.fixed))], dim=-1)
+
+
+def _tensors(
+    network: Network, centre: Tensor, spread: Tensor | None = None, factor: Tensor | None = None
+) -> dict[str, Moments]:
+    """One member's tensors: what is trained is uncertain, buffers and frozen parameters are not."""
+    layout = network.layout
+    certain = {name: Moments(tensor) for name, tensor in (layout.views(centre) | network.constants).items()}
+    if spread is None:
+        return certain
+    spreads = layout.views(spread)
+    factors = {} if factor is None else layout.views(factor)
+    return certain | {
+        name: Moments(certain[name].mean, spreads[name], factors.get(name)) for name in layout.names[: layout.trained]
+    }
+
+
+def _with_covariance(x: Moments) -> Moments:
+    units = x.mean.shape[-1]
+    if x.mean.ndim != 2 or units > MOST_UNITS:
+        raise ValueError(
+            f'covariance="full" is for networks of layers with up to {MOST_UNITS} units; the input has shape '
+            f'{tuple(x.mean.shape[1:])}. Use "low_rank" or "diagonal"'
+        )
+    variance = torch.zeros_like(x.mean) if x.variance is None else x.variance
+    return x._replace(variance=variance, covariance=torch.diag_embed(variance))
