@@ -9,12 +9,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wherefrom.losses import GaussianNLL, Loss, SquaredError
+from wherefrom.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError
 
 Noise = float | Literal["fit", "predicted"] | None
-
-
-_MOST_LOG_VARIANCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,8 @@ class Regression:
         return mean, log_variance
 
     def predicted_variance(self, log_variance: Tensor) -> Tensor:
-        """What a log variance stands for, kept between exp(-30) and exp(30) of y's own variance.
-
-        Far from the data, or at weights that SWAG samples, a network can say anything; beyond these bounds (1e-13 and
-        1e13) lies nothing that could be measured, and soon nothing that a computer can hold.
-        """
-        return log_variance.double().clamp(-_MOST_LOG_VARIANCE, _MOST_LOG_VARIANCE).exp()
+        """What a log variance stands for: between a millionth and a million of y's own variance, as in training."""
+        return log_variance.double().clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp()
 
 
 def most_likely_noise(squares: Tensor) -> Tensor:

@@ -6,11 +6,14 @@ of about one, and multiply each row's loss.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+MOST_LOG_VARIANCE = math.log(1e6)
 
 
 class Loss(Protocol):
@@ -32,10 +35,17 @@ class SquaredError:
 
 @dataclass(frozen=True)
 class GaussianNLL:
-    """(v + (m - y)^2 e^-v) / 2, where the outputs are the means m and then the log variances v"""
+    """(v + (m - y)^2 e^-v) / 2, where the outputs are the means m and then the log variances v
+
+    A variance is taken within a millionth and a million of y's own: without a floor, rows that are fitted exactly
+    (values that are rounded, or bounded) draw it to zero, and the loss out of all bounds. The gradient is that of the
+    bounded loss and passes through, so that a variance can come back.
+    """
 
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         mean, log_variance = outputs.chunk(2, dim=-1)
+        beyond = log_variance.clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE) - log_variance
+        log_variance = log_variance + beyond.detach()
         return _mean(0.5 * (log_variance + (mean - y).square() * torch.exp(-log_variance)), weights)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -177,6 +178,32 @@ def test_losses(loss, data, outputs, weighted, engine):
     model = mlp(hidden=20, outputs=outputs)
     cohort = oracle.cohort_of(model, examples(**data, weighted=weighted), SGD, epochs=EPOCHS, loss=loss)
     assert_trained_as_alone(model, cohort, engine)
+
+
+@pytest.mark.parametrize("start", [-20.0, 20.0])
+def test_predicted_variances_are_bounded_and_come_back(start, engine):
+    """From beyond the bounds, where the gradient is that of the bound and still points somewhere."""
+
+    def model() -> nn.Module:
+        made = mlp(hidden=20, outputs=2)()
+        with torch.no_grad():
+            made[-1].weight[1] = 0.0
+            made[-1].bias[1] = start
+        return made
+
+    algorithm = wf.Algorithm("adam", lr=0.01, batch_size=BATCH)
+    cohort = oracle.cohort_of(model, examples(), algorithm, loss=GaussianNLL(), epochs=EPOCHS)
+    assert_trained_as_alone(model, cohort, engine)
+
+
+def test_the_gaussian_loss_is_that_of_the_bounded_variance(engine):
+    outputs = torch.tensor([[0.5, -50.0], [0.5, 0.3], [0.5, 50.0]], dtype=torch.float64, requires_grad=True)
+    y = torch.zeros(3, 1, dtype=torch.float64)
+    bounded = torch.tensor([-math.log(1e6), 0.3, math.log(1e6)], dtype=torch.float64)
+    expected = 0.5 * (bounded + 0.25 * torch.exp(-bounded))
+    torch.testing.assert_close(GaussianNLL()(outputs, y), expected.mean())
+    (slope,) = torch.autograd.grad(GaussianNLL()(outputs, y), outputs)
+    torch.testing.assert_close(slope[:, 1], 0.5 * (1 - 0.25 * torch.exp(-bounded)) / 3)
 
 
 def test_cross_entropy_is_torchs(engine):

@@ -98,57 +98,44 @@ def _linear_layer(layer: Any, x: Moments) -> Moments:
 rule(F.linear)(linear)
 
 
-def _convolution(layer: Any, x: Moments, convolve: Callable[..., Tensor], dimensions: int) -> Moments:
-    settings = {"stride": layer.stride, "dilation": layer.dilation, "groups": layer.groups}
-    if layer.padding_mode == "zeros":
-        settings["padding"] = layer.padding
-    else:
-        mode, around = layer.padding_mode, layer._reversed_padding_repeated_twice
-        x = rearranged(x, lambda values: F.pad(values, around, mode=mode))
-    bias = None if layer.bias is None else rearranged(layer.bias, lambda b: b.reshape(-1, *[1] * dimensions))
-    return bilinear(x, layer.weight, bias, partial(convolve, **settings))
+def _per_channel(x: Moments | None, dimensions: int) -> Moments | None:
+    return None if x is None else rearranged(x, lambda values: values.reshape(-1, *[1] * dimensions))
 
 
-@rule(nn.Conv1d)
-def _conv1d(layer: Any, x: Moments) -> Moments:
-    return _convolution(layer, x, F.conv1d, 1)
+def _convolution_rules(
+    kind: type[nn.Module], function: Callable[..., Tensor], transposed: type[nn.Module], back: Callable[..., Tensor]
+) -> None:
+    """A convolution of so many dimensions and its transpose, as layers and as functions."""
+    dimensions = int(kind.__name__[-2])
+
+    @rule(function)
+    def convolve(x: Moments, weight: Moments, bias: Moments | None = None, *args: Any, **kwargs: Any) -> Moments:
+        settings = dict(zip(("stride", "padding", "dilation", "groups"), args, strict=False)) | kwargs
+        return bilinear(x, weight, _per_channel(bias, dimensions), partial(function, **settings))
+
+    @rule(back)
+    def transpose(x: Moments, weight: Moments, bias: Moments | None = None, *args: Any, **kwargs: Any) -> Moments:
+        names = ("stride", "padding", "output_padding", "groups", "dilation")
+        settings = dict(zip(names, args, strict=False)) | kwargs
+        return bilinear(x, weight, _per_channel(bias, dimensions), partial(back, **settings))
+
+    @rule(kind)
+    def layer_convolves(layer: Any, x: Moments) -> Moments:
+        padding = layer.padding
+        if layer.padding_mode != "zeros":
+            mode, around, padding = layer.padding_mode, layer._reversed_padding_repeated_twice, 0
+            x = rearranged(x, lambda values: F.pad(values, around, mode=mode))
+        return convolve(x, layer.weight, layer.bias, layer.stride, padding, layer.dilation, layer.groups)
+
+    @rule(transposed)
+    def layer_transposes(layer: Any, x: Moments) -> Moments:
+        where = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
+        return transpose(x, layer.weight, layer.bias, *where)
 
 
-@rule(nn.Conv2d)
-def _conv2d(layer: Any, x: Moments) -> Moments:
-    return _convolution(layer, x, F.conv2d, 2)
-
-
-@rule(nn.Conv3d)
-def _conv3d(layer: Any, x: Moments) -> Moments:
-    return _convolution(layer, x, F.conv3d, 3)
-
-
-def _transposed(layer: Any, x: Moments, convolve: Callable[..., Tensor], dimensions: int) -> Moments:
-    settings = {
-        "stride": layer.stride,
-        "padding": layer.padding,
-        "output_padding": layer.output_padding,
-        "groups": layer.groups,
-        "dilation": layer.dilation,
-    }
-    bias = None if layer.bias is None else rearranged(layer.bias, lambda b: b.reshape(-1, *[1] * dimensions))
-    return bilinear(x, layer.weight, bias, partial(convolve, **settings))
-
-
-@rule(nn.ConvTranspose1d)
-def _conv_transpose1d(layer: Any, x: Moments) -> Moments:
-    return _transposed(layer, x, F.conv_transpose1d, 1)
-
-
-@rule(nn.ConvTranspose2d)
-def _conv_transpose2d(layer: Any, x: Moments) -> Moments:
-    return _transposed(layer, x, F.conv_transpose2d, 2)
-
-
-@rule(nn.ConvTranspose3d)
-def _conv_transpose3d(layer: Any, x: Moments) -> Moments:
-    return _transposed(layer, x, F.conv_transpose3d, 3)
+_convolution_rules(nn.Conv1d, F.conv1d, nn.ConvTranspose1d, F.conv_transpose1d)
+_convolution_rules(nn.Conv2d, F.conv2d, nn.ConvTranspose2d, F.conv_transpose2d)
+_convolution_rules(nn.Conv3d, F.conv3d, nn.ConvTranspose3d, F.conv_transpose3d)
 
 
 @rule(nn.Embedding)
@@ -232,15 +219,29 @@ def _same(x: Moments, *_: Any, **__: Any) -> Moments:
 
 
 @rule(nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-def _batch_norm(layer: Any, x: Moments) -> Moments:
+def _batch_norm_layer(layer: Any, x: Moments) -> Moments:
+    return batch_norm(x, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)
+
+
+@rule(F.batch_norm)
+def batch_norm(
+    x: Moments,
+    running_mean: Moments | None,
+    running_var: Moments | None,
+    weight: Moments | None = None,
+    bias: Moments | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Moments:
     """With the running statistics, as in prediction: a scale and a shift of each channel."""
-    if layer.running_mean is None:
+    if running_mean is None or running_var is None:
         raise ValueError("batch normalisation without running statistics has no one-shot rule")
-    scale = (layer.running_var.mean + layer.eps).rsqrt()
-    shift = -layer.running_mean.mean * scale
+    scale = (running_var.mean + eps).rsqrt()
+    shift = -running_mean.mean * scale
     shape = (1, -1, *[1] * (x.mean.ndim - 2))
     centred = add(scaled(x, scale.reshape(shape)), Moments(shift.reshape(shape)))
-    return _affine(centred, layer.weight, layer.bias, shape)
+    return _affine(centred, weight, bias, shape)
 
 
 def _affine(x: Moments, weight: Moments | None, bias: Moments | None, shape: Sequence[int]) -> Moments:
@@ -252,33 +253,64 @@ def _affine(x: Moments, weight: Moments | None, bias: Moments | None, shape: Seq
 
 
 @rule(nn.LayerNorm)
-def _layer_norm(layer: Any, x: Moments) -> Moments:
-    over = tuple(range(-len(layer.normalized_shape), 0))
-    return _affine(_normalised(x, over, layer.eps), layer.weight, layer.bias, tuple(layer.normalized_shape))
+def _layer_norm_layer(layer: Any, x: Moments) -> Moments:
+    return layer_norm(x, layer.normalized_shape, layer.weight, layer.bias, layer.eps)
+
+
+@rule(F.layer_norm)
+def layer_norm(
+    x: Moments, normalized_shape: Any, weight: Moments | None = None, bias: Moments | None = None, eps: float = 1e-5
+) -> Moments:
+    over = tuple(range(-len(normalized_shape), 0))
+    return _affine(_normalised(x, over, eps), weight, bias, tuple(normalized_shape))
 
 
 @rule(nn.GroupNorm)
-def _group_norm(layer: Any, x: Moments) -> Moments:
+def _group_norm_layer(layer: Any, x: Moments) -> Moments:
+    return group_norm(x, layer.num_groups, layer.weight, layer.bias, layer.eps)
+
+
+@rule(F.group_norm)
+def group_norm(
+    x: Moments, num_groups: int, weight: Moments | None = None, bias: Moments | None = None, eps: float = 1e-5
+) -> Moments:
     shape = x.mean.shape
-    grouped = rearranged(x, lambda values: values.reshape(shape[0], layer.num_groups, -1))
-    normal = rearranged(_normalised(grouped, (-1,), layer.eps), lambda values: values.reshape(shape))
-    return _affine(normal, layer.weight, layer.bias, (1, -1, *[1] * (len(shape) - 2)))
+    grouped = rearranged(x, lambda values: values.reshape(shape[0], num_groups, -1))
+    normal = rearranged(_normalised(grouped, (-1,), eps), lambda values: values.reshape(shape))
+    return _affine(normal, weight, bias, (1, -1, *[1] * (len(shape) - 2)))
 
 
 def _normalised(x: Moments, over: tuple[int, ...], eps: float) -> Moments:
-    """(x - its mean) / its standard deviation over some dimensions, the deviation taken at its expected square.
+    """(x - its mean) / its deviation s over n entries, to first order around the means, with s^2 at its expectation:
 
-    The mean is subtracted exactly; that the deviation varies, too, is left out, which is good where many entries are
-    normalised together.
+    y_i = (x_i - m) / s,      dy_i = (dx_i - mean(dx) - y_i mean(y dx)) / s
     """
     count = math.prod(x.mean.shape[d] for d in over)
-    centred = weighted(
-        x,
-        lambda values: values - values.mean(over, keepdim=True),
-        lambda values: values * (1 - 2 / count) + values.mean(over, keepdim=True) / count,
-    )
-    scale = (centred.second_moment.mean(over, keepdim=True) + eps).rsqrt()
-    return scaled(centred, scale)
+
+    def average(values: Tensor) -> Tensor:
+        return values.mean(over, keepdim=True)
+
+    centre = average(x.mean)
+    total = x.total_variance
+    square = average((x.mean - centre).square()) + average(total) * (1 - 1 / count)
+    if x.factors is not None:  # entries that move together do not spread
+        together = vmap(average)(x.factors).square().sum(0)
+        square = square - (together - average(x.factors.square().sum(0)) / count)
+    scale = (square.clamp_min(0.0) + eps).rsqrt()
+    y = (x.mean - centre) * scale
+
+    def moved(change: Tensor) -> Tensor:
+        return (change - average(change) - y * average(y * change)) * scale
+
+    variance = None
+    if x.variance is not None:
+        v = x.variance
+        own = v * (1 - 2 / count - 2 * y.square() / count)
+        others = (average(v) + 2 * y * average(y * v) + y.square() * average(y.square() * v)) / count
+        variance = ((own + others) * scale.square()).clamp_min(0.0)
+    if x.covariance is not None:
+        raise ValueError('normalisation over units is not followed with covariance="full"')
+    return Moments(y, variance, None if x.factors is None else vmap(moved)(x.factors))
 
 
 # ---------------------------------------------------------------------- pooling
@@ -590,7 +622,13 @@ def _shape_rule(*functions: Any) -> None:
 _shape_rule(torch.flatten, torch.Tensor.flatten, torch.squeeze, torch.Tensor.squeeze, torch.unsqueeze)
 _shape_rule(torch.Tensor.unsqueeze, torch.permute, torch.Tensor.permute, torch.transpose, torch.Tensor.transpose)
 _shape_rule(torch.reshape, torch.Tensor.reshape, torch.Tensor.view, torch.unflatten, torch.Tensor.unflatten)
-_shape_rule(F.pad, operator.getitem)
+_shape_rule(F.pad)
+
+
+@rule(operator.getitem)
+def _item(x: Any, index: Any) -> Any:
+    """Of a tensor, or of the pieces that it was split into."""
+    return rearranged(x, lambda values: values[index]) if isinstance(x, Moments) else x[index]
 
 
 @rule(nn.Flatten)

@@ -63,7 +63,8 @@ def elu(mean: Tensor, variance: Tensor, alpha: float = 1.0, scale: float = 1.0) 
     """scale * (x above zero, alpha (exp(x) - 1) below), by E[exp(k x); x < 0] = exp(k mu + k^2 s^2 / 2) P(-a - k s)"""
     given = mean.dtype
     mean, variance = mean.double(), variance.double()
-    std, a = _standardised(mean, variance)
+    std = variance.sqrt()
+    a = mean / std.clamp_min(torch.finfo(torch.float64).tiny)
 
     def tail(k: int) -> Tensor:
         return torch.exp(k * mean + 0.5 * k * k * variance + torch.special.log_ndtr(-a - k * std))
@@ -74,7 +75,7 @@ def elu(mean: Tensor, variance: Tensor, alpha: float = 1.0, scale: float = 1.0) 
     second = part.variance + part.mean.square() + alpha**2 * (twice - 2 * once + below)
     spread = (second - first.square()).clamp_min(0.0)
     # Far from the kink the two halves of that difference are large and nearly equal: there it is a single branch.
-    certain = torch.where(mean > 0, 1.0, (alpha * torch.exp(mean)).square()) * variance
+    certain = torch.where(mean > 0, 1.0, (alpha * torch.exp(mean.clamp_max(0.0))).square()) * variance
     spread = torch.where(variance < 1e-8 * mean.square().clamp_min(1e-12), certain, spread)
     slope = part.slope + alpha * once
     return Pushed((scale * first).to(given), (scale**2 * spread).to(given), (scale * slope).to(given))

@@ -163,10 +163,8 @@ def train_and_score(request: Request, job: _Job, results: Results) -> Results:
     splits = {name: datasets.splits(len(loaded[name][1]), _folds(request, name)) for name in missing}
     work = {name: job.work(splits[name]) for name in missing}
     with _bar(job.name, sum(work.values()), request.progress) as bar:
-        for name in request.sets:
-            if name not in missing:
-                record = results.records[name]
-                bar.line(f"{job.name}: {name:<9}is there already ({record['engine']}, {record['versions']})")
+        if there := [name for name in request.sets if name not in missing]:
+            bar.line(f"{job.name}: there already: {', '.join(there)}")
         for place, name in enumerate(missing, 1):
             bar.say(f"{job.name}: {name}, set {place} of {len(missing)}, {len(splits[name])} folds")
             cpu, wall = time.process_time(), time.perf_counter()

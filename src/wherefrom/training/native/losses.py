@@ -10,12 +10,14 @@ import math
 
 import numpy as np
 
+from wherefrom.losses import MOST_LOG_VARIANCE
 from wherefrom.training.native.codes import GAUSSIAN, SQUARED_ERROR
 from wherefrom.training.native.functions import exp
 from wherefrom.training.native.jit import jit
 
 _f = np.float32
 HALF, ONE, TWO = _f(0.5), _f(1), _f(2)
+MOST = _f(MOST_LOG_VARIANCE)
 
 
 @jit
@@ -42,7 +44,7 @@ def _squared_error(outputs, y, w, delta, rows, width, stride):
 
 @jit
 def _gaussian(outputs, y, w, delta, rows, width, stride):
-    """mean of w (v + (m - y)^2 e^-v) / 2 for means m and log variances v
+    """mean of w (v + (m - y)^2 e^-v) / 2 for means m and log variances v, which are bounded
 
     gradient w (m - y) e^-v / n to m,  w (1 - (m - y)^2 e^-v) / 2n to v
     """
@@ -54,11 +56,12 @@ def _gaussian(outputs, y, w, delta, rows, width, stride):
             mean = q * stride + r
             log_variance = mean + targets * stride
             error = outputs[mean] - y[r * targets + q]
-            precision = exp(-outputs[log_variance])
+            v = min(max(outputs[log_variance], -MOST), MOST)
+            precision = exp(-v)
             distance = error * error * precision
             delta[mean] = share * w[r] * error * precision
             delta[log_variance] = HALF * share * w[r] * (ONE - distance)
-            total += HALF * w[r] * (outputs[log_variance] + distance)
+            total += HALF * w[r] * (v + distance)
     return total / (rows * targets)
 
 
