@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wherefrom.laws import SWAG, Snapshots
     from wherefrom.likelihood import Regression
     from wherefrom.posterior import DivergedError, Posterior, marginalise, marginalise_folds
+    from wherefrom.predictive import one_shot
     from wherefrom.predictive.prediction import Prediction
     from wherefrom.predictive.sources import Sources
     from wherefrom.store import load
@@ -49,6 +50,7 @@ _HOMES = {
         "glorot_uniform",
     ),
 }
+_MODULES = {"recipes": "wherefrom.recipes", "one_shot": "wherefrom.predictive.one_shot"}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - in the order in which a user meets them
@@ -69,6 +71,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "recipes",
     "Posterior",
     "Prediction",
+    "one_shot",
     "Sources",
     "DivergedError",
     "load",
@@ -76,8 +79,8 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
 
 
 def __getattr__(name: str) -> Any:
-    if name == "recipes":
-        return importlib.import_module("wherefrom.recipes")
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _HOME_OF:
         raise AttributeError(f"module 'wherefrom' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME_OF[name]), name)
