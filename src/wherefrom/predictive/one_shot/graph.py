@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from wherefrom.predictive.one_shot import layers
+from wherefrom.predictive.one_shot import heads, layers
 from wherefrom.predictive.one_shot.moments import Moments, added
 from wherefrom.predictive.one_shot.rules import RULES, rule_for
 from wherefrom.training.network import CHANNEL_DROPOUT, ELEMENT_DROPOUT
@@ -21,7 +21,7 @@ _INSTEAD = (
     "Give it a rule with @wf.one_shot.rule(...), or use predict(x, samples=...), which samples and takes any network"
 )
 
-assert layers  # its rules are registered when it is imported
+_ = (heads, layers)  # their rules are registered when they are imported
 
 
 class NoRuleError(ValueError):
