@@ -121,7 +121,7 @@ def dropped(x: Moments, rate: float) -> Moments:
         return x
     grown = x.second_moment * (rate / (1 - rate))
     covariance = None if x.covariance is None else x.covariance + torch.diag_embed(grown)
-    return x._replace(variance=added(x.variance, grown), covariance=covariance)
+    return Moments(x.mean, added(x.variance, grown), x.factors, covariance)
 
 
 class _Layer:
@@ -143,7 +143,7 @@ class _Tracer(fx.Tracer):
 
 
 def _leaves(values: Any) -> list[Any]:
-    if isinstance(values, Moments) or not isinstance(values, (tuple, list, dict)):
+    if not isinstance(values, (tuple, list, dict)):
         return [values]
     return [leaf for value in (values.values() if isinstance(values, dict) else values) for leaf in _leaves(value)]
 

@@ -12,6 +12,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,25 +41,24 @@ def bilinear(x: Moments, weight: Moments, bias: Moments | None, product: Product
               + Var(sum_rs (z_r z_s) D_r t_s) = sum_rs (D_r t_s)^2 + (D_r t_s)(D_s t_r), where it is small to compute
     """
     mean = product(x.mean, weight.mean)
-    factors = None
-    if x.factors is not None:
-        factors = vmap(lambda t: product(t, weight.mean))(x.factors)
-    if weight.factors is not None:
-        moved = vmap(lambda d: product(x.mean, d))(weight.factors)
-        factors = moved if factors is None else factors + moved
+    factors = added(
+        None if x.factors is None else vmap(lambda t: product(t, weight.mean))(x.factors),
+        None if weight.factors is None else vmap(lambda d: product(x.mean, d))(weight.factors),
+    )
     if x.factors is not None and weight.factors is not None:
         mean = mean + vmap(product)(x.factors, weight.factors).sum(0)
     variance = None
     if weight.variance is not None:
         variance = product(x.mean.square() if x.is_certain else x.second_moment, weight.variance)
     if x.variance is not None:
-        variance = added(variance, product(x.variance, weight.mean.square() + _squares(weight.factors)))
+        variance = added(variance, product(x.variance, _steady(weight)))
     result = Moments(mean, added(variance, _quadratic(x, weight, product)), factors)
     return result if bias is None else add(result, bias)
 
 
-def _squares(factors: Tensor | None) -> Tensor | float:
-    return 0.0 if factors is None else factors.square().sum(0)
+def _steady(x: Moments) -> Tensor:
+    """The second moment of what is not the rest."""
+    return x.mean.square() if x.shared_variance is None else x.mean.square() + x.shared_variance
 
 
 def _quadratic(x: Moments, weight: Moments, product: Product) -> Tensor | None:
@@ -85,9 +85,9 @@ def _with_covariance(result: Moments, x: Moments, weight: Moments) -> Moments:
     if weight.factors is not None:
         between = between + torch.einsum("roi,nij,rpj->nop", weight.factors, x.covariance, weight.factors)
     alone = torch.zeros_like(result.variance) if x.variance is None else x.variance
-    counted = F.linear(alone, weight.mean.square() + _squares(weight.factors))
+    counted = F.linear(alone, _steady(weight))
     variance = result.variance - counted + between.diagonal(dim1=-2, dim2=-1)
-    return result._replace(variance=variance, covariance=with_diagonal(between, variance))
+    return replace(result, variance=variance, covariance=with_diagonal(between, variance))
 
 
 @rule(nn.Linear)
@@ -528,14 +528,15 @@ def _spread(x: Moments, shape: torch.Size) -> Moments:
     factors = None
     if x.factors is not None:
         factors = x.factors.reshape(len(x.factors), *[1] * missing, *x.mean.shape).expand(-1, *shape)
-    return Moments(x.mean.expand(shape), None if x.variance is None else x.variance.expand(shape), factors)
+    variance = None if x.variance is None else x.variance.expand(shape)
+    return Moments(x.mean.expand(shape), variance, factors, x.covariance)
 
 
 def _both(a: Any, b: Any) -> tuple[Moments, Moments]:
     like = a if isinstance(a, Moments) else b
     a, b = _as_moments(a, like), _as_moments(b, like)
     shape = torch.broadcast_shapes(a.mean.shape, b.mean.shape)
-    return _spread(a, shape)._replace(covariance=a.covariance), _spread(b, shape)._replace(covariance=b.covariance)
+    return _spread(a, shape), _spread(b, shape)
 
 
 @rule(operator.add, operator.iadd, torch.add, torch.Tensor.add, torch.Tensor.add_)
@@ -576,7 +577,7 @@ def multiply(a: Any, b: Any) -> Moments:
     mean = a.mean * b.mean
     rest = added(
         None if a.variance is None else a.variance * b.second_moment,
-        None if b.variance is None else b.variance * (a.mean.square() + _squares(a.factors)),
+        None if b.variance is None else b.variance * _steady(a),
     )
     factors = added(
         None if a.factors is None else a.factors * b.mean, None if b.factors is None else b.factors * a.mean
@@ -584,7 +585,7 @@ def multiply(a: Any, b: Any) -> Moments:
     if a.factors is not None and b.factors is not None:
         together = (a.factors * b.factors).sum(0)
         mean = mean + together
-        rest = added(rest, a.factors.square().sum(0) * b.factors.square().sum(0) + together.square())
+        rest = added(rest, _shared_product(a, b) + together.square())
     if a.covariance is None and b.covariance is None:
         return Moments(mean, rest, factors)
     assert rest is not None
@@ -597,6 +598,12 @@ def multiply(a: Any, b: Any) -> Moments:
     )
     assert mixed is not None
     return Moments(mean, rest, factors, with_diagonal(mixed, rest))
+
+
+def _shared_product(a: Moments, b: Moments) -> Tensor:
+    assert a.shared_variance is not None
+    assert b.shared_variance is not None
+    return a.shared_variance * b.shared_variance
 
 
 @rule(operator.truediv, torch.div, torch.Tensor.div)

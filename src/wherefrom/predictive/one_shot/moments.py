@@ -10,7 +10,8 @@ between the units of a layer. A tensor without any of them is certain.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -19,7 +20,8 @@ from torch.func import vmap
 Map = Callable[[Tensor], Tensor]
 
 
-class Moments(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Moments:
     """A tensor's mean, the variance of its rest, its shared factors, and its rest's covariance between units."""
 
     mean: Tensor  # (rows, ...)
@@ -31,14 +33,18 @@ class Moments(NamedTuple):
     def is_certain(self) -> bool:
         return self.variance is None and self.factors is None
 
-    @property
+    @cached_property
+    def shared_variance(self) -> Tensor | None:
+        """Of the factors together."""
+        return None if self.factors is None else self.factors.square().sum(0)
+
+    @cached_property
     def total_variance(self) -> Tensor:
         """Of the rest and of the factors together."""
-        parts = [] if self.variance is None else [self.variance]
-        parts += [] if self.factors is None else [self.factors.square().sum(0)]
-        return sum(parts[1:], start=parts[0]) if parts else torch.zeros_like(self.mean)
+        total = added(self.variance, self.shared_variance)
+        return torch.zeros_like(self.mean) if total is None else total
 
-    @property
+    @cached_property
     def second_moment(self) -> Tensor:
         return self.mean.square() + self.total_variance
 

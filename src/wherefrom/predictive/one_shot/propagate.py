@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -16,6 +17,7 @@ from wherefrom.laws import Gaussian
 from wherefrom.predictive.monte_carlo import SampledMember
 from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.moments import Moments
+from wherefrom.training import program
 from wherefrom.training.network import Network
 from wherefrom.training.workers import one_core
 
@@ -23,9 +25,11 @@ Covariance = Literal["diagonal", "low_rank", "full"]
 Refresh = Callable[[Network, Tensor], Tensor]
 
 MOST_UNITS = 512  # of a layer whose covariance is followed in full
-_CALL_NUMBERS = 2**21  # of one call: 8 MB in single precision
+_CALL_NUMBERS = 2**19  # of one call: about what a core keeps at hand, 2 MB in single precision
 
-_graphs: WeakKeyDictionary[Network, Graph] = WeakKeyDictionary()
+_MOST_RECORDS = 8
+
+_known: WeakKeyDictionary[Network, _Prepared] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,33 +104,23 @@ class _Job:
         A Gaussian law is one component; points are as many as there are, each without a variance of its own.
         """
         network, x = self.network, self.x
-        graph = _graph(network)
-        rates = _rates(network, "F" in uncertain)
+        pass_through = _prepared(network).passing(self.covariance, "F" in uncertain)
         x_variance = self.x_variance if "x" in uncertain else None
         centres, spreads, factors = self._thetas("t" in uncertain)
-
-        def answer(rows: Tensor, noise: Tensor | None, *theta: Tensor) -> tuple[Tensor, Tensor]:
-            given = Moments(rows, noise)
-            if self.covariance == "full":
-                given = _with_covariance(given)
-            out = graph.run(given, _tensors(network, *theta), rates)
-            shape = (len(rows), network.outputs)
-            return out.mean.reshape(shape), out.total_variance.reshape(shape)
-
         width = network.numbers_per_row * (2 + (0 if factors is None else factors.shape[1]))
         if self.covariance == "full":
             width *= MOST_UNITS
         rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
-        together = max(1, _CALL_NUMBERS // max(1, width * rows_at_once))
+        together = max(1, min(len(centres), _CALL_NUMBERS // max(1, width * rows_at_once)))
         means, variances = (x.new_empty(len(centres), len(x), network.outputs) for _ in range(2))
         thetas = [theta for theta in (centres, spreads, factors) if theta is not None]
         with torch.no_grad():
             for first, row in itertools.product(range(0, len(centres), together), range(0, len(x), rows_at_once)):
                 some, rows = slice(first, first + together), slice(row, row + rows_at_once)
                 noise = None if x_variance is None else x_variance[rows]
-                dims: Any = (None, None, *[0] * len(thetas))
-                found = vmap(answer, in_dims=dims)(x[rows], noise, *(theta[some] for theta in thetas))
-                means[some, rows], variances[some, rows] = found
+                means[some, rows], variances[some, rows] = pass_through(
+                    x[rows], noise, *(theta[some] for theta in thetas)
+                )
         shape = (len(self.members), -1, len(x), network.outputs)
         return means.reshape(shape), variances.reshape(shape)
 
@@ -152,10 +146,71 @@ class _Job:
         return theta if self.refresh is None else self.refresh(self.network, theta)
 
 
-def _graph(network: Network) -> Graph:
-    if network not in _graphs:
-        _graphs[network] = Graph(network.skeleton(False))
-    return _graphs[network]
+class _Prepared:
+    """A network's graph, and its passes as programs. For one thread at a time."""
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.graph = Graph(network.skeleton(False))
+        self.passes: dict[tuple[Covariance, bool], _Pass] = {}
+
+    def passing(self, covariance: Covariance, vary_mask: bool) -> _Pass:
+        key = covariance, vary_mask
+        if key not in self.passes:
+            self.passes[key] = _Pass(partial(self._answer, covariance, _rates(self.network, vary_mask)))
+        return self.passes[key]
+
+    def _answer(
+        self, covariance: Covariance, rates: Sequence[float], rows: Tensor, noise: Tensor | None, *theta: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One member's mean and variance.  # (rows, outputs)"""
+        given = Moments(rows, noise)
+        if covariance == "full":
+            given = _with_covariance(given)
+        out = self.graph.run(given, _tensors(self.network, *theta), rates)
+        shape = (len(rows), self.network.outputs)
+        return out.mean.reshape(shape), out.total_variance.reshape(shape)
+
+
+class _Pass:
+    """A pass of several members, recorded when it is called with the same shapes a second time.
+
+    The memory of what it returns is used again by the next call.
+    """
+
+    def __init__(self, answer: Callable[..., tuple[Tensor, Tensor]]) -> None:
+        self.answer = answer
+        self.recorded: dict[Any, tuple[list[Tensor], program.Program] | None] = {}
+
+    def __call__(self, rows: Tensor, noise: Tensor | None, *thetas: Tensor) -> tuple[Tensor, Tensor]:
+        given = [rows, *thetas] if noise is None else [rows, noise, *thetas]
+        call = partial(self._call, noise is not None)
+        key = (noise is not None, *((tensor.shape, tensor.dtype) for tensor in given))
+        if key not in self.recorded:
+            if len(self.recorded) >= _MOST_RECORDS:
+                self.recorded.clear()
+            self.recorded[key] = None
+            return call(*given)
+        known = self.recorded[key]
+        if known is None:
+            memory = [tensor.clone() for tensor in given]
+            known = self.recorded[key] = memory, program.record(call, tuple(memory))
+        memory, recorded = known
+        for kept, new in zip(memory, given, strict=True):
+            kept.copy_(new)
+        recorded()
+        return recorded.results
+
+    def _call(self, has_noise: bool, rows: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+        noise, thetas = (others[0], others[1:]) if has_noise else (None, others)
+        return vmap(lambda *theta: self.answer(rows, noise, *theta))(*thetas)
+
+
+def _prepared(network: Network) -> _Prepared:
+    own = network.private("one shot")
+    if own not in _known:
+        _known[own] = _Prepared(own)
+    return _known[own]
 
 
 def _rates(network: Network, vary_mask: bool) -> list[float]:
@@ -199,4 +254,4 @@ def _with_covariance(x: Moments) -> Moments:
             f'{tuple(x.mean.shape[1:])}. Use "low_rank" or "diagonal"'
         )
     variance = torch.zeros_like(x.mean) if x.variance is None else x.variance
-    return x._replace(variance=variance, covariance=torch.diag_embed(variance))
+    return Moments(x.mean, variance, x.factors, torch.diag_embed(variance))

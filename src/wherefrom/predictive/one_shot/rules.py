@@ -55,8 +55,10 @@ def elementwise(x: Moments, function: Function, *, scalar: Scalar | None = None,
     pushed = (scalar or partial(smooth, function))(x.mean, total)
     if x.factors is None and x.covariance is None:
         return Moments(pushed.mean, pushed.variance)
-    factors = None if x.factors is None else x.factors * pushed.slope
-    rest = pushed.variance if factors is None else (pushed.variance - factors.square().sum(0)).clamp_min(0.0)
+    factors, rest = None, pushed.variance
+    if x.factors is not None and x.shared_variance is not None:
+        factors = x.factors * pushed.slope
+        rest = (rest - x.shared_variance * pushed.slope.square()).clamp_min(0.0)
     if x.covariance is None:
         return Moments(pushed.mean, rest, factors)
     between = (pair or partial(smooth_pair, function))(x.mean, total, x.covariance + _shared(x.factors))
