@@ -36,16 +36,16 @@ Pair = Callable[[Tensor, Tensor, Tensor], Tensor]  # (mean, variance, covariance
 
 
 def relu(mean: Tensor, variance: Tensor) -> Pushed:
-    """With a = mu / s:  s (a P + p),  s^2 (P + a^2 P Q + a p (Q - P) - p^2),  P    (P, Q, p: normal cdf, 1 - cdf, pdf)
+    """With a = mu / s and u = a P + p:  s u,  s^2 (P + u (a - u)),  P    (P and p: the normal cdf and pdf)
 
     The variance is written so that nothing large is taken from anything large.
     """
     std, a = _standardised(mean, variance)
-    below = torch.special.ndtr(-a)
     above = torch.special.ndtr(a)
-    density = torch.exp(-0.5 * a * a) / math.sqrt(2 * math.pi)
-    share = above + a * a * above * below + a * density * (below - above) - density * density
-    return Pushed(mean * above + std * density, variance * share.clamp(0.0, 1.0), above)
+    density = torch.exp(-0.5 * a * a) * (2 * math.pi) ** -0.5
+    u = torch.addcmul(density, a, above)
+    share = torch.addcmul(above, u, a - u).clamp(0.0, 1.0)
+    return Pushed(torch.addcmul(mean * above, std, density), variance * share, above)
 
 
 def leaky_relu(mean: Tensor, variance: Tensor, negative_slope: float = 0.01) -> Pushed:
