@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,9 @@ class OneLineErrors(typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
         except (ImportError, OSError, ValueError) as error:
             typer.echo(f"error: {error}", err=True)
             raise typer.Exit(1) from error
@@ -92,7 +97,11 @@ def uci(
         bool, typer.Option("--beyond", help="Also: noise, shares of the variance, calibration, paired differences.")
     ] = False,
     data: Annotated[
-        Path | None, typer.Option(help="Folder with uci/<set>/data.csv.gz; otherwise the sets are downloaded.")
+        Path | None,
+        typer.Option(
+            help="Folder with uci/<set>/data.csv.gz (header, features, target last), also WHEREFROM_DATA; "
+            "other sets are downloaded, and boston also comes with mlxtend."
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for scores, tables and pictures.")] = Path("results/uci"),
     engine: Annotated[str | None, typer.Option(help="native (where numba is installed) or torch.")] = None,

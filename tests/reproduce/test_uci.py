@@ -135,7 +135,7 @@ def test_names_of_files_tell_what_differs():
     assert SETUPS["short"].name == "short"
     assert SETUPS["short"].but(start=0.2).name == "short-start-0.2"
     assert SETUPS["tuned"].but(start=0.2, dropout=0.0).name == "tuned-start-0.2-dropout-0"
-    assert SETUPS["main"].but(noise="fit").name == "main-fit"
+    assert SETUPS["main"].but(noise="fit", epochs=20).name == "main-fit-epochs-20"
     assert SETUPS["main"].but(start=None) == SETUPS["main"]
 
 
@@ -295,7 +295,7 @@ def test_files_come_back_as_they_were(tmp_path):
 
 
 def test_a_run_with_other_settings_leaves_the_file_alone(tmp_path):
-    path = tmp_path / "main.csv"
+    path = tmp_path / "main-epochs-6-folds-2.csv"
     some_results().write(path)
     assert results.go_on(path, {"epochs": 4}).sets == ["boston", "yacht"]
     with pytest.raises(ValueError, match=r"epochs 4 instead of 400.*--fresh"):
@@ -313,10 +313,10 @@ def test_a_run_with_other_settings_leaves_the_file_alone(tmp_path):
     "damage", [lambda t: t[: len(t) // 2], lambda t: "nonsense", lambda t: t.replace("# boston", "# x")]
 )
 def test_a_damaged_file_is_said_to_be_one(tmp_path, damage):
-    path = tmp_path / "main.csv"
+    path = tmp_path / "main-epochs-6-folds-2.csv"
     some_results().write(path)
     path.write_text(damage(path.read_text()))
-    with pytest.raises(ValueError, match=r"main.csv is not a.* file of scores.*--fresh"):
+    with pytest.raises(ValueError, match=r"csv is not a.* file of scores.*--fresh"):
         results.read(path)
 
 
@@ -396,7 +396,7 @@ def test_the_command_writes_scores_tables_and_a_picture(root, tmp_path):
     out = tmp_path / "out"
     answer = ask(root, out)
     assert answer.exit_code == 0, answer.output
-    with (out / "main.csv").open(encoding="utf-8") as file:
+    with (out / "main-epochs-6-folds-2.csv").open(encoding="utf-8") as file:
         head = [line for line in file if line.startswith("#")]
     record = json.loads(head[1].removeprefix("# boston: "))
     assert record["command"] == (
@@ -404,16 +404,16 @@ def test_the_command_writes_scores_tables_and_a_picture(root, tmp_path):
     )
     assert "torch" in record["versions"]
     assert json.loads(head[0].removeprefix("# setup: "))["seed"] == 0
-    lines = (line for line in (out / "main.csv").read_text().splitlines() if not line.startswith("#"))
+    lines = (line for line in (out / "main-epochs-6-folds-2.csv").read_text().splitlines() if not line.startswith("#"))
     rows = list(csv.DictReader(lines))
     keys = [(row["set"], row["fold"], row["combination"], row["metric"]) for row in rows]
     assert len(set(keys)) == len(keys)
     nlls = [row for row in rows if row["metric"] == "nll" and row["combination"] != study.SAMPLED_M]
     assert len(nlls) == 2 * 2 * 7
-    page = (out / "main.md").read_text()
+    page = (out / "main-epochs-6-folds-2.md").read_text()
     assert "| M + t + θ₀ |" in page
     assert "/ 13.134 (" in page
-    assert (out / "main.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "main-epochs-6-folds-2.png").read_bytes().startswith(b"\x89PNG")
     assert "cells lie within one printed standard deviation" in answer.output
     assert "s of CPU time" in answer.output
 
@@ -431,13 +431,15 @@ def test_an_interrupted_run_goes_on(root, tmp_path, monkeypatch):
 
     monkeypatch.setattr(study, "train", counted)
     interrupted, straight = tmp_path / "out", tmp_path / "straight"
-    assert ask(root, interrupted).exit_code != 0
-    assert results.read(interrupted / "main.csv").sets == ["boston"]
+    stopped = ask(root, interrupted)
+    assert stopped.exit_code != 0
+    assert "interrupted: the finished sets are in" in stopped.output
+    assert results.read(interrupted / "main-epochs-6-folds-2.csv").sets == ["boston"]
     again = ask(root, interrupted)
     assert again.exit_code == 0, again.output
     assert trained == ["boston", "stopped", "yacht"]
     assert ask(root, straight).exit_code == 0
-    first, second = (results.read(folder / "main.csv").scores for folder in (interrupted, straight))
+    first, second = (results.read(folder / "main-epochs-6-folds-2.csv").scores for folder in (interrupted, straight))
     assert first == second
     assert ask(root, interrupted).exit_code == 0
     assert trained == ["boston", "stopped", "yacht", "boston", "yacht"]
@@ -466,25 +468,32 @@ def test_errors_are_one_line(root, tmp_path, options, words):
     assert answer.output.count("\n") == 1
 
 
-def test_other_settings_are_refused(root, tmp_path):
-    assert ask(root, tmp_path / "out").exit_code == 0
-    answer = ask(root, tmp_path / "out", "--epochs", "5")
-    assert answer.exit_code == 1
-    assert "epochs 6 instead of 5" in answer.output
-    assert ask(root, tmp_path / "out", "--epochs", "5", "--fresh").exit_code == 0
+def test_other_settings_are_other_files(root, tmp_path):
+    assert ask(root, tmp_path).exit_code == 0
+    assert ask(root, tmp_path, "--epochs", "5", "--seed", "3").exit_code == 0
+    names = {path.name for path in tmp_path.glob("*.csv")}
+    assert names == {"main-epochs-6-folds-2.csv", "main-epochs-5-folds-2-seed-3.csv"}
+
+
+def test_what_cannot_be_compared_says_so(root, tmp_path):
+    answer = ask(root, tmp_path)
+    for text in (answer.output, (tmp_path / "main-epochs-6-folds-2.md").read_text()):
+        assert "6 epochs instead of the paper's 400: not comparable" in text
+        assert "Only the first 2 of the published folds: a sketch." in text
+        assert "M the sub-networks that dropout leaves" in text
 
 
 def test_beyond_the_paper(root, tmp_path):
     out = tmp_path / "out"
     answer = ask(root, out, "--beyond")
     assert answer.exit_code == 0, answer.output
-    names = ["main", "main-fit", "main-predicted", "recommended-epochs-6"]
-    assert sorted(path.stem for path in out.glob("*.csv")) == names
-    page = (out / "main-beyond.md").read_text()
+    names = [f"{name}-epochs-6-folds-2" for name in ("main-fit", "main-predicted", "main", "recommended")]
+    assert {path.stem for path in out.glob("*.csv")} == set(names)
+    page = (out / "main-epochs-6-folds-2-beyond.md").read_text()
     for words in ("| boston | 2.41 |", "| yacht | 1.18 |", "θ₀ | t | M | t x M | noise |", "CRPS", "Coverage of 95%"):
         assert words in page
     assert answer.output.count("engine torch") == 4  # the cost of each of the four
-    noisy = results.read(out / "main-fit.csv")
+    noisy = results.read(out / "main-fit-epochs-6-folds-2.csv")
     mean, error = beyond.paired_difference(
         *(noisy.by_fold("mixture nll")[label, "yacht"] for label in ("M+t+theta0", "t"))
     )
@@ -496,7 +505,7 @@ def test_beyond_with_other_combinations_and_sets(root, tmp_path):
     assert ask(root, tmp_path, "--beyond").exit_code == 0
     answer = ask(root, tmp_path, "--setup", "tuned", "--sets", "yacht", "--beyond")
     assert answer.exit_code == 0, answer.output
-    page = (tmp_path / "tuned-beyond.md").read_text()
+    page = (tmp_path / "tuned-epochs-6-folds-2-beyond.md").read_text()
     assert "| | θ₀+α | t |" in page
     assert "| yacht | 1.18 |" in page
     assert "| boston | 2.41 |" not in page
@@ -508,21 +517,21 @@ def test_what_goes_wrong_goes_wrong_before_training(root, tmp_path, monkeypatch)
     answer = ask(root, tmp_path / "file")
     assert answer.exit_code == 1
     assert "--out must name a folder that can be written to" in answer.output
-    some = results.Results("recommended-epochs-6", {"other": 1}, {"boston": dict(RECORD)})
+    some = results.Results("recommended-epochs-6-folds-2", {"other": 1}, {"boston": dict(RECORD)})
     some.scores = [study.Score("boston", fold, "recommended", "nll", 1.0) for fold in range(3)]
-    some.write(tmp_path / "out" / "recommended-epochs-6.csv")
+    some.write(tmp_path / "out" / "recommended-epochs-6-folds-2.csv")
     answer = ask(root, tmp_path / "out", "--beyond")
     assert answer.exit_code == 1
-    assert "recommended-epochs-6.csv was made with other settings" in answer.output
+    assert "recommended-epochs-6-folds-2.csv was made with other settings" in answer.output
 
 
 def test_fresh_keeps_what_was_not_asked_for(root, tmp_path):
     assert ask(root, tmp_path).exit_code == 0
-    before = results.read(tmp_path / "main.csv")
+    before = results.read(tmp_path / "main-epochs-6-folds-2.csv")
     answer = ask(root, tmp_path, "--sets", "yacht, yacht,", "--fresh")
     assert answer.exit_code == 0, answer.output
-    assert answer.output.count("main: yacht") == 1
-    after = results.read(tmp_path / "main.csv")
+    assert answer.output.count("main-epochs-6: yacht") == 1
+    after = results.read(tmp_path / "main-epochs-6-folds-2.csv")
     assert after.scores == before.scores
     assert after.records["boston"] == before.records["boston"]
 
@@ -533,7 +542,7 @@ def test_a_picture_is_not_needed(root, tmp_path, monkeypatch):
     answer = ask(root, tmp_path)
     assert answer.exit_code == 0, answer.output
     assert "pip install 'wherefrom[plot]'" in answer.output
-    assert (tmp_path / "main.md").exists()
+    assert (tmp_path / "main-epochs-6-folds-2.md").exists()
 
 
 def test_pages_say_what_is_better():
@@ -555,7 +564,7 @@ def test_pages_say_what_is_better():
         "fit": made("main-fit", singles | {"M+t+theta0": 0.08}),
         "predicted": made("main-predicted", singles | {"M+t+theta0": 0.2}),
     }
-    text = beyond.page("title", by_noise, made("recommended", {"recommended": 0.0}), SUBSETS)
+    text = beyond.page(by_noise, made("recommended", {"recommended": 0.0}), SUBSETS)
     (line,) = [line for line in text.splitlines() if line.startswith("| boston | 2.41 |")]
     assert "| **2.381 ± 0.001** | 2.501 ± 0.001 | ***2.301 ± 0.001*** |" in line
     assert "| M | 94.1 |" in text

@@ -103,6 +103,8 @@ def load(name: str, root: str | os.PathLike[str] | None = None, progress: bool |
     if root and not Path(root).is_dir():
         raise FileNotFoundError(f"the data folder {root} does not exist; --data or WHEREFROM_DATA names it")
     table = Path(root or "<folder>") / "uci" / name / "data.csv.gz"
+    if root and not table.exists() and (inside := Path(root) / name / "data.csv.gz").exists():
+        table = inside  # the folder uci itself was named
     if root and table.exists():
         with _blaming(str(table), "Put the benchmark's table there, or remove it to have the official file downloaded"):
             return verify(chosen, *_split(np.loadtxt(table, delimiter=",", skiprows=1, ndmin=2), chosen.features))
@@ -110,8 +112,11 @@ def load(name: str, root: str | os.PathLike[str] | None = None, progress: bool |
         with _blaming("mlxtend's Boston set", "Install mlxtend>=0.23, or remove it to have the set downloaded"):
             return verify(chosen, *found)
     kept = user_cache() / "uci" / chosen.source.file
+    official = (
+        kept.name if chosen.source.member else f"{kept.name} (from https://www.openml.org/d/{chosen.source.number})"
+    )
     by_hand = (
-        f"By hand: put {kept.name} into {kept.parent}, or the benchmark's table at {table}"
+        f"By hand: put {official} into {kept.parent}, or the benchmark's table at {table}"
         f"{'' if root else ' and give the folder as --data or WHEREFROM_DATA'}"
         f"{', or pip install mlxtend' if name == 'boston' else ''}"
     )

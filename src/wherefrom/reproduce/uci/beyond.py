@@ -10,17 +10,21 @@ from wherefrom.reproduce.uci.printed import published
 from wherefrom.reproduce.uci.results import Results, mean_and_std
 from wherefrom.reproduce.uci.setups import Combination
 from wherefrom.reproduce.uci.study import LEVEL
-from wherefrom.reproduce.uci.tables import LEGEND, grid, made_by, means_table, moments, number, title
+from wherefrom.reproduce.uci.tables import LEGEND, LETTERS, grid, made_by, means_table, moments, number, title
 from wherefrom.table import Table
 
 KINDS = {"none": "no noise (the paper's)", "fit": 'noise="fit"', "predicted": 'noise="predicted"'}
 _PUBLISHED = ("deep ensemble (2017)", "MC-dropout, tuned", "best network", "best of all")
 
 
-def page(heading: str, by_noise: Mapping[str, Results], best: Results, combinations: Sequence[Combination]) -> str:
+def page(by_noise: Mapping[str, Results], best: Results, combinations: Sequence[Combination]) -> str:
     """All of it as Markdown: `by_noise` has the same set-up without noise, with a fitted and with a predicted one."""
     whole = max(combinations, key=len)
-    parts = [f"# {heading}", made_by([*by_noise.values(), best])]
+    parts = [
+        f"# UCI, {by_noise['none'].name}: beyond the paper's tables",
+        made_by([*by_noise.values(), best]),
+        LETTERS,
+    ]
     parts += [
         "## Against the best published NLLs",
         f"NLL of the mixture, mean ± standard error over folds; ours with noise for {title(whole)}. Bold: better than "
@@ -29,7 +33,9 @@ def page(heading: str, by_noise: Mapping[str, Results], best: Results, combinati
         against_published(by_noise, best, whole),
         "## The recommended recipe",
         "Mean ± standard deviation over folds (NLL and coverage of the mixture, CRPS of its moments), and the mean "
-        "weight of each candidate.",
+        "weight of each candidate: "
+        + "; ".join(f"{name}: {candidate}" for name, candidate in recommended.CANDIDATES.items())
+        + ".",
         recommended_scores(best),
     ]
     if any(metric.startswith("share of ") for metric in by_noise["none"].metrics()):

@@ -62,6 +62,8 @@ class Request:
             raise ValueError(f"--dropout is a rate, from 0 to below 1, not {self.dropout}")
         if self.engine not in (None, "native", "torch"):
             raise ValueError(f"--engine must be native or torch, not {self.engine!r}")
+        if self.epochs is not None and self.epochs < 1:
+            raise ValueError(f"--epochs must be at least 1, not {self.epochs}")
         setup = self.setup_of()
         left = setup.epochs - round(setup.start * setup.epochs)
         if left < 2:
@@ -90,6 +92,29 @@ class Request:
         said = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
         return shlex.join(["wherefrom", "reproduce", "uci", *said, *(["--beyond"] if self.beyond else [])])
 
+    @property
+    def few_folds(self) -> int | None:
+        """How many folds there are to be, if not all of them."""
+        few = self.folds is not None and any(self.folds < datasets.SETS[name].folds for name in self.sets)
+        return self.folds if few else None
+
+    def stem(self, name: str) -> str:
+        """Of files: other folds or another seed are other results."""
+        folds = f"-folds-{self.few_folds}" if self.few_folds else ""
+        return name + folds + (f"-seed-{self.seed}" if self.seed else "")
+
+    def caveats(self, setup: Setup) -> list[str]:
+        """Why the printed figures may not be ours to compare with."""
+        usual = SETUPS[setup.table]
+        said = []
+        if setup.epochs != usual.epochs:
+            said.append(
+                f"{setup.epochs} epochs instead of the paper's {usual.epochs}: not comparable with its figures."
+            )
+        if self.few_folds:
+            said.append(f"Only the first {self.few_folds} of the published folds: a sketch.")
+        return said
+
     def setup_of(self, **changes: Any) -> Setup:
         wanted = SETUPS[self.setup].but(epochs=self.epochs, start=self.start, dropout=self.dropout, **changes)
         if not wanted.dropout and wanted.marginalises("M"):
@@ -110,9 +135,9 @@ def run(request: Request) -> None:
     show(request, setup, results)
     if request.beyond:
         fit, predicted, best = others
-        path = request.out / f"{setup.name}-beyond.md"
+        path = request.out / f"{results.name}-beyond.md"
         by_noise = {"none": results, "fit": fit, "predicted": predicted}
-        page = beyond.page(f"UCI, {setup.name}: beyond the paper's tables", by_noise, best, setup.combinations)
+        page = beyond.page(by_noise, best, setup.combinations)
         path.write_text(page, encoding="utf-8")
         print()
         print(beyond.console_table(by_noise, best, setup.fullest))
@@ -142,7 +167,7 @@ def _recommended(epochs: int | None) -> _Job:
 
 def _begin(request: Request, job: _Job) -> Results:
     """The file's results so far; whatever would go wrong at its end goes wrong now."""
-    path = request.out / f"{job.name}.csv"
+    path = request.out / f"{request.stem(job.name)}.csv"
     try:
         request.out.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=request.out):
@@ -151,8 +176,7 @@ def _begin(request: Request, job: _Job) -> Results:
         raise OSError(
             f"--out must name a folder that can be written to, which {request.out} is not: {error}"
         ) from error
-    few = request.folds is not None and any(request.folds < datasets.SETS[name].folds for name in request.sets)
-    settings = job.settings | {"folds": request.folds if few else None, "seed": request.seed}
+    settings = job.settings | {"folds": request.few_folds, "seed": request.seed}
     return go_on(path, settings, request.sets if request.fresh else (), request.engine)
 
 
@@ -162,7 +186,8 @@ def train_and_score(request: Request, job: _Job, results: Results) -> Results:
     loaded = {name: datasets.load(name, request.data) for name in missing}  # before any of them is trained on
     splits = {name: datasets.splits(len(loaded[name][1]), _folds(request, name)) for name in missing}
     work = {name: job.work(splits[name]) for name in missing}
-    with _bar(job.name, sum(work.values()), request.progress) as bar:
+    path = request.out / f"{results.name}.csv"
+    with _going_on(path), _bar(job.name, sum(work.values()), request.progress) as bar:
         if there := [name for name in request.sets if name not in missing]:
             bar.line(f"{job.name}: there already: {', '.join(there)}")
         for place, name in enumerate(missing, 1):
@@ -181,14 +206,26 @@ def train_and_score(request: Request, job: _Job, results: Results) -> Results:
                 "peak_memory_mb": round(peak_memory(), 0),
             }
             results.add(name, outcome.scores, record)
-            results.write(request.out / f"{job.name}.csv")
+            results.write(path)
             bar.line(f"{job.name}: {_sentence(name, record)}")
     return results
 
 
+@contextmanager
+def _going_on(path: Path) -> Iterator[None]:
+    """Whoever interrupts a run hears that it can go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        there = f"the finished sets are in {path}, and " if path.exists() else ""
+        print(f"interrupted: {there}the same command goes on from here", file=sys.stderr)
+        raise
+
+
 def write_pages(request: Request, setup: Setup, results: Results) -> None:
-    page = tables.markdown_page(f"UCI, {setup.name}", results, setup.table, setup.combinations)
-    (request.out / f"{setup.name}.md").write_text(page, encoding="utf-8")
+    caveats = request.caveats(setup)
+    page = tables.markdown_page(results, setup.table, setup.combinations, caveats)
+    (request.out / f"{results.name}.md").write_text(page, encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
         print("There is no picture without matplotlib: pip install 'wherefrom[plot]'")
         return
@@ -197,8 +234,8 @@ def write_pages(request: Request, setup: Setup, results: Results) -> None:
         printed_tables().get((setup.table, "nll"), {}),
         results.sets,
         setup.combinations,
-        request.out / f"{setup.name}.png",
-        f"NLL on the UCI sets, {setup.name}",
+        request.out / f"{results.name}.png",
+        " ".join([f"NLL on the UCI sets, {results.name}.", *caveats]),
     )
 
 
@@ -210,9 +247,12 @@ def show(request: Request, setup: Setup, results: Results) -> None:
         for sentence in tables.summary(results, metric, printed_tables().get((setup.table, metric), {})):
             print(sentence)
     print()
+    for caveat in request.caveats(setup):
+        print(caveat)
+    print(tables.LETTERS)
     print("In brackets: the distance from the paper's mean, in its own standard deviations over folds.")
     print(tables.cost(results))
-    for path in (request.out / f"{setup.name}.{suffix}" for suffix in ("csv", "md", "png")):
+    for path in (request.out / f"{results.name}.{suffix}" for suffix in ("csv", "md", "png")):
         if path.exists():
             print(path)
 
@@ -223,9 +263,11 @@ def _folds(request: Request, name: str) -> int:
 
 
 def _sentence(name: str, record: dict[str, Any]) -> str:
+    folds = f"{record['folds']:>3} fold{'s' * (record['folds'] != 1)}"
+    scoring = record["cpu_seconds"] - record["training_cpu_seconds"]
     return (
-        f"{name:<9}{record['folds']:>3} folds  trained in {record['training_cpu_seconds']:.1f} s, scored in "
-        f"{record['cpu_seconds'] - record['training_cpu_seconds']:.1f} s of CPU time ({record['engine']})"
+        f"{name:<9}{folds}  trained in {record['training_cpu_seconds']:.1f} s, scored in {scoring:.1f} s of CPU time "
+        f"({record['engine']})"
     )
 
 

@@ -76,6 +76,12 @@ class Candidate:
     def over(self, members: int) -> list[Any]:
         return [*wf.recipes.multi_swag(members), *([wf.Dropout()] if self.dropout else [])]
 
+    def __str__(self) -> str:
+        dropout = f", dropout {self.dropout:g}" if self.dropout else ""
+        rows = f", from {self.fewest_rows:,} rows on" if self.fewest_rows else ""
+        layers = f"two layers of {self.width} {self.activation}"
+        return f"Adam {self.rate:g} for {self.steps:,} steps, {layers}{dropout}, noise {self.noise}{rows}"
+
     @property
     def readings(self) -> list[tuple[str, ...]]:
         """What can be marginalised: parts of the same posterior."""

@@ -72,7 +72,7 @@ class Setup:
         usual = SETUPS[self.table]
         changes = [
             f"{what}-{getattr(self, what):g}"
-            for what in ("start", "dropout")
+            for what in ("epochs", "start", "dropout")
             if getattr(self, what) != getattr(usual, what)
         ]
         return "-".join([self.table, *([self.noise] if self.noise else []), *changes])

@@ -12,6 +12,10 @@ from wherefrom.reproduce.uci.study import SAMPLED_M
 from wherefrom.table import Table
 
 SYMBOLS = {"M": "M", "t": "t", "theta0": "θ₀", "alpha": "α"}
+LETTERS = (
+    "Marginalised: M the sub-networks that dropout leaves, t the moment of stopping (SWAG), θ₀ the initial weights "
+    "(five networks, each with its own batch order), α the learning rate."
+)
 LEGEND = (
     "Mean ± standard deviation over folds; the best of a column is bold and italic, "
     "those within its deviation are bold."
@@ -20,9 +24,11 @@ LEGEND = (
 Moments = dict[tuple[str, str], tuple[float, float]]  # (combination, set) -> mean and deviation over the folds
 
 
-def markdown_page(title: str, results: Results, table: str, combinations: Sequence[Combination]) -> str:
+def markdown_page(
+    results: Results, table: str, combinations: Sequence[Combination], caveats: Sequence[str] = ()
+) -> str:
     """Every metric of a set-up that the paper prints: ours, then ours beside the printed figures."""
-    parts = [f"# {title}", made_by([results])]
+    parts = [f"# UCI, {results.name}", *(f"**{caveat}**" for caveat in caveats), made_by([results]), LETTERS]
     for metric in ("nll", "rmse"):
         parts += [f"## {metric.upper()}", LEGEND, means_table(results, metric, combinations)]
         if metric == "nll" and any(one.combination == SAMPLED_M for one in results.scores):
@@ -110,7 +116,7 @@ def _order(ours: Moments, printed: Mapping[tuple[Combination, str], float], sets
     return [
         f"Where the paper has all three marginalised beat each single one ({len(claimed)} of {len(sets)} sets), "
         f"they do so here on {len(claimed) - len(broken)}{said}."
-    ]
+    ] * bool(claimed)
 
 
 def console_table(results: Results, metric: str, table: str, combinations: Sequence[Combination]) -> Table:
@@ -169,9 +175,9 @@ def _sampled_dropout(results: Results) -> str:
     ours = moments(results, "nll")
     empty = {place: math.fsum(values) for place, values in results.by_fold("zero-variance rows").items()}
     lines = [
-        "M alone is scored by its exact moments; beside them what 100 samples give. Rows where no sub-network that "
-        "counts (or that was sampled) answers otherwise have a variance of zero, and no density: the NLL is that of "
-        "the other rows.",
+        "M alone is scored by its exact moments; beside them what 100 samples give. Rows at which all sub-networks "
+        "agree (all units are inactive), or all those that were sampled, have a variance of zero and no density. They "
+        "are counted, and the NLL is that of the other rows.",
         "",
         "| M alone | exact | rows of variance zero | sampled | rows of variance zero |",
         "|---|---|---|---|---|",
