@@ -12,7 +12,7 @@ there would be without blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,20 +108,32 @@ def _answer(
     result: Tensor,
 ) -> None:
     """Fill in some of a member's answers.  # result: (all samples, rows, outputs)"""
-    rows = min(len(x), _MOST_ROWS)
-    together = max(1, _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
+    rows = _evenly(len(x), _MOST_ROWS)
+    together = _evenly(len(samples), _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
     thetas = Thetas(member, seed)
     with torch.no_grad():
-        for first in range(0, len(samples), together):
+        for first in _starts(len(samples), together):
             some = samples[first : first + together]
             theta = thetas.get(plan.theta(some))
             theta = refresh(network, theta) if refresh else theta
             sites = enumerate(network.sites) if plan.vary_mask else ()
             masks = [prediction_masks(site, i, member, plan.mask(some), seed) for i, site in sites]
             given = [torch.from_numpy(mask).to(theta) for mask in masks]
-            for row in range(0, len(x), rows):
+            for row in _starts(len(x), rows):
                 answers = network.answers(theta, x[row : row + rows], given)
                 result[some[0] : some[-1] + 1, row : row + rows] = answers
+
+
+def _evenly(count: int, most: int) -> int:
+    """How many at a time, in as few turns as `most` allows, and in turns of about the same size."""
+    turns = -(-count // max(1, most))
+    return -(-count // turns)
+
+
+def _starts(count: int, size: int) -> Iterator[int]:
+    """Where turns of one size begin. The last begins early enough to be whole, and repeats some of the one before:
+    what is recorded for one size would have to be recorded again for another."""
+    return (min(start, count - size) for start in range(0, count, size))
 
 
 class Thetas:

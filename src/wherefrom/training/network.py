@@ -25,7 +25,7 @@ from wherefrom.training import program, streams
 Parameters = dict[str, Tensor]
 
 _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
-_MOST_RECORDS = 4  # programs for prediction that are kept, with some 10 MB each
+_MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
 
 # Whole channels or single elements: what one entry of the mask covers, by the number of its own dimensions kept.
 ELEMENT_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout, torch.dropout)
