@@ -93,6 +93,7 @@ def uci(
     epochs: Annotated[int | None, typer.Option(help="Epochs to train for, instead of the paper's.")] = None,
     start: Annotated[float | None, typer.Option(help="When SWAG starts, as a fraction of the epochs (0.5).")] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network (0.01).")] = None,
+    method: Annotated[str, typer.Option(help="How to predict: monte_carlo, or one_shot.")] = "monte_carlo",
     beyond: Annotated[
         bool, typer.Option("--beyond", help="Also: noise, shares of the variance, calibration, paired differences.")
     ] = False,
@@ -121,6 +122,7 @@ def uci(
             epochs=epochs,
             start=start,
             dropout=dropout,
+            method=method,  # type: ignore[arg-type]
             data=data,
             out=out,
             seed=seed,

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from wherefrom.predictive.one_shot.propagate import Covariance
 
 _HOPELESS_LOSS = 3.0
-_CHECKED_ROWS = 200  # at most, before one-shot is trusted with all of them
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
 
 
@@ -142,7 +141,8 @@ class Posterior:
 
         The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
         instead; `"auto"` does so where `check_one_shot` finds the relative errors of mean and standard deviation within
-        the tolerance, and samples otherwise. `prediction.method` says which it was.
+        the tolerance, and samples otherwise; the check is made once, on the first rows that are asked for, and
+        remembered. `prediction.method` says which it was.
         """
         if method not in ("monte_carlo", "one_shot", "auto"):
             raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
@@ -193,23 +193,42 @@ class Posterior:
         plan = monte_carlo.Plan(mean.shape[1], vary_theta=False, vary_mask=False)
         return replace(self._prediction(mean, noise, plan), spread=spread, within=within, covariance=moments.covariance)
 
+    def export_onnx(self, path: str | Path, *, covariance: Covariance = "diagonal") -> None:
+        """Write one-shot prediction as an ONNX file, for programs without Python; needs `wherefrom[onnx]`.
+
+        It takes `x` (single precision, any number of rows, in x's own units) and returns `mean` and `variance` as
+        `one_shot` with this covariance does: of all members together, noise included, in y's units. "diagonal" can be
+        written for every network that one-shot prediction knows, the others for plain MLPs.
+        """
+        from wherefrom.predictive.one_shot.export import export
+
+        export(self, path, covariance)
+
     def check_one_shot(
-        self, x: Any, *, samples: int = 1000, covariance: Covariance = "low_rank", seed: int | None = None
+        self,
+        x: Any,
+        *,
+        samples: int = 1000,
+        rows: int = 200,
+        covariance: Covariance = "low_rank",
+        seed: int | None = None,
     ) -> OneShotCheck:
-        """How far one-shot is from Monte Carlo on these rows: relative errors of mean and standard deviation."""
+        """How far one-shot is from Monte Carlo on these rows, or so many of them: errors of mean and deviation.
+
+        What is compared is the networks' answers, without noise, which both have in common.
+        """
         from wherefrom.predictive.one_shot.check import compare
 
-        return compare(self.one_shot(x, covariance=covariance), self.predict(x, samples, seed))
+        inputs = self.schema.inputs(x)
+        some = inputs[:: -(-len(inputs) // rows)]
+        return compare(self.one_shot(some, covariance=covariance), self.predict(some, samples, seed))
 
     def _one_shot_is_good(self, x: Any, tolerance: float) -> bool:
-        """On some of the rows, by so many samples that an error of this size can be told."""
-        from wherefrom.predictive.one_shot.graph import NoRuleError
+        """By a check on the first rows that were asked for, which is remembered."""
+        from wherefrom.predictive.one_shot.check import remembered
 
-        rows = self.schema.inputs(x)[:_CHECKED_ROWS]
-        try:
-            return self.check_one_shot(rows).is_within(tolerance)
-        except NoRuleError:
-            return False
+        check = remembered(self, lambda: self.check_one_shot(x))
+        return check is not None and check.is_within(tolerance)
 
     def _prediction(self, answers: Tensor, predicted_noise: Tensor | None, plan: monte_carlo.Plan) -> Prediction:
         """Answers with whatever noise the likelihood has, in the user's units."""
@@ -377,12 +396,12 @@ class Posterior:
         if not rows.is_floating_point():
             raise ValueError("x_std is for measurements; whole numbers are taken as indices")
         std = torch.as_tensor(np.asarray(x_std), dtype=torch.float64)
-        try:
-            std = std.expand(rows.shape)
-        except RuntimeError:
+        if std.shape not in ((), rows.shape[1:], rows.shape):
             raise ValueError(
-                f"x_std has shape {tuple(std.shape)}, which does not fit x of {tuple(rows.shape)}"
-            ) from None
+                f"x_std has shape {tuple(std.shape)}, but x has {tuple(rows.shape)}: give one number, one for each "
+                "column, or one for each entry"
+            )
+        std = std.expand(rows.shape)
         if not bool((std >= 0).all()):
             raise ValueError("x_std must not be negative, nor missing")
         return (std / self.scaler.x_std).square().to(self.dtype).to(self.device)

@@ -458,6 +458,7 @@ def test_an_interrupted_run_goes_on(root, tmp_path, monkeypatch):
         (["--dropout", "1.5"], "--dropout is a rate"),
         (["--engine", "jax"], "--engine must be native or torch"),
         (["--sets", " , "], "--sets names no set"),
+        (["--method", "magic"], "--method must be monte_carlo or one_shot"),
     ],
 )
 def test_errors_are_one_line(root, tmp_path, options, words):
@@ -570,3 +571,21 @@ def test_pages_say_what_is_better():
     assert "| M | 94.1 |" in text
     assert "| M | **0.600 ± 0.000** |" in text  # worse with all of them, where there is no noise
     assert "| M + θ₀ | **−0.320 ± 0.000** |" in text  # better, where it is fitted
+
+
+def test_one_shot_beside_monte_carlo(root, tmp_path):
+    assert ask(root, tmp_path).exit_code == 0
+    answer = ask(root, tmp_path, "--method", "one_shot")
+    assert answer.exit_code == 0, answer.output
+    one, many = (results.read(tmp_path / f"main{kind}-epochs-6-folds-2.csv") for kind in ("-one-shot", ""))
+    assert "method" not in many.settings
+    assert not any(score.combination == study.SAMPLED_M for score in one.scores)
+    for metric, error in (("rmse", 0.02), ("crps", 0.05)):
+        ours, sampled = tables.moments(one, metric), tables.moments(many, metric)
+        for names in SUBSETS:
+            label = "+".join(names)
+            assert ours[label, "boston"][0] == pytest.approx(sampled[label, "boston"][0], rel=error)
+    page = (tmp_path / "main-one-shot-epochs-6-folds-2.md").read_text()
+    mean = tables.number(tables.moments(one, "nll")["t", "yacht"][0], "nll", "yacht")
+    beside = tables.number(tables.moments(many, "nll")["t", "yacht"][0], "nll", "yacht")
+    assert f"{mean} / {beside}" in page.split("One-shot / Monte Carlo:")[1]

@@ -9,7 +9,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.predictive.one_shot import NoRuleError, propagate
+from wherefrom.predictive.one_shot import NoRuleError, check, propagate
 from wherefrom.reproduce.uci.study import exact_dropout
 
 NEW = np.random.default_rng(11).normal(size=(40, 4))
@@ -83,7 +83,7 @@ def test_noise_of_the_inputs_through_a_linear_model(problem, x_std):
     slope = theta["weight"].double()[0] * found.scaler.y_std / found.scaler.x_std
     variance = (slope * torch.as_tensor(x_std).double()).square().sum()
     torch.testing.assert_close(said.variance, variance.expand(40), rtol=1e-5, atol=1e-8)
-    assert said.sources().overall["x"].share == pytest.approx(1)
+    assert said.sources().overall["inputs"].share == pytest.approx(1)
 
 
 def test_snapshots_are_their_points_and_one_network_is_certain(problem):
@@ -217,6 +217,22 @@ def test_auto_uses_it_where_it_is_good_and_says_so(whole):
     assert whole.predict(NEW, method="auto", tolerance=0.1).method == "one_shot"
     assert whole.predict(NEW, method="auto", tolerance=1e-6).method == "monte_carlo"
     assert whole.predict(NEW, method="one_shot").method == "one_shot"
+
+
+def test_auto_checks_once(whole, monkeypatch):
+    part = whole.marginalising("theta0", "t")
+    checked = []
+    monkeypatch.setattr(check, "compare", lambda *both, whole=check.compare: checked.append(1) or whole(*both))
+    assert [part.predict(NEW, method="auto", tolerance=0.1).method for _ in range(3)] == ["one_shot"] * 3
+    assert len(checked) == 1
+
+
+def test_the_check_takes_some_of_many_rows(whole):
+    assert whole.check_one_shot(np.tile(NEW, (20, 1)), samples=50).rows == 200
+    assert whole.check_one_shot(NEW, samples=50, rows=10).rows == 10
+
+
+def test_unknown_methods_are_refused(whole):
     with pytest.raises(ValueError, match="method must be"):
         whole.predict(NEW, method="magic")
 
@@ -254,8 +270,9 @@ def test_a_rule_of_the_users_own(problem):
 def test_bad_wishes(whole, problem):
     with pytest.raises(ValueError, match="covariance must be one of"):
         whole.one_shot(NEW, covariance="half")
-    with pytest.raises(ValueError, match="x_std has shape"):
-        whole.one_shot(NEW, x_std=[1.0, 2.0])
+    for shape in ([1.0, 2.0], [1.0]):
+        with pytest.raises(ValueError, match="x_std has shape"):
+            whole.one_shot(NEW, x_std=shape)
     with pytest.raises(ValueError, match="must not be negative"):
         whole.one_shot(NEW, x_std=-1.0)
     x = np.random.default_rng(0).normal(size=(60, 600))

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from wherefrom.predictive.one_shot.graph import NoRuleError
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.training.workers import one_core
 
 _GROUPS = 10
+_remembered: WeakKeyDictionary[Any, OneShotCheck | None] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,16 @@ def compare(one_shot: Prediction, sampled: Prediction) -> OneShotCheck:
     mean_error, mean_se, std_error, std_se = said
     samples, covariance = answers.shape[1], one_shot.covariance or ""
     return OneShotCheck(mean_error, mean_se, std_error, std_se, bias, len(sampled), samples, covariance)
+
+
+def remembered(posterior: Any, check: Callable[[], OneShotCheck]) -> OneShotCheck | None:
+    """A posterior's check, made once; none where a layer has no rule."""
+    if posterior not in _remembered:
+        try:
+            _remembered[posterior] = check()
+        except NoRuleError:
+            _remembered[posterior] = None
+    return _remembered[posterior]
 
 
 def _moments(answers: Tensor) -> tuple[Tensor, Tensor]:

@@ -53,10 +53,10 @@ def propagate(
     covariance: Covariance,
     refresh: Refresh | None,
 ) -> Propagated:
-    """One pass for each member; the passes that tell t, F and x apart are made when they are asked for."""
+    """One pass for each member; the passes that tell t, F and inputs apart are made when they are asked for."""
     if covariance not in get_args(Covariance):
         raise ValueError(f"covariance must be one of {', '.join(map(repr, get_args(Covariance)))}, not {covariance!r}")
-    uncertain = {"t": vary_theta, "F": vary_mask, "x": x_variance is not None}
+    uncertain = {"t": vary_theta, "F": vary_mask, "inputs": x_variance is not None}
     names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
     job = _Job(network, members, x, x_variance, covariance, refresh)
     mean, variance = job.moments(names)
@@ -105,7 +105,7 @@ class _Job:
         """
         network, x = self.network, self.x
         pass_through = _prepared(network).passing(self.covariance, "F" in uncertain)
-        x_variance = self.x_variance if "x" in uncertain else None
+        x_variance = self.x_variance if "inputs" in uncertain else None
         centres, spreads, factors = self._thetas("t" in uncertain)
         width = network.numbers_per_row * (2 + (0 if factors is None else factors.shape[1]))
         if self.covariance == "full":

@@ -67,7 +67,7 @@ def elu(mean: Tensor, variance: Tensor, alpha: float = 1.0, scale: float = 1.0) 
     a = mean / std.clamp_min(torch.finfo(torch.float64).tiny)
 
     def tail(k: int) -> Tensor:
-        return torch.exp(k * mean + 0.5 * k * k * variance + torch.special.log_ndtr(-a - k * std))
+        return torch.exp(k * mean + 0.5 * k * k * variance + _log_ndtr(-a - k * std))
 
     part = relu(mean, variance)
     below, once, twice = torch.special.ndtr(-a), tail(1), tail(2)
@@ -183,3 +183,10 @@ def _standardised(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     std = variance.sqrt()
     smallest = torch.finfo(mean.dtype).tiny
     return std, (mean / std.clamp_min(smallest)).clamp(-_SATURATED, _SATURATED)
+
+
+def _log_ndtr(x: Tensor) -> Tensor:
+    """The logarithm of the normal cdf; torch's own does not batch under vmap."""
+    z = x.abs() * 0.5**0.5
+    tail = torch.log(0.5 * torch.special.erfcx(z)) - z * z
+    return torch.where(x < 0, tail, torch.log1p(-torch.exp(tail)))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -22,7 +22,7 @@ import wherefrom
 from wherefrom.reproduce import datasets
 from wherefrom.reproduce.uci import beyond, picture, recommended, study, tables
 from wherefrom.reproduce.uci.printed import tables as printed_tables
-from wherefrom.reproduce.uci.results import Results, go_on
+from wherefrom.reproduce.uci.results import Results, go_on, read
 from wherefrom.reproduce.uci.setups import SETUPS, Setup
 from wherefrom.training.engines import Choice
 from wherefrom.training.progress import shown_progress
@@ -38,6 +38,7 @@ class Request:
     epochs: int | None = None
     start: float | None = None
     dropout: float | None = None
+    method: Literal["monte_carlo", "one_shot"] = "monte_carlo"
     data: Path | None = None
     out: Path = Path("results/uci")
     seed: int = 0
@@ -60,6 +61,8 @@ class Request:
             raise ValueError(f"--start is a fraction of the epochs, from 0 to below 1, not {self.start}")
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"--dropout is a rate, from 0 to below 1, not {self.dropout}")
+        if self.method not in ("monte_carlo", "one_shot"):
+            raise ValueError(f"--method must be monte_carlo or one_shot, not {self.method!r}")
         if self.engine not in (None, "native", "torch"):
             raise ValueError(f"--engine must be native or torch, not {self.engine!r}")
         if self.epochs is not None and self.epochs < 1:
@@ -86,6 +89,7 @@ class Request:
             "epochs": self.epochs,
             "start": self.start,
             "dropout": self.dropout,
+            "method": self.method if self.method != "monte_carlo" else None,
             "seed": self.seed,
             "engine": self.engine,
         }
@@ -116,7 +120,8 @@ class Request:
         return said
 
     def setup_of(self, **changes: Any) -> Setup:
-        wanted = SETUPS[self.setup].but(epochs=self.epochs, start=self.start, dropout=self.dropout, **changes)
+        asked = {"epochs": self.epochs, "start": self.start, "dropout": self.dropout, "method": self.method}
+        wanted = SETUPS[self.setup].but(**asked | changes)
         if not wanted.dropout and wanted.marginalises("M"):
             raise ValueError(f"the set-up {self.setup} marginalises M, the sub-networks of dropout: it needs a rate")
         return wanted
@@ -224,7 +229,9 @@ def _going_on(path: Path) -> Iterator[None]:
 
 def write_pages(request: Request, setup: Setup, results: Results) -> None:
     caveats = request.caveats(setup)
-    page = tables.markdown_page(results, setup.table, setup.combinations, caveats)
+    sampled = request.out / f"{request.stem(setup.but(method='monte_carlo').name)}.csv"
+    beside = read(sampled) if setup.method == "one_shot" and sampled.exists() else None
+    page = tables.markdown_page(results, setup.table, setup.combinations, caveats, beside)
     (request.out / f"{results.name}.md").write_text(page, encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
         print("There is no picture without matplotlib: pip install 'wherefrom[plot]'")

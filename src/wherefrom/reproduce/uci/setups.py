@@ -65,6 +65,7 @@ class Setup:
     rank: int = 20
     batch_size: int = 100
     samples: int = 100
+    method: Literal["monte_carlo", "one_shot"] = "monte_carlo"
 
     @property
     def name(self) -> str:
@@ -75,12 +76,16 @@ class Setup:
             for what in ("epochs", "start", "dropout")
             if getattr(self, what) != getattr(usual, what)
         ]
-        return "-".join([self.table, *([self.noise] if self.noise else []), *changes])
+        one_shot = ["one-shot"] if self.method == "one_shot" else []
+        return "-".join([self.table, *([self.noise] if self.noise else []), *one_shot, *changes])
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that a result depends on, as plain values."""
-        return asdict(self) | {"combinations": ["+".join(names) for names in self.combinations]}
+        values = asdict(self) | {"combinations": ["+".join(names) for names in self.combinations]}
+        if self.method == "monte_carlo":  # results from before there was another method stay what they are
+            del values["method"]
+        return values
 
     def but(self, **changes: Any) -> Setup:
         return replace(self, **{name: value for name, value in changes.items() if value is not None})

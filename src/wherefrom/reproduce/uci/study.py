@@ -121,11 +121,12 @@ def _scored(
 ) -> Iterator[tuple[str, str, float]]:
     """(combination, metric, value) of one part of the posterior on one fold."""
     label = "+".join(names)
-    prediction = part.predict(x, setup.samples)
+    prediction = part.predict(x, setup.samples, method=setup.method)
     if names == ("M",) and prediction.noise is None:
         # Samples of so small a rate often hold no dropped unit that matters; the moments are known without them.
         exact = exact_dropout(part, x)
-        for which, said in ((label, exact), (SAMPLED_M, prediction)):
+        sampled = [(SAMPLED_M, prediction)] if prediction.method == "monte_carlo" else []
+        for which, said in ((label, exact), *sampled):
             alive = (said.variance > 0).numpy()
             nll = math.nan
             if alive.any():

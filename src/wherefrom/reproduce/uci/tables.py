@@ -25,12 +25,21 @@ Moments = dict[tuple[str, str], tuple[float, float]]  # (combination, set) -> me
 
 
 def markdown_page(
-    results: Results, table: str, combinations: Sequence[Combination], caveats: Sequence[str] = ()
+    results: Results,
+    table: str,
+    combinations: Sequence[Combination],
+    caveats: Sequence[str] = (),
+    sampled: Results | None = None,
 ) -> str:
-    """Every metric of a set-up that the paper prints: ours, then ours beside the printed figures."""
+    """Every metric of a set-up that the paper prints: ours, then ours beside the printed figures.
+
+    `sampled` are the same posteriors' scores by Monte Carlo, to set a one-shot prediction's beside.
+    """
     parts = [f"# UCI, {results.name}", *(f"**{caveat}**" for caveat in caveats), made_by([results]), LETTERS]
     for metric in ("nll", "rmse"):
         parts += [f"## {metric.upper()}", LEGEND, means_table(results, metric, combinations)]
+        if sampled and (common := sorted({*results.sets} & {*sampled.sets})):
+            parts += ["One-shot / Monte Carlo:", _two(results, sampled, metric, combinations, common)]
         if metric == "nll" and any(one.combination == SAMPLED_M for one in results.scores):
             parts.append(_sampled_dropout(results))
         if printed := tables().get((table, metric)):
@@ -168,6 +177,15 @@ def _beside(
         return text if distance is None else f"{text} ({_signed(distance)})"
 
     return grid(combinations, results.sets, cell)
+
+
+def _two(one: Results, other: Results, metric: str, combinations: Sequence[Combination], sets: Sequence[str]) -> str:
+    first, second = moments(one, metric), moments(other, metric)
+
+    def cell(names: Combination, name: str) -> str:
+        return " / ".join(number(means["+".join(names), name][0], metric, name) for means in (first, second))
+
+    return grid(combinations, sets, cell)
 
 
 def _sampled_dropout(results: Results) -> str:

@@ -1,0 +1,313 @@
+"""One-shot prediction as an ONNX file, for programs without Python: x in the user's units in, mean and variance out.
+
+    x  ->  standardised  ->  each member's moments, one after the other  ->  mixed, with noise, in y's units
+
+It is the code of `posterior.one_shot`, followed by torch's exporter while it runs: one member's pass, which a Scan of
+ONNX repeats for all of them, and what stands around it. Before a file is put in place, onnxruntime has to give the
+library's own answers with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import itertools
+import json
+import logging
+import math
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from wherefrom.predictive.one_shot.graph import Graph
+from wherefrom.predictive.one_shot.moments import Moments
+from wherefrom.predictive.one_shot.propagate import Covariance, _Job, _rates, _tensors, _with_covariance
+from wherefrom.predictive.prediction import Prediction
+
+if TYPE_CHECKING:
+    from wherefrom.posterior import Posterior
+
+_MOST_BYTES = 2**31 - 2**24  # of one file, less what its graph may take
+_CHECKED_ROWS = 8
+_DEGREE = 24  # of a polynomial, for errors below 1e-14
+_LOGGERS = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+
+
+def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> None:
+    """Write the file, or leave what is there as it was."""
+    _require_packages()
+    path, rows = Path(path), _some_rows(posterior)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+    said = posterior.one_shot(rows, covariance=covariance)  # which has words for what cannot be propagated
+    thetas = _thetas(posterior, covariance)
+    if (size := sum(theta.nbytes for theta in thetas)) > _MOST_BYTES:
+        raise ValueError(
+            f"one ONNX file holds 2 GB, these members {size / 2**30:.1f}: export some of them, by select()"
+        )
+    try:
+        with torch.no_grad(), _quiet():
+            program = _translated(_Model(posterior, said, covariance).eval(), rows, thetas)
+    except Exception as error:  # whatever an operation without a translation raises
+        raise ValueError(_why(error, covariance)) from error
+    _repeat(program.model.graph, thetas)
+    program.model.metadata_props.update(_described(posterior, covariance))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        program.save(temporary, external_data=False)
+        _check(temporary, rows, said)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------------- what is followed
+
+
+class _Model(nn.Module):
+    """The whole of it, but for the repetition: all members' moments are given, and one member's are worked out."""
+
+    def __init__(self, posterior: Posterior, said: Prediction, covariance: Covariance) -> None:
+        super().__init__()
+        self.network = copy.copy(posterior.network.private("export"))
+        self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
+        self.graph = Graph(self.network.skeleton(False))
+        self.rates = _rates(self.network, vary_mask=posterior.design.dropout is not None)
+        self.is_full, self.rewritten = covariance == "full", _Rewritten()
+        self.scaler, self.likelihood, self.is_flat = posterior.scaler, posterior.training.likelihood, said.is_flat
+        self.predicts_noise = self.likelihood.noise == "predicted"
+        self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()
+        self.is_scaled = bool((self.scaler.x_mean != 0).any() | (self.scaler.x_std != 1).any())
+
+    def forward(self, x: Tensor, means: Tensor, variances: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
+        return *self.mixed(means, variances), *self.moments(x, *theta)
+
+    def moments(self, x: Tensor, *theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of one component's answers.  # (rows, outputs)"""
+        rows = Moments(self.scaler.x(x, torch.float32) if self.is_scaled else x)
+        with self.rewritten:
+            given = _with_covariance(rows) if self.is_full else rows
+            out = self.graph.run(given, _tensors(self.network, *theta), self.rates)
+        shape = (-1, self.network.outputs)
+        return out.mean.reshape(shape), out.total_variance.reshape(shape)
+
+    def mixed(self, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of y, in double precision as the library's.  # from (components, rows, outputs)"""
+        mean, spread, noise = means.double(), variances.double(), self.noise
+        if self.predicts_noise:
+            (mean, log_mean), (spread, log_spread) = self.likelihood.split(mean), self.likelihood.split(spread)
+            noise = self.likelihood.predicted_variance(log_mean + 0.5 * log_spread).mean(0)  # of a log-normal variable
+        centre = mean.mean(0)
+        variance = spread.mean(0) + (mean - centre).square().mean(0)
+        centre = self.scaler.y_mean + self.scaler.y_std * centre
+        variance = self.scaler.y_std.square() * (variance if noise is None else variance + noise)
+        return (centre.squeeze(-1), variance.squeeze(-1)) if self.is_flat else (centre, variance)
+
+
+class _Rewritten(TorchFunctionMode):
+    """Functions that ONNX, its runtime or the exporter lack, by those that they have.
+
+    onnxruntime has no erf in double precision, which ELU needs; there, for z >= 0, with t = 2 / (2 + z),
+
+        exp(z^2) erfc(z) = t exp(P(2 t - 1)),        P a polynomial
+
+    and the exporter loses the divisor of an average.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+
+        def exponent(s: Any) -> Any:
+            t = torch.from_numpy((s + 1) / 2)
+            return (torch.special.erfcx(2 / t - 2) / t).log().numpy()
+
+        series = np.polynomial.chebyshev.chebinterpolate(exponent, _DEGREE)
+        self.coefficients = np.polynomial.chebyshev.cheb2poly(series)[::-1].tolist()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in (torch.special.ndtr, torch.special.erfcx) and args[0].dtype == torch.float64:
+            return (self._ndtr if func is torch.special.ndtr else self._erfcx)(*args)
+        if func in (F.avg_pool2d, F.avg_pool3d) and kwargs.get("divisor_override"):
+            return self._average(func, *args, **kwargs)
+        return func(*args, **kwargs)
+
+    def _ndtr(self, x: Tensor) -> Tensor:
+        z = x.abs() * 0.5**0.5
+        tail = 0.5 * self._erfcx(z) * torch.exp(-z * z)
+        return torch.where(x < 0, tail, 1 - tail)
+
+    def _erfcx(self, z: Tensor) -> Tensor:
+        t = 2 / (2 + z)
+        s, power = 2 * t - 1, torch.zeros_like(t)
+        for coefficient in self.coefficients:
+            power = power * s + coefficient
+        return t * torch.exp(power)
+
+    def _average(self, pool: Any, x: Tensor, kernel_size: Any, divisor_override: int, **settings: Any) -> Tensor:
+        if settings.pop("ceil_mode", False):
+            raise ValueError("an average pooling with ceil_mode cannot be written as ONNX")
+        sizes = (kernel_size,) * (2 if pool is F.avg_pool2d else 3) if isinstance(kernel_size, int) else kernel_size
+        average = pool(x, kernel_size=kernel_size, **settings | {"count_include_pad": True})
+        return average * (math.prod(sizes) / divisor_override)
+
+
+def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
+    """Means, and variances and factors where theta has any, of all components.  # (components, [rank,] size)"""
+    nothing = torch.empty(0, device=posterior.device)
+    job = _Job(posterior.network, posterior._sampled(), nothing, None, covariance, posterior._refresh())
+    found = job._thetas(posterior.design.iterations is not None)
+    return [theta.float().cpu() for theta in found if theta is not None]
+
+
+def _some_rows(posterior: Posterior) -> Tensor:
+    """As the file will take them: training rows where they are at hand, else something like them."""
+    schema, scaler = posterior.schema, posterior.scaler
+    if posterior.rows is not None:
+        rows = posterior.rows.x[torch.arange(_CHECKED_ROWS) % len(posterior.rows)]
+    elif schema.x_is_float:
+        noise = torch.randn(_CHECKED_ROWS, *schema.x_shape, generator=torch.Generator().manual_seed(0))
+        rows = scaler.x_mean + scaler.x_std * noise
+    else:
+        rows = torch.zeros(_CHECKED_ROWS, *schema.x_shape, dtype=torch.long)
+    return rows.float() if schema.x_is_float else rows.long()
+
+
+# ---------------------------------------------------------------------- as ONNX
+
+
+def _translated(model: _Model, rows: Tensor, thetas: Sequence[Tensor]) -> Any:
+    """The model as an ONNX program, for any number of rows."""
+    components, free = len(thetas[0]), torch.export.Dim.DYNAMIC
+    means, variances = torch.zeros(2, components, len(rows), model.network.outputs)
+    given = (rows, means, variances, *(theta[0] for theta in thetas))
+    shapes = ({0: free}, {1: free}, {1: free}, tuple(None for _ in thetas))
+    exported = torch.export.export(model, given, dynamic_shapes=shapes, strict=False)
+    return torch.onnx.export(exported, (), dynamo=True, verbose=False)
+
+
+def _why(error: BaseException, covariance: Covariance) -> str:
+    """By the first line of what went wrong first."""
+    while error.__cause__ is not None and not isinstance(error, ValueError):
+        error = error.__cause__
+    reason = str(error).strip().partition("\n")[0]
+    how = "" if covariance == "diagonal" else f' with covariance={covariance!r}, of which "diagonal" needs the least'
+    return f"torch cannot write this network as ONNX{how} ({type(error).__name__}: {reason})"
+
+
+def _repeat(graph: Any, thetas: Sequence[Tensor]) -> None:
+    """Do what depends on theta for each of them, by a Scan, and let its results be the moments that were given."""
+    import onnx_ir as ir
+
+    moments, own = graph.inputs[1:3], graph.inputs[3:]
+    touched, inside = set(own), []
+    for node in graph:
+        if not touched.isdisjoint(node.inputs):
+            touched.update(node.outputs)
+            inside.append(node)
+    results = []
+    for value in graph.outputs[2:]:
+        if value not in touched:  # such as no variance at all
+            inside.append(ir.Node("", "Identity", [value]))
+        results.append(value if value in touched else inside[-1].outputs[0])
+    for values, kept in ((graph.inputs, 1), (graph.outputs, 2)):
+        while len(values) > kept:
+            values.pop()
+    graph.remove([node for node in inside if node.graph is graph])
+    body = ir.Graph(own, results, nodes=inside, name="one_member")
+    members = [ir.Value(name="theta", const_value=ir.tensor(theta.numpy())) for theta in thetas]
+    attributes = [ir.AttrGraph("body", body), ir.AttrInt64("num_scan_inputs", len(members))]
+    scan = ir.Node("", "Scan", members, attributes, num_outputs=len(moments))
+    for old, new in zip(moments, scan.outputs, strict=True):
+        new.type, new.shape = old.type, old.shape
+        old.replace_all_uses_with(new)
+    graph.append(scan)
+    graph.sort()
+    _rename(graph, body, members)
+
+
+def _rename(graph: Any, body: Any, members: Sequence[Any]) -> None:
+    """Names that say something or nothing, all of them different, and no lines of source where a node came from."""
+    number = itertools.count()
+    for node in graph.all_nodes():
+        node.name = f"n{next(number)}"
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.name = f"v{next(number)}"
+            value.metadata_props.clear()
+    for value in (*body.inputs, *graph.initializers.values()):
+        value.name = f"v{next(number)}"
+    for value, name in zip(members, ("theta_means", "theta_variances", "theta_factors"), strict=False):
+        value.name = name
+        graph.register_initializer(value)
+    for value, name in zip((*graph.inputs, *graph.outputs), ("x", "mean", "variance"), strict=True):
+        value.name, value.shape[0] = name, "rows"
+
+
+def _check(path: Path, rows: Tensor, said: Prediction) -> None:
+    """That the file says what the library says, of many rows and of one."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    near: Any = partial(torch.allclose, rtol=1e-3, atol=1e-4, equal_nan=True)
+    try:
+        session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
+        for count in (1, len(rows)):
+            mean, variance = map(torch.from_numpy, session.run(None, {"x": rows[:count].numpy()}))
+            for found, known in ((mean, said.mean), (variance.sqrt(), said.std)):
+                if not near(found / said.scale, known[:count] / said.scale):
+                    raise ValueError("its answers are not those of one_shot")
+    except Exception as error:
+        raise ValueError(f"onnxruntime cannot run this network as it should, so no file is written: {error}") from error
+
+
+def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
+    from wherefrom import __version__
+
+    noise = posterior.training.likelihood.noise
+    return {
+        "wherefrom_version": __version__,
+        "x_names": json.dumps(posterior.schema.x_names),
+        "y_names": json.dumps(posterior.schema.y_names),
+        "members": str(len(posterior)),
+        "marginalises": ", ".join(posterior.design.names),
+        "covariance": covariance,
+        "noise": "none" if noise is None else str(noise),
+        "variance_includes_noise": "no" if noise is None else "yes",
+    }
+
+
+def _require_packages() -> None:
+    try:
+        for name in ("onnx", "onnxscript", "onnxruntime"):
+            importlib.import_module(name)
+    except ImportError as error:
+        message = "writing ONNX files needs onnx, onnxscript and onnxruntime: pip install 'wherefrom[onnx]'"
+        raise ImportError(message) from error
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the exporter says to its own developers."""
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
