@@ -152,7 +152,6 @@ def test_snapshots_that_predict_their_noise(problem, tmp_path):
     written(known, tmp_path, problem[0][:9])
 
 
-@pytest.mark.xfail(reason="one_shot rounds its answers to whole numbers where x holds whole numbers")
 def test_embeddings(tmp_path):
     x = np.random.default_rng(0).integers(0, 7, size=(60, 3))
     model = lambda: nn.Sequential(nn.Embedding(7, 2), nn.Flatten(), nn.Linear(6, 1))  # noqa: E731

@@ -164,6 +164,16 @@ def test_several_outputs(problem):
     torch.testing.assert_close(one.std, many.std, rtol=0.1, atol=0)
 
 
+def test_whole_numbers_as_inputs():
+    x = np.random.default_rng(0).integers(0, 7, size=(60, 3))
+    model = lambda: nn.Sequential(nn.Embedding(7, 2), nn.Flatten(), nn.Linear(6, 1))  # noqa: E731
+    found = posterior((x, x.sum(1) + 10.0), [wf.Iterations(wf.SWAG(4))], model)
+    new = x[[len(set(row)) == 3 for row in x]]  # a vector that is used twice in a row is not independent of itself
+    one, many = found.one_shot(new), found.predict(new, 4000)
+    torch.testing.assert_close(one.std, many.std, rtol=0.1, atol=0)
+    assert float(((one.mean - many.mean) / many.std).abs().max()) < 0.2
+
+
 def test_a_loaded_posterior_says_the_same(whole, tmp_path):
     whole.save(tmp_path)
     again = wf.load(tmp_path, model=whole.training.model)

@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 
 from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.moments import Moments
-from wherefrom.predictive.one_shot.propagate import Covariance, _Job, _rates, _tensors, _with_covariance
+from wherefrom.predictive.one_shot.propagate import Covariance, Passes, rates_of, tensors_of, with_covariance
 from wherefrom.predictive.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Model(nn.Module):
         self.network = copy.copy(posterior.network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
         self.graph = Graph(self.network.skeleton(False))
-        self.rates = _rates(self.network, vary_mask=posterior.design.dropout is not None)
+        self.rates = rates_of(self.network, vary_mask=posterior.design.dropout is not None)
         self.is_full, self.rewritten = covariance == "full", _Rewritten()
         self.scaler, self.likelihood, self.is_flat = posterior.scaler, posterior.training.likelihood, said.is_flat
         self.predicts_noise = self.likelihood.noise == "predicted"
@@ -96,8 +96,8 @@ class _Model(nn.Module):
         """Mean and variance of one component's answers.  # (rows, outputs)"""
         rows = Moments(self.scaler.x(x, torch.float32) if self.is_scaled else x)
         with self.rewritten:
-            given = _with_covariance(rows) if self.is_full else rows
-            out = self.graph.run(given, _tensors(self.network, *theta), self.rates)
+            given = with_covariance(rows) if self.is_full else rows
+            out = self.graph.run(given, tensors_of(self.network, *theta), self.rates)
         shape = (-1, self.network.outputs)
         return out.mean.reshape(shape), out.total_variance.reshape(shape)
 
@@ -165,8 +165,8 @@ class _Rewritten(TorchFunctionMode):
 def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
     """Means, and variances and factors where theta has any, of all components.  # (components, [rank,] size)"""
     nothing = torch.empty(0, device=posterior.device)
-    job = _Job(posterior.network, posterior._sampled(), nothing, None, covariance, posterior._refresh())
-    found = job._thetas(posterior.design.iterations is not None)
+    job = Passes(posterior.network, posterior._sampled(), nothing, None, covariance, posterior._refresh())
+    found = job.thetas(posterior.design.iterations is not None)
     return [theta.float().cpu() for theta in found if theta is not None]
 
 

@@ -58,7 +58,7 @@ def propagate(
         raise ValueError(f"covariance must be one of {', '.join(map(repr, get_args(Covariance)))}, not {covariance!r}")
     uncertain = {"t": vary_theta, "F": vary_mask, "inputs": x_variance is not None}
     names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
-    job = _Job(network, members, x, x_variance, covariance, refresh)
+    job = Passes(network, members, x, x_variance, covariance, refresh)
     mean, variance = job.moments(names)
 
     def within() -> dict[str, Tensor]:
@@ -87,7 +87,7 @@ def _within(mean: Tensor, variance: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
+class Passes:
     """Members and rows, for passes in which one or another of their parts is uncertain."""
 
     network: Network
@@ -106,13 +106,13 @@ class _Job:
         network, x = self.network, self.x
         pass_through = _prepared(network).passing(self.covariance, "F" in uncertain)
         x_variance = self.x_variance if "inputs" in uncertain else None
-        centres, spreads, factors = self._thetas("t" in uncertain)
+        centres, spreads, factors = self.thetas("t" in uncertain)
         width = network.numbers_per_row * (2 + (0 if factors is None else factors.shape[1]))
         if self.covariance == "full":
             width *= MOST_UNITS
         rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
         together = max(1, min(len(centres), _CALL_NUMBERS // max(1, width * rows_at_once)))
-        means, variances = (x.new_empty(len(centres), len(x), network.outputs) for _ in range(2))
+        means, variances = (centres.new_empty(len(centres), len(x), network.outputs) for _ in range(2))
         thetas = [theta for theta in (centres, spreads, factors) if theta is not None]
         with torch.no_grad():
             for first, row in itertools.product(range(0, len(centres), together), range(0, len(x), rows_at_once)):
@@ -124,7 +124,7 @@ class _Job:
         shape = (len(self.members), -1, len(x), network.outputs)
         return means.reshape(shape), variances.reshape(shape)
 
-    def _thetas(self, vary: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def thetas(self, vary: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Means, variances and factors of theta, one for each component.  # (components, [rank,] size)"""
         laws = [member.law for member in self.members]
         if not vary or not all(isinstance(law, Gaussian) for law in laws):
@@ -157,7 +157,7 @@ class _Prepared:
     def passing(self, covariance: Covariance, vary_mask: bool) -> _Pass:
         key = covariance, vary_mask
         if key not in self.passes:
-            self.passes[key] = _Pass(partial(self._answer, covariance, _rates(self.network, vary_mask)))
+            self.passes[key] = _Pass(partial(self._answer, covariance, rates_of(self.network, vary_mask)))
         return self.passes[key]
 
     def _answer(
@@ -166,8 +166,8 @@ class _Prepared:
         """One member's mean and variance.  # (rows, outputs)"""
         given = Moments(rows, noise)
         if covariance == "full":
-            given = _with_covariance(given)
-        out = self.graph.run(given, _tensors(self.network, *theta), rates)
+            given = with_covariance(given)
+        out = self.graph.run(given, tensors_of(self.network, *theta), rates)
         shape = (len(rows), self.network.outputs)
         return out.mean.reshape(shape), out.total_variance.reshape(shape)
 
@@ -213,7 +213,7 @@ def _prepared(network: Network) -> _Prepared:
     return _known[own]
 
 
-def _rates(network: Network, vary_mask: bool) -> list[float]:
+def rates_of(network: Network, vary_mask: bool) -> list[float]:
     """The rate of every call of dropout; what is not marginalised, or never drops, is the identity."""
     sites = iter(network.sites)
     return [next(sites).rate if drops and vary_mask else 0.0 for drops in network.drops]
@@ -231,7 +231,7 @@ def _padded(member: SampledMember, spread: Tensor) -> Tensor:
     return torch.cat([spread, spread.new_zeros(*spread.shape[:-1], len(member.fixed))], dim=-1)
 
 
-def _tensors(
+def tensors_of(
     network: Network, centre: Tensor, spread: Tensor | None = None, factor: Tensor | None = None
 ) -> dict[str, Moments]:
     """One member's tensors: what is trained is uncertain, buffers and frozen parameters are not."""
@@ -246,7 +246,7 @@ def _tensors(
     }
 
 
-def _with_covariance(x: Moments) -> Moments:
+def with_covariance(x: Moments) -> Moments:
     units = x.mean.shape[-1]
     if x.mean.ndim != 2 or units > MOST_UNITS:
         raise ValueError(
