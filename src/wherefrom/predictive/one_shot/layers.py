@@ -452,7 +452,7 @@ def maximum(one: Moments, other: Moments) -> Moments:
 
 
 def _max_pool(x: Moments, dimensions: int, size: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Moments:
-    """The maximum over each window, entry by entry, as of Gaussians."""
+    """The maximum over each window, entry by entry, as of Gaussians; its deviation can be 10 to 20% too small."""
     if ceil:
         raise ValueError("max pooling with ceil_mode has no one-shot rule")
     each = [

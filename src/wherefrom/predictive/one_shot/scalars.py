@@ -85,7 +85,7 @@ def smooth(function: Function, mean: Tensor, variance: Tensor) -> Pushed:
     """Any function that is smooth on the scale of s / 3, by the trapezoidal rule on 33 points of mu ± 6 s.
 
     For sigmoid, tanh, softplus, SiLU and GELU the errors of mean and standard deviation, in standard deviations of the
-    result, are below 1e-2 where s <= 1, 2e-3 at s = 3, and 6e-2 at s = 10, where they are steps to a Gaussian so wide.
+    result, are below 1e-2 where s <= 1, 3e-3 at s = 3, and 6e-2 at s = 10, where they are steps to a Gaussian so wide.
     """
     std = variance.sqrt()
     centre = function(mean)

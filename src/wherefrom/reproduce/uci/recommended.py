@@ -8,7 +8,7 @@ For each fold, from its training rows alone:
 3. the candidates that have weight are trained again on all rows of the fold, and mixed.
 
 The candidates are the same for all sets, and a fold's test rows are seen once, when its mixture is scored. The
-candidates themselves were found on inner validation rows too, before any test row was scored; as the twenty splits
+candidates themselves were found on inner validation rows too, before they were scored on any test row; as the splits
 overlap, these are test rows of other splits, as in all tuning on this benchmark.
 """
 
