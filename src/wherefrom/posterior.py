@@ -140,9 +140,9 @@ class Posterior:
         """The predictive distribution at x by Monte Carlo, with so many samples of each member.
 
         The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
-        instead; `"auto"` does so where `check_one_shot` finds the relative errors of mean and standard deviation within
-        the tolerance, and samples otherwise; the check is made once, on the first rows that are asked for, and
-        remembered. `prediction.method` says which it was.
+        instead, for which `samples` and `seed` mean nothing; `"auto"` does so where `check_one_shot` finds the relative
+        errors of mean and standard deviation within the tolerance, and samples otherwise; the check is made once, on
+        the first rows that are asked for, and remembered. `prediction.method` says which it was.
         """
         if method not in ("monte_carlo", "one_shot", "auto"):
             raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
@@ -162,13 +162,18 @@ class Posterior:
             noise = self.training.likelihood.predicted_variance(log_variance)
         return self._prediction(answers, noise, plan)
 
-    def one_shot(self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank") -> Prediction:
+    def one_shot(
+        self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None
+    ) -> Prediction:
         """The predictive distribution at x by its moments: one pass for each member, and no sampling.
 
         `x_std` is the standard deviation of the inputs' own noise, in x's units: a number, one for each column, or
-        one for each entry. `covariance` says what is kept of theta's: "diagonal" (the paper's; far too wide or too
-        narrow where weights move together), "low_rank" (also SWAG's shared deviations, to first order), or "full" (also
-        between the units of a layer, for small networks).
+        one for each entry. `covariance` says what is kept of theta's: "diagonal" (the paper's; the fastest, and far too
+        wide or too narrow where weights move together), "low_rank" (also SWAG's shared deviations, to first order), or
+        "full" (also between the units of a layer, for networks of small layers; the one to take for dropout in more
+        than one layer, and slow). With `rank`, "low_rank" keeps only so many of the shared deviations, those that move
+        the answers most: faster, and too sure by what the others would add. `check_one_shot` measures all of them on
+        your own rows.
         """
         from wherefrom.predictive.one_shot.propagate import propagate
 
@@ -180,6 +185,7 @@ class Posterior:
             vary_mask=self.design.dropout is not None,
             x_variance=self._input_variance(x, x_std),
             covariance=covariance,
+            rank=rank,
             refresh=self._refresh(),
         )
         mean, spread = moments.mean, moments.variance
@@ -211,6 +217,7 @@ class Posterior:
         samples: int = 1000,
         rows: int = 200,
         covariance: Covariance = "low_rank",
+        rank: int | None = None,
         seed: int | None = None,
     ) -> OneShotCheck:
         """How far one-shot is from Monte Carlo on these rows, or so many of them: errors of mean and deviation.
@@ -221,7 +228,7 @@ class Posterior:
 
         inputs = self.schema.inputs(x)
         some = inputs[:: -(-len(inputs) // rows)]
-        return compare(self.one_shot(some, covariance=covariance), self.predict(some, samples, seed))
+        return compare(self.one_shot(some, covariance=covariance, rank=rank), self.predict(some, samples, seed))
 
     def _one_shot_is_good(self, x: Any, tolerance: float) -> bool:
         """By a check on the first rows that were asked for, which is remembered."""

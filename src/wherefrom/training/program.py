@@ -199,21 +199,21 @@ def _replayed(func: Any, args: Any, kwargs: Any, results: Any) -> Operation:
         return func, args, kwargs
     if func is _aten.bmm.default and args[1].stride(0) == 0:
         return _product_with_one, (args[0], args[1][0], results), {}
-    place = _form_with_place(func)
-    if place is not None and isinstance(results, Tensor):
-        return place[0], args, {**kwargs, place[1]: results}
+    form, places = _form_with_places(func), _tensors(results)
+    if form is not None and len(form[1]) == len(places):
+        return form[0], args, kwargs | dict(zip(form[1], places, strict=True))
     return _compute_and_copy, (func, args, kwargs, results), {}
 
 
-def _form_with_place(func: Any) -> tuple[OpOverload, str] | None:
-    """The form of an operation that is told where to write, and its name for that place."""
+def _form_with_places(func: Any) -> tuple[OpOverload, list[str]] | None:
+    """The form of an operation that is told where to write, and its names for these places."""
     own = func._schema.arguments
     for name in func.overloadpacket.overloads():
         form = getattr(func.overloadpacket, name)
         taken, extra = form._schema.arguments[: len(own)], form._schema.arguments[len(own) :]
         same = [(a.name, str(a.type)) for a in own] == [(a.name, str(a.type)) for a in taken]
-        if same and len(extra) == 1 and extra[0].is_out:
-            return form, extra[0].name
+        if same and len(extra) == len(func._schema.returns) and all(argument.is_out for argument in extra):
+            return form, [argument.name for argument in extra]
     return None
 
 

@@ -1,5 +1,6 @@
 """posterior.one_shot: against closed forms, against many samples, and as a Prediction like any other."""
 
+import itertools
 import math
 
 import numpy as np
@@ -63,6 +64,40 @@ def test_dropping_the_correlations_is_worse(whole):
     _, shared = relative_errors(part, 4000)
     _, diagonal = relative_errors(part, 4000, covariance="diagonal")
     assert float(diagonal.abs().median()) > 3 * float(shared.abs().median())
+
+
+def test_fewer_shared_deviations_lose_little_and_only_variance(whole):
+    swag = whole.marginalising("theta0", "t")
+    everything = swag.one_shot(NEW)
+    lost = [(1 - swag.one_shot(NEW, rank=rank).spread / everything.spread) for rank in (1, 2, 4, 8)]
+    assert all(float(part.mean()) > 0 for part in lost)
+    assert all(float(more.mean()) > float(less.mean()) for more, less in itertools.pairwise(lost))
+    assert float(lost[-1].mean()) < 0.05
+    assert torch.equal(swag.one_shot(NEW, rank=10).spread, everything.spread)  # all of them
+    assert torch.equal(swag.one_shot(NEW, rank=99).spread, everything.spread)
+
+
+def test_the_kept_deviations_do_not_depend_on_the_rows(whole):
+    together = whole.one_shot(NEW, rank=2)
+    alone = whole.one_shot(NEW[3:4], rank=2)
+    assert torch.allclose(alone.std, together.std[3:4], rtol=1e-4)
+
+
+def test_the_kept_deviations_are_the_best_of_their_number(whole):
+    """No other one direction leaves more of the answers' variance, on the rows by which they were chosen."""
+    member = whole.marginalising("theta0", "t")._sampled()[0]
+    job = propagate.Passes(whole.network, [member], torch.empty(0, 4), None, "low_rank", None)
+    rows = torch.randn(propagate._PROBES, 4, generator=torch.Generator().manual_seed(0))
+    law = member.law
+    pushed = whole.network.private("test")
+    graph = propagate._prepared(pushed).graph
+    theta = propagate.tensors_of(pushed, law.mean, law.diagonal, law.factor)
+    out = graph.run(propagate.Moments(rows), theta, propagate.rates_of(pushed, vary_mask=False))
+    moved = (out.factors / out.total_variance.sqrt()).flatten(1)
+    best = job._effects(member, law)[:, 0]
+    others = torch.randn(500, len(law.factor), generator=torch.Generator().manual_seed(1))
+    others = torch.cat([others / others.norm(dim=1, keepdim=True), torch.eye(len(law.factor))])
+    assert float((best @ moved).square().sum()) >= float((others @ moved).square().sum(1).max())
 
 
 def test_members_are_mixed_by_the_law_of_total_variance(whole):
@@ -285,6 +320,9 @@ def test_bad_wishes(whole, problem):
             whole.one_shot(NEW, x_std=shape)
     with pytest.raises(ValueError, match="must not be negative"):
         whole.one_shot(NEW, x_std=-1.0)
+    for wish in ({"rank": 0}, {"rank": 2, "covariance": "diagonal"}):
+        with pytest.raises(ValueError, match="rank says how many"):
+            whole.one_shot(NEW, **wish)
     x = np.random.default_rng(0).normal(size=(60, 600))
     wide = posterior((x, x[:, 0]), [wf.Iterations(wf.SWAG(2))], mlp(600), epochs=4)
     with pytest.raises(ValueError, match="up to 512 units"):

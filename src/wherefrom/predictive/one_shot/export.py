@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.predictive.one_shot import compiled
 from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.moments import Moments
 from wherefrom.predictive.one_shot.propagate import Covariance, Passes, rates_of, tensors_of, with_covariance
@@ -95,7 +96,7 @@ class _Model(nn.Module):
     def moments(self, x: Tensor, *theta: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of one component's answers.  # (rows, outputs)"""
         rows = Moments(self.scaler.x(x, torch.float32) if self.is_scaled else x)
-        with self.rewritten:
+        with self.rewritten, compiled.spelled_out():
             given = with_covariance(rows) if self.is_full else rows
             out = self.graph.run(given, tensors_of(self.network, *theta), self.rates)
         shape = (-1, self.network.outputs)

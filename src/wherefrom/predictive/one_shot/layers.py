@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import vmap
 
-from wherefrom.predictive.one_shot import scalars
+from wherefrom.predictive.one_shot import compiled, scalars
 from wherefrom.predictive.one_shot.moments import Moments, added, rearranged, scaled, weighted
 from wherefrom.predictive.one_shot.rules import elementwise, rule, with_diagonal
 
@@ -158,10 +158,13 @@ def _activation(
     scalar: Callable[..., Any],
     *names: str,
     pair: Callable[..., Any] | None = None,
+    fused: Callable[..., Moments] | None = None,
 ) -> None:
     """A module type and its functions, whose settings have the given names on both."""
 
     def pushed(x: Moments, settings: dict[str, Any]) -> Moments:
+        if fused is not None and compiled.covers(x):
+            return fused(x, **settings)
         exact = None if pair is None else partial(pair, **settings)
         return elementwise(x, partial(plain, **settings), scalar=partial(scalar, **settings), pair=exact)
 
@@ -176,7 +179,7 @@ def _activation(
 
 
 _RELUS = [F.relu, torch.relu, F.relu_, torch.relu_, torch.Tensor.relu]
-_activation(nn.ReLU, _RELUS, torch.relu, scalars.relu, pair=scalars.relu_pair)
+_activation(nn.ReLU, _RELUS, torch.relu, scalars.relu, pair=scalars.relu_pair, fused=compiled.leaky_relu)
 _activation(
     nn.LeakyReLU,
     [F.leaky_relu],
@@ -184,6 +187,7 @@ _activation(
     scalars.leaky_relu,
     "negative_slope",
     pair=scalars.leaky_relu_pair,
+    fused=compiled.leaky_relu,
 )
 _activation(nn.ELU, [F.elu], F.elu, scalars.elu, "alpha")
 _activation(nn.Sigmoid, [F.sigmoid, torch.sigmoid, torch.Tensor.sigmoid], torch.sigmoid, scalars.sigmoid)

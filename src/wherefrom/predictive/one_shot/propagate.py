@@ -29,6 +29,9 @@ _CALL_NUMBERS = 2**19  # of one call: about what a core keeps at hand, 2 MB in s
 
 _MOST_RECORDS = 8
 
+_PROBES, _PROBES_AT_ONCE = 128, 16  # rows that tell the factors' effects
+
+_directions: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()  # (rank, rank), a column for each
 _known: WeakKeyDictionary[Network, _Prepared] = WeakKeyDictionary()
 
 
@@ -51,14 +54,17 @@ def propagate(
     vary_mask: bool,
     x_variance: Tensor | None,
     covariance: Covariance,
+    rank: int | None,
     refresh: Refresh | None,
 ) -> Propagated:
     """One pass for each member; the passes that tell t, F and inputs apart are made when they are asked for."""
     if covariance not in get_args(Covariance):
         raise ValueError(f"covariance must be one of {', '.join(map(repr, get_args(Covariance)))}, not {covariance!r}")
+    if rank is not None and (covariance != "low_rank" or rank < 1):
+        raise ValueError('rank says how many of the shared deviations covariance="low_rank" keeps: 1 or more')
     uncertain = {"t": vary_theta, "F": vary_mask, "inputs": x_variance is not None}
     names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
-    job = Passes(network, members, x, x_variance, covariance, refresh)
+    job = Passes(network, members, x, x_variance, covariance, refresh, rank)
     mean, variance = job.moments(names)
 
     def within() -> dict[str, Tensor]:
@@ -96,6 +102,7 @@ class Passes:
     x_variance: Tensor | None
     covariance: Covariance
     refresh: Refresh | None
+    rank: int | None = None
 
     @one_core()
     def moments(self, uncertain: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -138,9 +145,38 @@ class Passes:
             law = member.law
             assert isinstance(law, Gaussian)
             alone.append(_padded(member, law.variance if self.covariance == "diagonal" else law.diagonal))
-            shared.append(_padded(member, law.factor))
+            shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
         has_factors = self.covariance != "diagonal" and shared[0].shape[0] > 0
         return self._refreshed(centres), torch.stack(alone), torch.stack(shared) if has_factors else None
+
+    def _leading(self, member: SampledMember, rank: int) -> Tensor:
+        """So many combinations of a law's factors, those that move the answers most.  # (rank, size)"""
+        law = member.law
+        assert isinstance(law, Gaussian)
+        if rank >= len(law.factor):
+            return law.factor
+        if law not in _directions:
+            _directions[law] = self._effects(member, law)
+        return _directions[law][:, :rank].T @ law.factor
+
+    def _effects(self, member: SampledMember, law: Gaussian) -> Tensor:
+        """The directions among a law's factors, by the variance that they give to the answers, largest first.
+
+        On rows drawn from N(0, 1), as x is standardised: they are the law's own, whichever rows are predicted.
+        """
+        if not self.x.is_floating_point():
+            raise ValueError("rank is for networks of measurements; whole numbers are taken as indices")
+        rows = torch.randn(_PROBES, *self.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(self.x)
+        spread, factor = _padded(member, law.diagonal), _padded(member, law.factor)
+        theta = tensors_of(self.network, torch.cat([law.mean, member.fixed]), spread, factor)
+        prepared = _prepared(self.network)
+        moved = []
+        for some in rows.split(_PROBES_AT_ONCE):
+            out = prepared.graph.run(Moments(some), theta, rates_of(self.network, vary_mask=False))
+            assert out.factors is not None
+            moved.append((out.factors * out.total_variance.clamp_min(1e-30).rsqrt()).flatten(1))
+        effects = torch.cat(moved, dim=1).double()
+        return torch.linalg.eigh(effects @ effects.T).eigenvectors.flip(1).to(law.factor)
 
     def _refreshed(self, theta: Tensor) -> Tensor:
         return theta if self.refresh is None else self.refresh(self.network, theta)

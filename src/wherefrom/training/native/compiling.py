@@ -1,8 +1,8 @@
-"""The one compilation: when it is due, where its result is kept, and what happens when it cannot be kept.
+"""Compiling: when it is due, where its result is kept, and what happens when it cannot be kept.
 
-Compiling takes about ten seconds, loading what was compiled a fraction of one. The folder's name says which sources,
-which numba and which processor it was made for, so a new version never meets an old result, and machines may share a
-home. Two processes that compile at once write the same files, each by renaming a finished one.
+Compiling the training takes about ten seconds, loading what was compiled a fraction of one. The folder's name says
+which sources, which numba and which processor it was made for, so a new version never meets an old result, and machines
+may share a home. Two processes that compile at once write the same files, each by renaming a finished one.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from numba.core.caching import NullCache
 from wherefrom.cache import user_cache
 from wherefrom.training import streams
 from wherefrom.training.native import jit
-from wherefrom.training.native.kernel import train
 
 _one_at_a_time = threading.Lock()
 
 
-def folder() -> Path:
-    """Where this version's kernel is kept for this processor."""
+def folder(kernel: Any) -> Path:
+    """Where this version of a kernel is kept for this processor."""
     digest = hashlib.blake2b(digest_size=8)
-    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__)):
+    own = Path(kernel.py_func.__code__.co_filename)
+    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__), own):
         digest.update(source.read_bytes())
     features = llvmlite.binding.get_host_cpu_features().flatten()
     for part in (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name(), features, str(jit.CHECKED)):
@@ -40,28 +40,29 @@ def folder() -> Path:
     return user_cache() / f"native-{digest.hexdigest()}"
 
 
-def ready(arguments: tuple[Any, ...], announce: Callable[[str], None]) -> None:
-    """Have the kernel compiled for these arguments."""
+def ready(kernel: Any, arguments: tuple[Any, ...], announce: Callable[[str], None]) -> None:
+    """Have a kernel compiled for these arguments."""
     if numba.config.DISABLE_JIT:
         raise RuntimeError("numba's compiler is switched off by NUMBA_DISABLE_JIT; use engine='torch'")
     signature = tuple(numba.typeof(argument) for argument in arguments)
     with _one_at_a_time:
-        if signature in train.overloads:
+        if signature in kernel.overloads:
             return
-        kept = _keep_in(folder())
+        place = folder(kernel)
+        kept = _keep(kernel, place)
         message = "compiling once for this machine, which takes some ten seconds"
         if not kept:
             message = (
                 "compiling, which takes some ten seconds. The result cannot be kept: let WHEREFROM_CACHE name a folder "
-                f"that can be written, which {folder()} is not"
+                f"that can be written, which {place} is not"
             )
         with _when_compiling(lambda: announce(message)):
             try:
-                train.compile(signature)
+                kernel.compile(signature)
             except Exception:  # a damaged cache can raise anything; a real error comes again
-                shutil.rmtree(folder(), ignore_errors=True)
-                _keep_in(folder())
-                train.compile(signature)
+                shutil.rmtree(place, ignore_errors=True)
+                _keep(kernel, place)
+                kernel.compile(signature)
 
 
 @contextmanager
@@ -83,18 +84,18 @@ def _when_compiling(tell: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _keep_in(place: Path) -> bool:
-    """Let numba keep the kernel in that folder, if it can be written to; it would look for another one otherwise."""
+def _keep(kernel: Any, place: Path) -> bool:
+    """Let numba keep a kernel in that folder, if it can be written to; it would look for another one otherwise."""
     before = numba.config.CACHE_DIR
     try:
         place.mkdir(parents=True, exist_ok=True)
         numba.config.CACHE_DIR = str(place)
-        train.enable_caching()
-        kept = train.stats.cache_path is not None and Path(train.stats.cache_path).is_relative_to(place)
+        kernel.enable_caching()
+        kept = kernel.stats.cache_path is not None and Path(kernel.stats.cache_path).is_relative_to(place)
     except (OSError, RuntimeError):
         kept = False
     finally:
         numba.config.CACHE_DIR = before
     if not kept:
-        train._cache = NullCache()
+        kernel._cache = NullCache()
     return kept

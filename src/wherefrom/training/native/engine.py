@@ -45,7 +45,7 @@ class NativeEngine:
             cohort.batch_size,
             self.targets,
         )
-        compiling.ready(self._arguments(cohort.members[:1], self._kept(None)), announce)
+        compiling.ready(kernel.train, self._arguments(cohort.members[:1], self._kept(None)), announce)
 
     def groups(self, threads: int) -> list[range]:
         """More groups than threads, and none that needs much memory beside what training leaves."""

@@ -115,13 +115,19 @@ def silu(z, parameter):
 
 
 @inlined
-def gelu(z, parameter):
-    """z P(z) with the normal distribution's P; slope P + z p(z)"""
+def normal(z):
+    """The normal distribution's cdf P(z) and pdf p(z)."""
     e = exp(-HALF * z * z)
     t = ONE / (ONE + _ERF_T * abs(z))
     tail = HALF * e * t * (_ERF[0] + t * (_ERF[1] + t * (_ERF[2] + t * (_ERF[3] + t * _ERF[4]))))
-    below = tail if z < ZERO else ONE - tail
-    return z * below, below + z * e * _NORMAL
+    return tail if z < ZERO else ONE - tail, e * _NORMAL
+
+
+@inlined
+def gelu(z, parameter):
+    """z P(z) with the normal distribution's P; slope P + z p(z)"""
+    below, density = normal(z)
+    return z * below, below + z * density
 
 
 @inlined
