@@ -1,13 +1,16 @@
 """One-shot prediction against Monte Carlo: time, memory, and how far each is from very many samples.
 
 For a table's network with one hidden layer, one with three, and a small VGG: 5 members (3 for the VGG), SWAG of rank 20
-and dropout. Processor time is the median of interleaved rounds on one thread, with everything warm. The error is the
-root mean square over rows of the relative error of the standard deviation, against a reference of so many samples that
-its own error hardly counts. The last column says how many samples Monte Carlo would need for the same error, from its
-error at K = 30, which falls with the square root of K.
+(10) and dropout. Processor time is the median of interleaved rounds on one thread, with everything warm. Memory is what
+a copy of the process takes more, at most, for the first three predictions. The errors are root mean squares over rows
+and members of the relative error of a member's standard deviation, against a reference of so many samples that its own
+error hardly counts. The last column says how many samples Monte Carlo would need for the same error, from its error at
+K = 30, which falls with the square root of K. With full covariance, which is slow, fewer rows are predicted, and its
+time is reckoned up.
 
 With --data, also the networks of the UCI study (the first fold of each set, as in its first table): the median over
-test rows and members of the relative error of the standard deviation, against 10,000 samples.
+test rows and members of the relative error of the standard deviation, against 10,000 samples; and the same run's time
+as a multiple of Monte Carlo's with K = 100.
 
     python benchmarks/one_shot.py [--rounds 9] [--data folder] [--markdown docs/one_shot_measured.md]
 """
@@ -15,11 +18,13 @@ test rows and members of the relative error of the standard deviation, against 1
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +33,28 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from setting import setting
 from wherefrom.reproduce import datasets
 from wherefrom.reproduce.uci import study
 from wherefrom.reproduce.uci.setups import SETUPS
 
+UCI = """The networks of the UCI study, first fold: the error of a member's standard deviation, the median over rows and
+members, against 10,000 samples; and how many times as fast as Monte Carlo of t with K = 100."""
+
+FULL_ROWS = 20
+
+DIAGONAL, RANK_2, LOW_RANK = {"covariance": "diagonal"}, {"rank": 2}, {"covariance": "low_rank"}
+FULL = {"covariance": "full"}
+
 
 @dataclass(frozen=True)
 class Problem:
-    """A posterior, rows to predict, which variables are marginalised, and samples for the reference."""
+    """A posterior, rows to predict, ways of one-shot to try, and samples for the reference."""
 
     name: str
     posterior: wf.Posterior
     x: Any
-    covariances: tuple[str, ...]
+    ways: tuple[dict[str, Any], ...]
     reference: int
 
 
@@ -52,7 +66,13 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     lines = [
-        "| network | prediction | CPU ms | as fast as K = 100 | MB | error of std | samples for the same error |",
+        "# One-shot prediction, measured",
+        "",
+        "Written by `benchmarks/one_shot.py`, which says how. [One-shot prediction](one_shot.md) says what it means.",
+        "",
+        setting("torch", "numba", rounds=asked.rounds),
+        "",
+        "| network | prediction | CPU ms | times as fast as K = 100 | MB | error of std | samples for the same error |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
     for problem in problems():
@@ -60,7 +80,7 @@ def main() -> None:
             lines.append(line)
             print(line, flush=True)
     if asked.data:
-        lines += ["", *uci(asked.data)]
+        lines += ["", UCI, "", *uci(asked.data, asked.rounds)]
     if asked.markdown:
         asked.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -69,32 +89,33 @@ def problems() -> list[Problem]:
     table, deep, vgg = table_posterior(one_layer), table_posterior(three_layers), image_posterior()
     rows = np.random.default_rng(1).normal(size=(1000, 8))
     images = torch.randn(64, 3, 16, 16, generator=torch.Generator().manual_seed(1))
-    everything, both = ("diagonal", "low_rank", "full"), ("diagonal", "low_rank")
     found = []
     for name, posterior in (("8-50-1", table), ("8-100-100-100-1", deep)):
+        swag = (DIAGONAL, RANK_2, LOW_RANK, FULL)
         found += [
-            Problem(f"{name}, M", posterior.marginalising("theta0", "F"), rows, ("diagonal", "full"), 10_000),
-            Problem(f"{name}, t", posterior.marginalising("theta0", "t"), rows, everything, 10_000),
-            Problem(f"{name}, M + t", posterior, rows, everything, 10_000),
+            Problem(f"{name}, M", posterior.marginalising("theta0", "F"), rows, (DIAGONAL, FULL), 10_000),
+            Problem(f"{name}, t", posterior.marginalising("theta0", "t"), rows, swag, 10_000),
+            Problem(f"{name}, M + t", posterior, rows, swag, 10_000),
         ]
     return [
         *found,
-        Problem("small VGG, M", vgg.marginalising("theta0", "F"), images, ("diagonal",), 2000),
-        Problem("small VGG, t", vgg.marginalising("theta0", "t"), images, both, 2000),
-        Problem("small VGG, M + t", vgg, images, both, 2000),
+        Problem("small VGG, M", vgg.marginalising("theta0", "F"), images, (DIAGONAL,), 2000),
+        Problem("small VGG, t", vgg.marginalising("theta0", "t"), images, (DIAGONAL, RANK_2, LOW_RANK), 2000),
+        Problem("small VGG, M + t", vgg, images, (DIAGONAL, RANK_2, LOW_RANK), 2000),
     ]
 
 
-def uci(root: Path) -> list[str]:
+def uci(root: Path, rounds: int) -> list[str]:
     """How good it is on real networks: each way of marginalising, and each covariance."""
-    ways = {
-        "M": (("theta0", "F"), 20, "diagonal"),
-        "t, SWAG's diagonal alone": (("theta0", "t"), 0, "diagonal"),
-        "t, low_rank": (("theta0", "t"), 20, "low_rank"),
-        "M + t, low_rank": (("theta0", "t", "F"), 20, "low_rank"),
-        "t, diagonal": (("theta0", "t"), 20, "diagonal"),
+    ways: dict[str, tuple[tuple[str, ...], int, dict[str, Any]]] = {
+        "M": (("theta0", "F"), 20, DIAGONAL),
+        "t, SWAG's diagonal alone": (("theta0", "t"), 0, DIAGONAL),
+        "t, low_rank": (("theta0", "t"), 20, LOW_RANK),
+        "M + t, low_rank": (("theta0", "t", "F"), 20, LOW_RANK),
+        "t, rank=2": (("theta0", "t"), 20, RANK_2),
+        "t, diagonal": (("theta0", "t"), 20, DIAGONAL),
     }
-    lines = [f"| | {' | '.join(ways)} |", "|---" * (len(ways) + 1) + "|"]
+    lines = [f"| | {' | '.join(ways)} | t, K = 30 |", "|---" * (len(ways) + 2) + "|"]
     print(*lines, sep="\n", flush=True)
     for name in datasets.NAMES:
         data = datasets.load(name, root)
@@ -103,14 +124,16 @@ def uci(root: Path) -> list[str]:
         trained = {
             rank: study.train(replace(SETUPS["main"], rank=rank), name, data, splits)[0][1][0] for rank in (0, 20)
         }
-        cells = []
-        for names, rank, covariance in ways.values():
+        cells, K_100 = [], partial(trained[20].marginalising("theta0", "t").predict, test, 100)
+        for names, rank, how in ways.values():
             part = trained[rank].marginalising(*names)
-            many, one = part.predict(test, 10_000).answers.double().std(1), part.one_shot(test, covariance=covariance)
-            assert one.spread is not None
-            errors = (one.spread[:, 0].double().sqrt() / many - 1)[many > 0]
-            cells.append(f"{100 * float(errors.abs().median()):.1f}%")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+            many, way = _std(part.predict(test, 10_000)), partial(part.one_shot, test, **how)
+            seconds = timed({"K = 100": K_100, "one-shot": way}, rounds)
+            error = (_std(way()) / many - 1)[many > 0].abs().median()
+            cells.append(f"{100 * float(error):.1f}% ({seconds['K = 100'] / seconds['one-shot']:.1f}x)")
+            if (names, rank) == (("theta0", "t"), 20):
+                few = (_std(part.predict(test, 30)) / many - 1).abs().median()
+        lines.append(f"| {name} | {' | '.join(cells)} | {100 * float(few):.1f}% |")
         print(lines[-1], flush=True)
     return lines
 
@@ -121,9 +144,31 @@ def measured(problem: Problem, rounds: int) -> list[str]:
         "Monte Carlo, K = 30": lambda: posterior.predict(x, 30),
         "Monte Carlo, K = 100": lambda: posterior.predict(x, 100),
     }
-    for covariance in problem.covariances:
-        ways[f"one-shot, {covariance}"] = lambda kind=covariance: posterior.one_shot(x, covariance=kind)
-    reference = posterior.predict(x, problem.reference, seed=1).std
+    for how in problem.ways:
+        rows = x[:FULL_ROWS] if how == FULL else x
+        words = ", ".join(f"{name}={value}" if name == "rank" else str(value) for name, value in how.items())
+        ways[f"one-shot, {words}"] = partial(posterior.one_shot, rows, **how)
+    for _ in range(2):  # loads what is loaded when it is first needed
+        posterior.predict(x[:2], 2), posterior.one_shot(x[:2])
+    megabytes = {name: memory(way) for name, way in ways.items()}
+    reference = _std(posterior.predict(x, problem.reference, seed=1))
+    seconds = timed(ways, rounds)
+    errors = {}
+    for name, way in ways.items():
+        own = _std(way())
+        errors[name] = float((own / reference[:, : own.shape[1]] - 1).square().mean().sqrt())
+        seconds[name] *= len(x) / own.shape[1]
+    at_30 = errors["Monte Carlo, K = 30"]
+    lines = []
+    for name in ways:
+        gain, same = seconds["Monte Carlo, K = 100"] / seconds[name], 30 * (at_30 / errors[name]) ** 2
+        cells = [problem.name, name, f"{1000 * seconds[name]:.1f}", f"{gain:.3g}", f"{megabytes[name]:.1f}"]
+        lines.append(f"| {' | '.join([*cells, f'{100 * errors[name]:.1f}%', f'{same:,.0f}'])} |")
+    return lines
+
+
+def timed(ways: dict[str, Callable[[], wf.Prediction]], rounds: int) -> dict[str, float]:
+    """Processor seconds of each, by turns."""
     for way in ways.values():  # records and compiles
         for _ in range(3):
             way()
@@ -133,32 +178,39 @@ def measured(problem: Problem, rounds: int) -> list[str]:
             begun = time.process_time()
             way()
             seconds[name].append(time.process_time() - begun)
-    median = {name: statistics.median(times) for name, times in seconds.items()}
-    errors = {name: float((way().std / reference - 1).square().mean().sqrt()) for name, way in ways.items()}
-    at_30 = errors["Monte Carlo, K = 30"]
-    lines = []
-    for name, way in ways.items():
-        gain, same = median["Monte Carlo, K = 100"] / median[name], 30 * (at_30 / errors[name]) ** 2
-        cells = [problem.name, name, f"{1000 * median[name]:.1f}", f"{gain:.1f}", f"{memory(way):.0f}"]
-        lines.append(f"| {' | '.join([*cells, f'{100 * errors[name]:.1f}%', f'{same:,.0f}'])} |")
-    return lines
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def _std(prediction: wf.Prediction) -> torch.Tensor:
+    """Each member's own, of its answers.  # (members, rows, outputs)"""
+    if prediction.spread is None:
+        return prediction.answers.double().std(1)
+    return prediction.spread[:, 0].double().sqrt()
 
 
 def memory(way: Callable[[], object]) -> float:
-    """How much more the process holds at most while it predicts, in MB; Linux tells."""
-    clear, status = Path("/proc/self/clear_refs"), Path("/proc/self/status")
-    if not clear.exists():
-        return float("nan")
+    """How much more a copy of this process takes, at most, to predict three times, in MB; Linux tells."""
+    told, tell = os.pipe()
+    if os.fork() == 0:
+        try:
+            before = _largest()
+            for _ in range(3):
+                way()
+            os.write(tell, f"{(_largest() - before) / 1024}".encode())
+        finally:
+            os._exit(0)
+    os.close(tell)
+    with os.fdopen(told) as answer:
+        said = answer.read()
+    os.wait()
+    return float(said)
 
-    def now(what: str) -> int:
-        found = re.search(rf"{what}:\s+(\d+) kB", status.read_text())
-        assert found
-        return int(found[1])
 
-    clear.write_text("5")
-    before = now("VmRSS")
-    way()
-    return (now("VmHWM") - before) / 1024
+def _largest() -> int:
+    """The most memory that this process has had, in kB."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1])
 
 
 # ---------------------------------------------------------------------- what is predicted with

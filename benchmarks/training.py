@@ -16,21 +16,18 @@ JAX takes part if it can be imported. To keep it out of the environment, give it
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import time
-from datetime import date
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 import torch
 
 from contestants import Contestant, bare_products, engine, plain_loop
+from setting import setting
 from shapes import SHAPES, Shape
 from wherefrom.table import Table
-from wherefrom.training.workers import available_cores
 
 SECONDS = 1.0  # of each contestant in a round, at least: what a call costs before its first step should hardly count
 
@@ -166,10 +163,7 @@ def markdown(measured: dict[Shape, Results], rounds: int) -> str:
 
 Written by `make bench`. [How it trains](training.md#what-it-costs) says what it means.
 
-- {date.today().isoformat()}
-- {machine()}
-- {", ".join(versions())}
-- medians of {rounds} interleaved rounds
+{setting("torch", "numba", "jax", rounds=rounds)}
 
 ## How many times as fast as a plain PyTorch loop
 
@@ -193,17 +187,6 @@ def _markdown_table(title: str, columns: tuple[Comparison, ...], measured: dict[
 
 def _number(value: float) -> str:
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def machine() -> str:
-    information = Path("/proc/cpuinfo")
-    lines = information.read_text().splitlines() if information.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()}, {available_cores()} cores"
-
-
-def versions() -> list[str]:
-    return [f"{name} {version(name)}" if importable(name) else f"no {name}" for name in ("torch", "numba", "jax")]
 
 
 # ---------------------------------------------------------------------- the program

@@ -53,20 +53,20 @@ def test_it_is_what_torch_says(rank, negative_slope):
 
 def test_factors_alone():
     x = moments(3, has_variance=False)
-    assert_same(compiled.leaky_relu(x), as_torch(x, 0.0))
+    assert_same(compiled.relu(x), as_torch(x, 0.0))
 
 
 def test_nothing_breaks_at_the_edges():
     mean = torch.tensor([-1e6, -1.0, 0.0, 1.0, 1e6, 1e30, -1e30, 0.0])
     for variance in (0.0, 1e-12, 1e-38, 1.0, 1e12):
         x = Moments(mean, torch.full_like(mean, variance))
-        found = compiled.leaky_relu(x)
+        found = compiled.relu(x)
         assert torch.isfinite(found.mean).all()
         assert torch.isfinite(found.variance).all()
         assert (found.variance >= 0).all()
         assert (found.variance <= variance * 1.0001).all()
     broken = Moments(torch.tensor([float("nan")]), torch.ones(1))
-    assert compiled.leaky_relu(broken).mean.isnan().all()
+    assert compiled.relu(broken).mean.isnan().all()
 
 
 def test_members_under_vmap():
@@ -74,7 +74,7 @@ def test_members_under_vmap():
     given = x.mean, x.variance, x.factors.movedim(0, 1)
 
     def one(mean, variance, factors):
-        out = compiled.leaky_relu(Moments(mean, variance, factors))
+        out = compiled.relu(Moments(mean, variance, factors))
         return out.mean, out.variance, out.factors
 
     together = vmap(one)(*given)
@@ -90,7 +90,7 @@ def test_a_recorded_program_holds_it():
     x = moments(2, (4, 9))
 
     def push(mean, variance, factors):
-        out = compiled.leaky_relu(Moments(mean, variance, factors))
+        out = compiled.relu(Moments(mean, variance, factors))
         return out.mean, out.variance, out.factors
 
     memory = x.mean.clone(), x.variance.clone(), x.factors.clone()

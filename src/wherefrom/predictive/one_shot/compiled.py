@@ -40,7 +40,11 @@ def covers(x: Moments) -> bool:
     return fits and not _is_off.get() and _operation() is not None
 
 
-def leaky_relu(x: Moments, negative_slope: float = 0.0) -> Moments:
+def relu(x: Moments) -> Moments:
+    return leaky_relu(x, 0.0)
+
+
+def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
     shape = x.mean.shape
     variance = torch.zeros_like(x.mean) if x.variance is None else x.variance
     factors = x.mean.new_zeros(0, *shape) if x.factors is None else x.factors

@@ -84,7 +84,7 @@ def scaled(x: Moments, factor: Tensor | float) -> Moments:
     square = factor * factor
     covariance = None
     if x.covariance is not None:
-        wide = torch.as_tensor(factor, dtype=x.mean.dtype).expand_as(x.mean)
+        wide = torch.as_tensor(factor, dtype=x.mean.dtype, device=x.mean.device).expand_as(x.mean)
         covariance = x.covariance * wide.unsqueeze(-1) * wide.unsqueeze(-2)
     return Moments(
         x.mean * factor,

@@ -115,8 +115,8 @@ class Passes:
         x_variance = self.x_variance if "inputs" in uncertain else None
         centres, spreads, factors = self.thetas("t" in uncertain)
         width = network.numbers_per_row * (2 + (0 if factors is None else factors.shape[1]))
-        if self.covariance == "full":
-            width *= MOST_UNITS
+        if self.covariance == "full":  # between the units of a layer, which has up to half of the network's numbers
+            width += min(network.numbers_per_row // 2, MOST_UNITS) ** 2
         rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
         together = max(1, min(len(centres), _CALL_NUMBERS // max(1, width * rows_at_once)))
         means, variances = (centres.new_empty(len(centres), len(x), network.outputs) for _ in range(2))
@@ -144,10 +144,11 @@ class Passes:
         for member in self.members:
             law = member.law
             assert isinstance(law, Gaussian)
-            alone.append(_padded(member, law.variance if self.covariance == "diagonal" else law.diagonal))
-            shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
-        has_factors = self.covariance != "diagonal" and shared[0].shape[0] > 0
-        return self._refreshed(centres), torch.stack(alone), torch.stack(shared) if has_factors else None
+            has_factors = self.covariance != "diagonal" and len(law.factor) > 0
+            alone.append(_padded(member, law.diagonal if has_factors else law.variance))
+            if has_factors:
+                shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
+        return self._refreshed(centres), torch.stack(alone), torch.stack(shared) if shared else None
 
     def _leading(self, member: SampledMember, rank: int) -> Tensor:
         """So many combinations of a law's factors, those that move the answers most.  # (rank, size)"""
@@ -264,6 +265,8 @@ def _points(member: SampledMember, vary: bool) -> Tensor:
 
 def _padded(member: SampledMember, spread: Tensor) -> Tensor:
     """With zeros for what no law speaks of."""
+    if not len(member.fixed):
+        return spread
     return torch.cat([spread, spread.new_zeros(*spread.shape[:-1], len(member.fixed))], dim=-1)
 
 

@@ -1,0 +1,25 @@
+"""On what something was measured."""
+
+from __future__ import annotations
+
+import platform
+from datetime import date
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from wherefrom.training.workers import available_cores
+
+
+def setting(*packages: str, rounds: int) -> str:
+    """The day, the machine, the packages and the rounds, as a list in Markdown."""
+    versions = [f"{name} {version(name)}" if find_spec(name) else f"no {name}" for name in packages]
+    lines = [date.today().isoformat(), _machine(), ", ".join(versions), f"medians of {rounds} interleaved rounds"]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _machine() -> str:
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()}, {available_cores()} cores"

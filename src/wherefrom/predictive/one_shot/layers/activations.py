@@ -1,0 +1,64 @@
+"""Functions of each entry by itself, with the moments of scalars.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from wherefrom.predictive.one_shot import compiled, scalars
+from wherefrom.predictive.one_shot.moments import Moments
+from wherefrom.predictive.one_shot.rules import elementwise, rule
+
+
+def _activation(
+    kind: type[nn.Module],
+    functions: Sequence[Any],
+    plain: Callable[..., Tensor],
+    scalar: Callable[..., Any],
+    *names: str,
+    pair: Callable[..., Any] | None = None,
+    fused: Callable[..., Moments] | None = None,
+) -> None:
+    """A module type and its functions, whose settings have the given names on both."""
+
+    def pushed(x: Moments, settings: dict[str, Any]) -> Moments:
+        if fused is not None and compiled.covers(x):
+            return fused(x, **settings)
+        exact = None if pair is None else partial(pair, **settings)
+        return elementwise(x, partial(plain, **settings), scalar=partial(scalar, **settings), pair=exact)
+
+    def by_layer(layer: Any, x: Moments) -> Moments:
+        return pushed(x, {name: getattr(layer, name) for name in names})
+
+    def by_function(x: Moments, *args: Any, inplace: bool = False, **kwargs: Any) -> Moments:
+        return pushed(x, dict(zip(names, args, strict=False)) | kwargs)
+
+    rule(kind)(by_layer)
+    rule(*functions)(by_function)
+
+
+_RELUS = [F.relu, torch.relu, F.relu_, torch.relu_, torch.Tensor.relu]
+_activation(nn.ReLU, _RELUS, torch.relu, scalars.relu, pair=scalars.relu_pair, fused=compiled.relu)
+_activation(
+    nn.LeakyReLU,
+    [F.leaky_relu],
+    F.leaky_relu,
+    scalars.leaky_relu,
+    "negative_slope",
+    pair=scalars.leaky_relu_pair,
+    fused=compiled.leaky_relu,
+)
+_activation(nn.ELU, [F.elu], F.elu, scalars.elu, "alpha")
+_activation(nn.Sigmoid, [F.sigmoid, torch.sigmoid, torch.Tensor.sigmoid], torch.sigmoid, scalars.sigmoid)
+_activation(nn.Tanh, [F.tanh, torch.tanh, torch.Tensor.tanh], torch.tanh, scalars.tanh)
+_activation(nn.SiLU, [F.silu], F.silu, scalars.silu)
+_activation(nn.GELU, [F.gelu], F.gelu, scalars.gelu, "approximate")
+_activation(nn.Softplus, [F.softplus], F.softplus, scalars.softplus, "beta", "threshold")
+
+_selu_moments = partial(scalars.elu, alpha=1.6732632423543772, scale=1.0507009873554805)
+_activation(nn.SELU, [F.selu, torch.selu], F.selu, _selu_moments)

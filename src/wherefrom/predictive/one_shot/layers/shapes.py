@@ -1,0 +1,99 @@
+"""What moves entries about, splits or joins them, or leaves them as they are."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import vmap
+
+from wherefrom.predictive.one_shot.layers.arithmetic import as_moments
+from wherefrom.predictive.one_shot.moments import Moments, rearranged
+from wherefrom.predictive.one_shot.rules import rule
+
+
+def _shape_rule(*functions: Any) -> None:
+    """Functions of one tensor that move its entries about, whatever their settings."""
+
+    def register(function: Any) -> None:
+        rule(function)(lambda x, *args, **kwargs: rearranged(x, lambda values: function(values, *args, **kwargs)))
+
+    for function in functions:
+        register(function)
+
+
+_shape_rule(torch.flatten, torch.Tensor.flatten, torch.squeeze, torch.Tensor.squeeze, torch.unsqueeze)
+_shape_rule(torch.Tensor.unsqueeze, torch.permute, torch.Tensor.permute, torch.transpose, torch.Tensor.transpose)
+_shape_rule(torch.reshape, torch.Tensor.reshape, torch.Tensor.view, torch.unflatten, torch.Tensor.unflatten)
+_shape_rule(F.pad)
+
+
+@rule(nn.Identity)
+def _identity(layer: Any, x: Moments) -> Moments:
+    return x
+
+
+@rule(torch.Tensor.contiguous, torch.Tensor.clone, torch.Tensor.detach, torch.clone, torch.detach)
+def _same(x: Moments, *_: Any, **__: Any) -> Moments:
+    return x
+
+
+@rule(operator.getitem)
+def _item(x: Any, index: Any) -> Any:
+    """Of a tensor, or of the pieces that it was split into."""
+    return rearranged(x, lambda values: values[index]) if isinstance(x, Moments) else x[index]
+
+
+@rule(nn.Flatten)
+def _flatten(layer: Any, x: Moments) -> Moments:
+    return rearranged(x, lambda values: values.flatten(layer.start_dim, layer.end_dim))
+
+
+@rule(nn.Unflatten)
+def _unflatten(layer: Any, x: Moments) -> Moments:
+    return rearranged(x, lambda values: values.unflatten(layer.dim, layer.unflattened_size))
+
+
+def _split_rule(*functions: Any) -> None:
+    """Functions of one tensor that give several parts of it."""
+
+    def register(function: Any) -> None:
+        rule(function)(lambda x, *args, **kwargs: _pieces(x, lambda values: function(values, *args, **kwargs)))
+
+    for function in functions:
+        register(function)
+
+
+_split_rule(torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
+
+
+def _pieces(x: Moments, how: Callable[[Tensor], Sequence[Tensor]]) -> list[Moments]:
+    def piece(k: int) -> Moments:
+        return rearranged(x, lambda values: how(values)[k])
+
+    return [piece(k) for k in range(len(how(x.mean)))]
+
+
+def _joined(tensors: Sequence[Any], dim: int = 0, *, join: Callable[..., Tensor]) -> Moments:
+    like = next(part for part in tensors if isinstance(part, Moments))
+    parts = [as_moments(part, like) for part in tensors]
+    if any(part.covariance is not None for part in parts):
+        raise ValueError('covariance="full" follows the units of one layer, not of several joined')
+    variance = factors = None
+    if any(part.variance is not None for part in parts):
+        variance = join([torch.zeros_like(p.mean) if p.variance is None else p.variance for p in parts], dim)
+    ranks = [len(part.factors) for part in parts if part.factors is not None]
+    if ranks:
+        zeros = [part.mean.new_zeros(ranks[0], *part.mean.shape) for part in parts]
+        each = [z if part.factors is None else part.factors for part, z in zip(parts, zeros, strict=True)]
+        factors = vmap(lambda *pieces: join(pieces, dim))(*each)
+    return Moments(join([part.mean for part in parts], dim), variance, factors)
+
+
+rule(torch.cat, torch.concat)(partial(_joined, join=torch.cat))
+rule(torch.stack)(partial(_joined, join=torch.stack))

@@ -1,0 +1,133 @@
+"""Weights times inputs: linear layers, convolutions, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import vmap
+
+from wherefrom.predictive.one_shot.layers.arithmetic import add, as_moments, steady
+from wherefrom.predictive.one_shot.moments import Moments, added, rearranged
+from wherefrom.predictive.one_shot.rules import rule, with_diagonal
+
+Product = Callable[[Tensor, Tensor], Tensor]
+
+_MOST_QUADRATIC = 2**13  # numbers a row that products of two shared factors may take in a linear layer
+
+
+def bilinear(x: Moments, weight: Moments, bias: Moments | None, product: Product) -> Moments:
+    """sum_i w_i x_i + b for independent rests of w, x and b, and shared factors D_r of w and t_r of x.
+
+    mean      w x + sum_r D_r t_r + b
+    factors   w t_r + D_r x + d_r
+    rest      Var w E[x^2] + Var x (w^2 + sum_r D_r^2) + Var b
+              + Var(sum_rs (z_r z_s) D_r t_s) = sum_rs (D_r t_s)^2 + (D_r t_s)(D_s t_r), where it is small to compute
+    """
+    mean = product(x.mean, weight.mean)
+    factors = added(
+        None if x.factors is None else vmap(lambda t: product(t, weight.mean))(x.factors),
+        None if weight.factors is None else vmap(lambda d: product(x.mean, d))(weight.factors),
+    )
+    if x.factors is not None and weight.factors is not None:
+        mean = mean + vmap(product)(x.factors, weight.factors).sum(0)
+    variance = None
+    if weight.variance is not None:
+        variance = product(x.mean.square() if x.is_certain else x.second_moment, weight.variance)
+    if x.variance is not None:
+        variance = added(variance, product(x.variance, steady(weight)))
+    result = Moments(mean, added(variance, _quadratic(x, weight, product)), factors)
+    return result if bias is None else add(result, bias)
+
+
+def _quadratic(x: Moments, weight: Moments, product: Product) -> Tensor | None:
+    """What products of two shared factors add to the variance; only where a layer has few outputs."""
+    if x.factors is None or weight.factors is None or product is not F.linear:
+        return None
+    rank, outputs = len(weight.factors), weight.mean.shape[0]
+    if rank * rank * outputs > _MOST_QUADRATIC:
+        return None
+    crossed = torch.einsum("soi,r...i->sr...o", weight.factors, x.factors)
+    return crossed.square().sum((0, 1)) + (crossed * crossed.transpose(0, 1)).sum((0, 1))
+
+
+def linear(x: Moments, weight: Any, bias: Moments | None = None) -> Moments:
+    weight = as_moments(weight, x)
+    result = bilinear(x, weight, bias, F.linear)
+    return result if x.covariance is None else _with_covariance(result, x, weight)
+
+
+def _with_covariance(result: Moments, x: Moments, weight: Moments) -> Moments:
+    """W C W^T + sum_r D_r C D_r^T between units; what belongs to single weights is on the diagonal already."""
+    assert x.covariance is not None
+    assert x.variance is not None
+    assert result.variance is not None
+    between = weight.mean @ x.covariance @ weight.mean.T
+    if weight.factors is not None:
+        between = between + torch.einsum("roi,nij,rpj->nop", weight.factors, x.covariance, weight.factors)
+    counted = F.linear(x.variance, steady(weight))
+    variance = result.variance - counted + between.diagonal(dim1=-2, dim2=-1)
+    return replace(result, variance=variance, covariance=with_diagonal(between, variance))
+
+
+@rule(nn.Linear)
+def _linear_layer(layer: Any, x: Moments) -> Moments:
+    return linear(x, layer.weight, layer.bias)
+
+
+rule(F.linear)(linear)
+
+
+def _per_channel(x: Moments | None, dimensions: int) -> Moments | None:
+    return None if x is None else rearranged(x, lambda values: values.reshape(-1, *[1] * dimensions))
+
+
+def _convolution_rules(
+    kind: type[nn.Module], function: Callable[..., Tensor], transposed: type[nn.Module], back: Callable[..., Tensor]
+) -> None:
+    """A convolution of so many dimensions and its transpose, as layers and as functions."""
+    dimensions = int(kind.__name__[-2])
+
+    @rule(function)
+    def convolve(x: Moments, weight: Moments, bias: Moments | None = None, *args: Any, **kwargs: Any) -> Moments:
+        settings = dict(zip(("stride", "padding", "dilation", "groups"), args, strict=False)) | kwargs
+        return bilinear(x, weight, _per_channel(bias, dimensions), partial(function, **settings))
+
+    @rule(back)
+    def transpose(x: Moments, weight: Moments, bias: Moments | None = None, *args: Any, **kwargs: Any) -> Moments:
+        names = ("stride", "padding", "output_padding", "groups", "dilation")
+        settings = dict(zip(names, args, strict=False)) | kwargs
+        return bilinear(x, weight, _per_channel(bias, dimensions), partial(back, **settings))
+
+    @rule(kind)
+    def layer_convolves(layer: Any, x: Moments) -> Moments:
+        padding = layer.padding
+        if layer.padding_mode != "zeros":
+            mode, around, padding = layer.padding_mode, layer._reversed_padding_repeated_twice, 0
+            x = rearranged(x, lambda values: F.pad(values, around, mode=mode))
+        return convolve(x, layer.weight, layer.bias, layer.stride, padding, layer.dilation, layer.groups)
+
+    @rule(transposed)
+    def layer_transposes(layer: Any, x: Moments) -> Moments:
+        where = (layer.stride, layer.padding, layer.output_padding, layer.groups, layer.dilation)
+        return transpose(x, layer.weight, layer.bias, *where)
+
+
+_convolution_rules(nn.Conv1d, F.conv1d, nn.ConvTranspose1d, F.conv_transpose1d)
+_convolution_rules(nn.Conv2d, F.conv2d, nn.ConvTranspose2d, F.conv_transpose2d)
+_convolution_rules(nn.Conv3d, F.conv3d, nn.ConvTranspose3d, F.conv_transpose3d)
+
+
+@rule(nn.Embedding)
+def _embedding(layer: Any, index: Moments) -> Moments:
+    return rearranged(layer.weight, lambda weight: F.embedding(index.mean, weight))
+
+
+@rule(F.embedding)
+def _embedding_function(index: Moments, weight: Moments, *_: Any, **__: Any) -> Moments:
+    return rearranged(weight, lambda values: F.embedding(index.mean, values))
