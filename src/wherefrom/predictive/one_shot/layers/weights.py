@@ -18,7 +18,7 @@ from wherefrom.predictive.one_shot.rules import rule, with_diagonal
 
 Product = Callable[[Tensor, Tensor], Tensor]
 
-_MOST_QUADRATIC = 2**13  # numbers a row that products of two shared factors may take in a linear layer
+_MOST_QUADRATIC = 64  # rank times outputs of a linear layer where products of two shared factors are counted
 
 
 def bilinear(x: Moments, weight: Moments, bias: Moments | None, product: Product) -> Moments:
@@ -27,7 +27,7 @@ def bilinear(x: Moments, weight: Moments, bias: Moments | None, product: Product
     mean      w x + sum_r D_r t_r + b
     factors   w t_r + D_r x + d_r
     rest      Var w E[x^2] + Var x (w^2 + sum_r D_r^2) + Var b
-              + Var(sum_rs (z_r z_s) D_r t_s) = sum_rs (D_r t_s)^2 + (D_r t_s)(D_s t_r), where it is small to compute
+              + Var(sum_rs z_r z_s D_r t_s) = sum_rs (D_r t_s + D_s t_r)^2 / 2, where there are few outputs
     """
     mean = product(x.mean, weight.mean)
     factors = added(
@@ -50,10 +50,11 @@ def _quadratic(x: Moments, weight: Moments, product: Product) -> Tensor | None:
     if x.factors is None or weight.factors is None or product is not F.linear:
         return None
     rank, outputs = len(weight.factors), weight.mean.shape[0]
-    if rank * rank * outputs > _MOST_QUADRATIC:
+    if rank * outputs > _MOST_QUADRATIC:
         return None
-    crossed = torch.einsum("soi,r...i->sr...o", weight.factors, x.factors)
-    return crossed.square().sum((0, 1)) + (crossed * crossed.transpose(0, 1)).sum((0, 1))
+    crossed = F.linear(x.factors, weight.factors.flatten(0, 1)).unflatten(-1, (rank, outputs))  # (r, rows, s, outputs)
+    both = crossed + crossed.movedim(-2, 0).movedim(1, -2)
+    return both.square().sum(-2).sum(0) / 2
 
 
 def linear(x: Moments, weight: Any, bias: Moments | None = None) -> Moments:
