@@ -41,6 +41,7 @@ format: setup
 bench: setup
 	$(BIN)/python benchmarks/training.py --markdown docs/benchmarks.md
 	$(BIN)/python benchmarks/prediction.py
+	$(BIN)/python benchmarks/one_shot.py --markdown docs/one_shot_measured.md
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist

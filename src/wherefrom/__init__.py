@@ -14,43 +14,60 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from wherefrom import recipes
-    from wherefrom.laws import SWAG, Snapshots
+    from wherefrom.laws import SWAG, TRADI, Snapshots
     from wherefrom.likelihood import Regression
     from wherefrom.posterior import DivergedError, Posterior, marginalise, marginalise_folds
     from wherefrom.predictive import one_shot
     from wherefrom.predictive.prediction import Prediction
     from wherefrom.predictive.sources import Sources
     from wherefrom.store import load
+    from wherefrom.training import schedules
+    from wherefrom.training.mlp import MLP
     from wherefrom.training.point import Algorithm, Training
     from wherefrom.variables import (
+        Algorithms,
         BatchOrder,
         Dropout,
+        Families,
         Hyperparameters,
         InitialCondition,
         Iterations,
         Jointly,
+        LogUniform,
+        MLPs,
+        Resample,
         glorot_uniform,
     )
 
 _HOMES = {
-    "wherefrom.laws": ("SWAG", "Snapshots"),
+    "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
     "wherefrom.likelihood": ("Regression",),
     "wherefrom.posterior": ("DivergedError", "Posterior", "marginalise", "marginalise_folds"),
     "wherefrom.predictive.prediction": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
     "wherefrom.store": ("load",),
+    "wherefrom.training.mlp": ("MLP",),
     "wherefrom.training.point": ("Algorithm", "Training"),
     "wherefrom.variables": (
+        "Algorithms",
         "BatchOrder",
         "Dropout",
+        "Families",
         "Hyperparameters",
         "InitialCondition",
         "Iterations",
         "Jointly",
+        "LogUniform",
+        "MLPs",
+        "Resample",
         "glorot_uniform",
     ),
 }
-_MODULES = {"recipes": "wherefrom.recipes", "one_shot": "wherefrom.predictive.one_shot"}
+_MODULES = {
+    "recipes": "wherefrom.recipes",
+    "one_shot": "wherefrom.predictive.one_shot",
+    "schedules": "wherefrom.training.schedules",
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - in the order in which a user meets them
@@ -62,10 +79,18 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "InitialCondition",
     "Iterations",
     "SWAG",
+    "TRADI",
     "Snapshots",
     "Hyperparameters",
+    "LogUniform",
+    "Algorithms",
+    "schedules",
     "BatchOrder",
+    "Families",
+    "MLP",
+    "MLPs",
     "Dropout",
+    "Resample",
     "Jointly",
     "glorot_uniform",
     "recipes",

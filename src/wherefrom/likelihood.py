@@ -60,17 +60,24 @@ class Regression:
         return log_variance.double().clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp()
 
 
-def most_likely_noise(squares: Tensor) -> Tensor:
-    """The variance s that maximises sum_rows log mean_k N(y; answer_k, s), for each output.
+def most_likely_noise(squares: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The variance s that maximises sum_rows log sum_k w_k N(y; answer_k, s), for each output.
 
-    `squares` are the squared distances of y from every answer.  # (answers, rows, outputs) -> (outputs,)
+    `squares` are the squared distances of y from every answer; without weights, all answers weigh the same.
+    # (answers, rows, outputs), (answers,) -> (outputs,)
     A grid first, because there can be more than one peak, then golden sections around the best of it.
     """
+    if weights is not None:
+        squares, weights = squares[weights > 0], weights[weights > 0]
+        weights = None if bool((weights == weights[0]).all()) else weights / weights.sum()
+    log_weights = None if weights is None else weights.log()[:, None, None]
 
     def cost(log_noise: Tensor) -> Tensor:  # (outputs,) -> (outputs,)
-        return 0.5 * log_noise - torch.logsumexp(-0.5 * squares / log_noise.exp(), 0).mean(0)
+        logs = -0.5 * squares / log_noise.exp()
+        return 0.5 * log_noise - torch.logsumexp(logs if log_weights is None else logs + log_weights, 0).mean(0)
 
-    spread = squares.mean((0, 1)).log()
+    mean = squares.mean((0, 1)) if weights is None else torch.tensordot(weights, squares.mean(1), 1)
+    spread = mean.log()
     grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
     best = torch.stack([cost(candidate) for candidate in grid]).argmin(0)
     columns = torch.arange(len(spread))

@@ -7,8 +7,9 @@ Every member keeps its labels, so one set of trainings serves every subset of th
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -23,7 +24,8 @@ from wherefrom.likelihood import most_likely_noise
 from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
-from wherefrom.runs import Component, Execution, Fold, build_network, train_runs
+from wherefrom.predictive.weights import greedy, stacking
+from wherefrom.runs import Component, Execution, Fold, build_networks, family_of, network_of, train_runs
 from wherefrom.table import Table
 from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.engines import Choice
@@ -31,11 +33,11 @@ from wherefrom.training.network import Network
 from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.training.workers import available, one_core
-from wherefrom.variables import SAMPLED, Axis, Design
+from wherefrom.variables import Axis, Design, Families, Run
 
 if TYPE_CHECKING:
     from wherefrom.predictive.one_shot.check import OneShotCheck
-    from wherefrom.predictive.one_shot.propagate import Covariance
+    from wherefrom.predictive.one_shot.member import Covariance
 
 _HOPELESS_LOSS = 3.0
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
@@ -50,13 +52,22 @@ class DivergedError(RuntimeError):
 
 
 @dataclass(frozen=True, eq=False)
+class _Group:
+    """Members with the same network, which predict together."""
+
+    network: Network
+    places: tuple[int, ...]  # in the mixture
+    members: tuple[monte_carlo.SampledMember, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """A labelled mixture of laws over theta. Made by `wf.marginalise`, or loaded from a file by `wf.load`."""
 
     training: Training
     design: Design
     seed: int
-    network: Network
+    networks: dict[str, Network]  # by family; without families there is one, under no name
     scaler: Scaler
     schema: Schema
     dtype: torch.dtype
@@ -67,6 +78,23 @@ class Posterior:
     fitted_noise: Tensor | None = None  # variance of each output, standardised
     diverged: tuple[str, ...] = ()
     is_part: bool = False  # of another posterior's members or variables
+    own_weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
+
+    @classmethod
+    def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior:
+        """A posterior of networks that were trained elsewhere: recorders, networks, state dicts, or files of them.
+
+        `model` is their factory (a dictionary of factories for families), `x` some rows as will be predicted on.
+        `labels` name every member's draws, such as {"theta0": 0, "h": 1}, fully crossed; without them, members are
+        draws of theta0. t is marginalised if members are recorders with a law, F with `dropout=wf.Dropout()`. The
+        networks saw the data as it was, or scaled by `scaler=dict(x_mean=..., x_std=..., y_mean=..., y_std=...)`, or by
+        the columns of `standardise_by=(x, y)`. `held_out=(x, y)` are rows to fit noise on, `data=(x, y)` those trained
+        on, which batch normalisation needs. Also: `likelihood`, `y` (some rows, for its names), `finite` (labels whose
+        draws are all there are), `prefix` (of the names in files), `seed`, `dtype`, `device`.
+        """
+        from wherefrom.own_loop.members import from_members
+
+        return from_members(members, model=model, **about)
 
     # ------------------------------------------------------------------ the mixture
 
@@ -81,22 +109,81 @@ class Posterior:
     def members(self) -> Table:
         """Every member's draws, settings, first and last training loss, processor seconds (its share), and engine."""
         axes = [axis.name for axis in self.design.axes]
-        settings = list(dict.fromkeys(s for c in self.mixture for s in c.run.choices if s != "init"))
+        drawn = dict.fromkeys(s for c in self.mixture for s in c.run.choices if s not in ("init", "share"))
         rows = []
-        for component in self.mixture:
-            known = {"batch_size": component.algorithm.batch_size} | component.algorithm.settings
+        for component, weight in zip(self.mixture, self.weights, strict=True):
             losses = component.trained.losses
             rows.append(
                 (
                     *(component.run.labels[axis] for axis in axes),
-                    *(known[setting] for setting in settings),
+                    *(_shown(component, setting) for setting in drawn),
+                    *([weight] if self._is_weighted else []),
                     losses[0],
                     losses[-1],
                     component.trained.seconds,
                     component.trained.engine,
                 )
             )
-        return Table((*axes, *settings, "first loss", "last loss", "cpu seconds", "engine"), rows)
+        weighted = ("weight",) if self._is_weighted else ()
+        return Table((*axes, *drawn, *weighted, "first loss", "last loss", "cpu seconds", "engine"), rows)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """What each member weighs in the mixture: by the families, algorithms or points that it is of, or as `weighted`
+        has set it; they add up to one."""
+        if self.own_weights is not None:
+            return self.own_weights
+        found = [
+            math.prod(self._axis_weights(axis)[component.run.labels[axis.name]] for axis in self.design.axes)
+            for component in self.mixture
+        ]
+        return tuple(weight / math.fsum(found) for weight in found)
+
+    def _axis_weights(self, axis: Axis) -> dict[int, float]:
+        """The probability of each draw of an axis, among those that are there."""
+        numbers = self.draws(axis.name)
+        own = {number: 1.0 if axis.weights is None else axis.weights[number] for number in numbers}
+        return {number: weight / math.fsum(own.values()) for number, weight in own.items()}
+
+    @property
+    def _is_weighted(self) -> bool:
+        return self.own_weights is not None or any(axis.weights is not None for axis in self.design.axes)
+
+    def weighted(
+        self,
+        by: Literal["stacking", "greedy"] | Sequence[float],
+        data: Any = None,
+        *,
+        samples: int = 100,
+        size: int = 50,
+        distinct: int | None = None,
+    ) -> Posterior:
+        """The same members with other weights, by rows that were not trained on, or as they are given.
+
+        "stacking" finds the weights that make these rows most likely, "greedy" picks members one after the other, with
+        replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps.
+        """
+        if isinstance(by, str):
+            if by not in ("stacking", "greedy"):
+                raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
+            if data is None:
+                raise ValueError(f'weighted("{by}", (x, y)) needs rows that were not trained on')
+            rows = as_rows(data)
+            densities = self.predict(rows.x, samples).member_log_densities(
+                rows.y if rows.y.shape[1] > 1 else rows.y[:, 0]
+            )
+            found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
+            given = found.tolist()
+        else:
+            given = [float(weight) for weight in by]
+        if len(given) != len(self) or min(given) < 0 or not math.isfinite(total := math.fsum(given)) or total <= 0:
+            raise ValueError(f"give one weight for each of the {len(self)} members, none below zero, not {given}")
+        changed = replace(self, own_weights=tuple(weight / total for weight in given), fitted_noise=None)
+        return (
+            _with_fitted_noise(changed)
+            if self.held_out is not None
+            else replace(changed, fitted_noise=self.fitted_noise)
+        )
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -113,18 +200,32 @@ class Posterior:
         return [self._law(component) for component in self.mixture]
 
     def sample(self, n: int, seed: int | None = None) -> list[dict[str, Tensor]]:
-        """n draws of theta from the mixture, as dictionaries of tensors, members taking turns."""
+        """n draws of theta from the mixture, as dictionaries of tensors, members taking turns by their weights."""
         if n < 1:
             raise ValueError(f"give at least one sample to draw, not {n}")
         seed = self.seed if seed is None else seed
-        members = [monte_carlo.Thetas(member, seed) for member in self._sampled()]
-        refresh = self._refresh()
-        drawn = []
+        turns = np.array(self._turns(n))
+        drawn: dict[int, dict[str, Tensor]] = {}
+        for group in self._groups():
+            network, refresh = group.network, self._refresh(group)
+            for place, member in zip(group.places, group.members, strict=True):
+                thetas = monte_carlo.Thetas(member, seed)
+                for number, k in enumerate(np.flatnonzero(turns == place).tolist()):
+                    theta = thetas.get(np.array([number]))
+                    theta = refresh(network.private("sample"), theta) if refresh else theta
+                    drawn[k] = network.layout.views(theta[0])
+        return [drawn[k] for k in range(n)]
+
+    def _turns(self, n: int) -> list[int]:
+        """Whose turn each of n samples is: the member's that is furthest behind its weight."""
+        if not self._is_weighted:
+            return [k % len(self) for k in range(n)]
+        weights, given = np.array(self.weights), np.zeros(len(self))
+        found = []
         for k in range(n):
-            theta = members[k % len(self)].get(np.array([k // len(self)]))
-            theta = refresh(self.network.private("sample"), theta) if refresh else theta
-            drawn.append(self.network.layout.views(theta[0]))
-        return drawn
+            found.append(int(np.argmax(weights * (k + 1) - given)))
+            given[found[-1]] += 1
+        return found
 
     # ------------------------------------------------------------------ prediction
 
@@ -155,7 +256,12 @@ class Posterior:
             vary_mask=self.design.dropout is not None,
         )
         seed = self.seed if seed is None else seed
-        answers = monte_carlo.outputs(self.network, self._sampled(), plan, inputs, seed, self._refresh())
+        answers = self._assembled(
+            {
+                group: monte_carlo.outputs(group.network, group.members, plan, inputs, seed, self._refresh(group))
+                for group in self._groups()
+            }
+        )
         noise = None
         if self.training.likelihood.noise == "predicted":
             answers, log_variance = self.training.likelihood.split(answers)
@@ -177,27 +283,39 @@ class Posterior:
         """
         from wherefrom.predictive.one_shot.propagate import propagate
 
-        moments = propagate(
-            self.network,
-            self._sampled(),
-            self._inputs(x),
-            vary_theta=self.design.iterations is not None,
-            vary_mask=self.design.dropout is not None,
-            x_variance=self._input_variance(x, x_std),
-            covariance=covariance,
-            rank=rank,
-            refresh=self._refresh(),
-        )
-        mean, spread = moments.mean, moments.variance
-        within, noise = moments.within, None
+        inputs, x_variance = self._inputs(x), self._input_variance(x, x_std)
+        found = {
+            group: propagate(
+                group.network,
+                group.members,
+                inputs,
+                vary_theta=self.design.iterations is not None,
+                vary_mask=self.design.dropout is not None,
+                x_variance=x_variance,
+                covariance=covariance,
+                rank=rank,
+                probes=None if rank is None else self._probes(),
+                refresh=self._refresh(group),
+            )
+            for group in self._groups()
+        }
+        mean = self._assembled({group: part.mean for group, part in found.items()})
+        spread = self._assembled({group: part.variance for group, part in found.items()})
+        noise, targets = None, self.schema.targets
         if self.training.likelihood.noise == "predicted":
             split = self.training.likelihood.split
             (mean, log_mean), (spread, log_spread) = split(mean), split(spread)
             # The mean of a log-normal variable.
             noise = self.training.likelihood.predicted_variance(log_mean.double() + 0.5 * log_spread.double())
-            within = lambda: {name: split(part)[0] for name, part in moments.within().items()}  # noqa: E731
+
+        def within() -> dict[str, Tensor]:
+            parts = {group: part.within() for group, part in found.items()}
+            names = next(iter(parts.values()))
+            named = {name: self._assembled({group: part[name] for group, part in parts.items()}) for name in names}
+            return {self._own_name(name): part[..., :targets] for name, part in named.items()}
+
         plan = monte_carlo.Plan(mean.shape[1], vary_theta=False, vary_mask=False)
-        return replace(self._prediction(mean, noise, plan), spread=spread, within=within, covariance=moments.covariance)
+        return replace(self._prediction(mean, noise, plan), spread=spread, within=within, covariance=covariance)
 
     def export_onnx(self, path: str | Path, *, covariance: Covariance = "diagonal") -> None:
         """Write one-shot prediction as an ONNX file, for programs without Python; needs `wherefrom[onnx]`.
@@ -234,6 +352,8 @@ class Posterior:
         """By a check on the first rows that were asked for, which is remembered."""
         from wherefrom.predictive.one_shot.check import remembered
 
+        if not self.design.sampled:  # nothing is uncertain within members, and a single sample is exact
+            return False
         check = remembered(self, lambda: self.check_one_shot(x))
         return check is not None and check.is_within(tolerance)
 
@@ -256,10 +376,21 @@ class Posterior:
             self.scaler.y_std,
             self.schema.y_is_flat,
             plan,
-            tuple(CrossedAxis(a.name, a.draws, a.is_finite) for a in self.design.axes),
+            tuple(self._crossed(axis) for axis in self.design.axes),
             f"these diverged: {'; '.join(self.diverged)}" if self.diverged else None,
             self.schema.y_names,
+            weights=self._explicit_weights,
         )
+
+    @property
+    def _explicit_weights(self) -> Tensor | None:
+        """Weights that the axes do not tell: those that were set, or what is left of theirs without some members."""
+        is_needed = self.own_weights is not None or (self._is_weighted and bool(self.diverged))
+        return torch.tensor(self.weights, dtype=torch.float64) if is_needed else None
+
+    def _crossed(self, axis: Axis) -> CrossedAxis:
+        weights = None if axis.weights is None or self.diverged else tuple(self._axis_weights(axis).values())
+        return CrossedAxis(axis.name, axis.draws, axis.is_finite, weights)
 
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior:
         """The same posterior with the noise estimated on rows that were not trained on, for `noise="fit"`.
@@ -272,10 +403,11 @@ class Posterior:
         if rows.y.shape[1] != self.schema.targets:
             raise ValueError(f"y has {rows.y.shape[1]} columns, but the model was trained on {self.schema.targets}")
         known = replace(self, fitted_noise=torch.zeros(rows.y.shape[1], dtype=torch.float64))
-        answers = known.predict(rows.x, samples).answers.double().flatten(0, 1)
-        squares = (answers - self.scaler.y(rows.y, torch.float64)).square()
+        answers = known.predict(rows.x, samples).answers.double()
+        squares = (answers.flatten(0, 1) - self.scaler.y(rows.y, torch.float64)).square()
+        weights = torch.tensor(self.weights, dtype=torch.float64).repeat_interleave(answers.shape[1])
         with one_core():
-            return replace(self, fitted_noise=most_likely_noise(squares))
+            return replace(self, fitted_noise=most_likely_noise(squares, weights if self._is_weighted else None))
 
     # ------------------------------------------------------------------ parts and more of it
 
@@ -285,7 +417,8 @@ class Posterior:
         A variable that is left out stands at one value: theta0, h and order at the first draw that is there, t at the
         last iterate, F at the whole network.
         """
-        sampled = {"t": self.design.iterations, "F": self.design.dropout}
+        masks = self.design.of_masks
+        sampled = {"t": self.design.iterations, masks: self.design.dropout}
         if any(not isinstance(name, str) for name in names):
             raise TypeError('name the variables one by one, as marginalising("theta0", "t")')
         for name in names:
@@ -297,7 +430,7 @@ class Posterior:
         design = Design(
             axes,
             self.design.iterations if "t" in names else None,
-            self.design.dropout if "F" in names else None,
+            self.design.dropout if masks in names else None,
         )
         return self._part(fixed, design)
 
@@ -339,10 +472,12 @@ class Posterior:
         """
         if len(more) != 1:
             raise ValueError("name one variable and how many further draws of it to train, such as theta0=5")
+        if self.own_weights is not None:
+            raise ValueError("weights were set for these members alone: extend the posterior first, then weigh it")
         if self.is_part:
             raise ValueError("a part of a posterior cannot be extended: extend the whole, then take the part")
         ((name, count),) = more.items()
-        if name in SAMPLED:
+        if name in self.design.sampled:
             raise ValueError(f"{name} is sampled, not trained: predict with more samples instead")
         design = self.design.extended(name, count)
         fold = self._fold(data)
@@ -351,7 +486,7 @@ class Posterior:
         new_runs = [run for run in runs if tuple(run.labels.values()) not in present]
         same = cast(Choice, self.engines[0] if len(self.engines) == 1 else "auto")
         how = Execution(self.dtype, self.device, engine or same, workers, progress)
-        (new,) = train_runs(self.training, self.network, design, [(fold, new_runs)], how)
+        (new,) = train_runs(self.training, self.networks, design, [(fold, new_runs)], how)
         components = present | {tuple(component.run.labels.values()): component for component in new}
         grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)
         return _finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence)[0]
@@ -374,15 +509,46 @@ class Posterior:
     def _law(self, component: Component) -> Law:
         if self.design.iterations is not None and component.trained.law is not None:
             return component.trained.law
-        return delta(component.trained.last[: self.network.layout.varying_size])
+        varying = self.networks[family_of(component.run)].layout.varying_size
+        return delta(component.trained.last[:varying])
 
-    def _sampled(self) -> list[monte_carlo.SampledMember]:
-        fixed = self.network.layout.varying_size
-        return [monte_carlo.SampledMember(self._law(c), c.trained.last[fixed:], c.run.name) for c in self.mixture]
+    @property
+    def network(self) -> Network:
+        """The only one, where there are no families."""
+        if len(self.networks) > 1:
+            raise ValueError(
+                f"this posterior has {len(self.networks)} families of networks, {', '.join(self.networks)}: "
+                "take one of them, as select(F=0)"
+            )
+        return next(iter(self.networks.values()))
 
-    def _refresh(self) -> Callable[[Network, Tensor], Tensor] | None:
+    def _groups(self) -> list[_Group]:
+        """The members of each network, which predict together."""
+        found: dict[Network, list[int]] = {}
+        for place, component in enumerate(self.mixture):
+            found.setdefault(network_of(self.networks, component.run), []).append(place)
+        return [_Group(network, tuple(places), self._sampled(network, places)) for network, places in found.items()]
+
+    def _sampled(self, network: Network, places: Sequence[int]) -> tuple[monte_carlo.SampledMember, ...]:
+        fixed = network.layout.varying_size
+        chosen = [self.mixture[place] for place in places]
+        return tuple(monte_carlo.SampledMember(self._law(c), c.trained.last[fixed:], c.run.name) for c in chosen)
+
+    @staticmethod
+    def _assembled(parts: Mapping[_Group, Tensor]) -> Tensor:
+        """What each group found for its members, in the order of the mixture.  # (members, ...)"""
+        if len(parts) == 1:
+            return next(iter(parts.values()))
+        order = torch.tensor([place for group in parts for place in group.places])
+        return torch.cat(list(parts.values()))[order.argsort()]
+
+    def _own_name(self, name: str) -> str:
+        """Components within members, as dropout is called in this design."""
+        return " x ".join(self.design.of_masks if part == "F" else part for part in name.split(" x "))
+
+    def _refresh(self, group: _Group) -> Callable[[Network, Tensor], Tensor] | None:
         """How to bring the running statistics of batch normalisation in line with sampled weights, if need be."""
-        if not self.network.momenta or not any(isinstance(law, Gaussian) for law in self.laws()):
+        if not group.network.momenta or not any(isinstance(member.law, Gaussian) for member in group.members):
             return None  # the trajectory's own points carry their own statistics
         if self.rows is None:
             raise ValueError(
@@ -394,6 +560,17 @@ class Posterior:
 
     def _inputs(self, x: Any) -> Tensor:
         return self.scaler.x(self.schema.inputs(x), self.dtype).to(self.device)
+
+    def _probes(self) -> Tensor | None:
+        """Rows by which the shared deviations of theta are chosen; none where x is standardised, and normal ones do."""
+        if self.training.standardise:
+            return None
+        if self.rows is None:
+            raise ValueError(
+                "rank needs training rows where x is not standardised: give them to wf.load(..., data=(x, y))"
+            )
+        step = -(-len(self.rows) // 128)
+        return self._inputs(self.rows.x[::step])
 
     def _input_variance(self, x: Any, x_std: Any) -> Tensor | None:
         """The inputs' own noise as a variance, standardised as x is."""
@@ -415,16 +592,42 @@ class Posterior:
 
     def _part(self, draws: dict[str, list[int]], design: Design) -> Posterior:
         names = [axis.name for axis in design.axes]
-        chosen = tuple(
-            replace(component, run=replace(component.run, labels={n: component.run.labels[n] for n in names}))
-            for component in self.mixture
+        places = [
+            place
+            for place, component in enumerate(self.mixture)
             if all(component.run.labels[axis] in numbers for axis, numbers in draws.items())
+        ]
+        runs = [self.mixture[place].run for place in places]
+        chosen = tuple(
+            replace(self.mixture[place], run=replace(run, labels={name: run.labels[name] for name in names}))
+            for place, run in zip(places, runs, strict=True)
         )
         if not chosen:
             raise ValueError(f"no member is left of that part; these diverged: {'; '.join(self.diverged)}")
         missing = self.diverged if len(chosen) < design.size else ()
         part = replace(self, design=design, mixture=chosen, diverged=missing, fitted_noise=None, is_part=True)
+        if self.own_weights is not None:
+            own = [self.own_weights[place] for place in places]
+            if not sum(own):
+                raise ValueError("every member of that part weighs nothing")
+            part = replace(part, own_weights=tuple(weight / math.fsum(own) for weight in own))
+        if self.design.families and not design.families:
+            part = part._as_one_family(self.design.families)
         return _with_fitted_noise(part)
+
+    def _as_one_family(self, families: Families) -> Posterior:
+        """The same where all members are of one family, which then is simply the model."""
+        (family,) = {family_of(component.run) for component in self.mixture}
+
+        def nameless(run: Run) -> Run:
+            return replace(run, choices={name: value for name, value in run.choices.items() if name != "family"})
+
+        return replace(
+            self,
+            training=replace(self.training, model=families.factories[family]),
+            networks={"": self.networks[family]},
+            mixture=tuple(replace(component, run=nameless(component.run)) for component in self.mixture),
+        )
 
     def _fold(self, data: Any) -> Fold:
         """The rows to train further members on: those it has, or the same ones given again."""
@@ -509,15 +712,16 @@ def marginalise_folds(
     rows, place, design = as_rows(data), available(device), Design.of(over)
     work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
     example = work[0].scaler.x(work[0].rows.x, dtype)
-    network = build_network(training, design, example, rows.y.shape[1], seed).to(place)
+    networks = build_networks(training, design, example, rows.y.shape[1], seed)
+    networks = {family: network.to(place) for family, network in networks.items()}
     jobs = [(fold, design.runs(fold.seed)) for fold in work]
-    trained = train_runs(training, network, design, jobs, Execution(dtype, place, engine, workers, progress))
+    trained = train_runs(training, networks, design, jobs, Execution(dtype, place, engine, workers, progress))
     empty = [
         Posterior(
             training,
             design,
             fold.seed,
-            network,
+            networks,
             fold.scaler,
             fold.rows.schema,
             dtype,
@@ -552,6 +756,17 @@ def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Dive
             kept_ones,
         )
     return finished
+
+
+def _shown(component: Component, setting: str) -> Any:
+    """What was drawn for a member, as its table shows it."""
+    algorithm, drawn = component.algorithm, component.run.choices.get(setting, "")
+    if setting == "algorithm":
+        return algorithm.name
+    if setting in ("family", "dropout"):
+        return drawn
+    value = algorithm.get(setting)
+    return "" if value is None else value
 
 
 def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component]) -> None:

@@ -4,22 +4,33 @@
 |-----------------|--------|--------|--------|--------|
 | one network     | .      | .      | .      | .      |
 | deep ensemble   | .      | random | order  | .      |
-| SWAG, snapshots | .      | .      | .      | random |
+| SWAG, TRADI     | .      | .      | .      | random |
+| snapshots       | .      | .      | .      | random |
 | MC-dropout      | random | .      | .      | .      |
 | hyper-ensemble  | .      | random | random | .      |
 | multiSWAG       | .      | random | order  | random |
 | everything      | random | random | random | random |
+
+`hyper_deep_ensemble` is more than a list: it looks at validation rows on its way, trains, and returns a posterior.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
-from wherefrom.laws import SWAG, Snapshots
+from wherefrom.laws import SWAG, TRADI, Snapshots
+from wherefrom.posterior import Posterior, marginalise
+from wherefrom.predictive.weights import greedy
+from wherefrom.training.data import as_rows
+from wherefrom.training.point import Training
+from wherefrom.training.progress import Show
 from wherefrom.variables import BatchOrder, Dropout, Hyperparameters, InitialCondition, Iterations, Jointly
 
 Variables = list[Any]
 Setting = Any  # a torch distribution or a list of values
+Start = float | Literal["auto"]
+
+_PICKS = 50  # of a greedy choice, at most
 
 
 def one_network() -> Variables:
@@ -36,14 +47,19 @@ def deep_ensemble(draws: int) -> Variables:
     return [Jointly(InitialCondition(), BatchOrder(), draws=draws)]
 
 
-def swag(rank: int = 20, start: float = 0.5) -> Variables:
+def swag(rank: int = 20, start: Start = 0.5) -> Variables:
     """Maddox et al. (2019): the Gaussian that the trajectory's later part leaves."""
     return [Iterations(SWAG(rank), start)]
 
 
-def snapshots(most: int = 20, start: float = 0.5) -> Variables:
+def tradi(start: Start = 0.0) -> Variables:
+    """Franchi et al. (2020): a Kalman filter for each weight, along the trajectory."""
+    return [Iterations(TRADI(), start)]
+
+
+def snapshots(keep: int = 20, start: Start = 0.5) -> Variables:
     """The later iterates themselves, equally likely."""
-    return [Iterations(Snapshots(most), start)]
+    return [Iterations(Snapshots(keep), start)]
 
 
 def mc_dropout(rate: float | None = None) -> Variables:
@@ -56,13 +72,47 @@ def hyper_ensemble(draws: int, **settings: Setting) -> Variables:
     return [Jointly(InitialCondition(), Hyperparameters(**settings), BatchOrder(), draws=draws)]
 
 
-def multi_swag(draws: int, rank: int = 20, start: float = 0.5) -> Variables:
+def hyper_deep_ensemble(
+    training: Training,
+    data: Any,
+    validation: Any,
+    *,
+    draws: int = 50,
+    chosen: int = 4,
+    inits: int = 4,
+    seed: int = 0,
+    progress: Show = None,
+    **settings: Setting,
+) -> Posterior:
+    """Wenzel et al. (2020): random search, a greedy choice, new initial weights for the chosen, a greedy choice again.
+
+    `draws` settings are drawn and trained; up to `chosen` of them, those whose mixture makes the validation rows most
+    likely, are trained again from `inits` initial conditions each; and up to `chosen` of these members are weighted by
+    a last greedy choice. The others stay in the posterior, and weigh nothing.
+    """
+    if chosen < 2:
+        raise ValueError(f"chosen must be at least 2; it is {chosen}")
+    searched = marginalise(training, data, hyper_ensemble(draws, **settings), seed, progress=progress)
+    rows = as_rows(validation)
+    densities = searched.predict(rows.x).member_log_densities(rows.y)
+    weights = greedy(densities, _PICKS, distinct=chosen)
+    # Those that were picked and, if that is a single one, the next best.
+    order = sorted(range(draws), key=lambda k: (float(weights[k]), float(densities[k].mean())), reverse=True)
+    picked = order[: max(2, int((weights > 0).sum()))]
+    names = Hyperparameters(2, **settings).names
+    drawn = [searched.mixture[k].run.choices for k in picked]
+    points = [{name: choices[name] for name in names if name in choices} for choices in drawn]
+    over = [Hyperparameters(points=points), *deep_ensemble(inits)]
+    return marginalise(training, data, over, seed, progress=progress).weighted("greedy", validation, distinct=chosen)
+
+
+def multi_swag(draws: int, rank: int = 20, start: Start = 0.5) -> Variables:
     """Wilson and Izmailov (2020): a deep ensemble, each member with its own SWAG."""
     return [*deep_ensemble(draws), *swag(rank, start)]
 
 
 def everything(
-    draws: int, rank: int = 20, start: float = 0.5, rate: float | None = None, **settings: Setting
+    draws: int, rank: int = 20, start: Start = 0.5, rate: float | None = None, **settings: Setting
 ) -> Variables:
     """All four: initial weights, settings and batch order drawn together, SWAG, and dropout."""
     return [*hyper_ensemble(draws, **settings), *swag(rank, start), *mc_dropout(rate)]

@@ -5,23 +5,28 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from wherefrom.likelihood import Regression
 from wherefrom.training import streams
-from wherefrom.training.cohort import Cohort, Examples, Member, Trained
+from wherefrom.training.cohort import Cohort, Collection, Examples, Member, Trained
 from wherefrom.training.data import Rows, Scaler
 from wherefrom.training.engines import Choice
+from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Network
 from wherefrom.training.point import Algorithm, Training
 from wherefrom.training.progress import Show, progress_bar
+from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.training.workers import train_cohorts
-from wherefrom.variables import Design, Run
+from wherefrom.variables import Design, Dropout, Resample, Run
+from wherefrom.variables.family import Factory
 
 _PROBE_ROWS = 4
+_NOT_SETTINGS = ("family", "algorithm", "dropout", "init", "share")  # choices that are not of the algorithm
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,29 +63,64 @@ class Fold:
         return cls(rows, held_out, Scaler.of(rows, training.standardise), seed)
 
 
-def build_network(training: Training, design: Design, x: Tensor, targets: int, seed: int) -> Network:
-    """The model as a function, checked against the data, the likelihood and the design."""
+def build_networks(training: Training, design: Design, x: Tensor, targets: int, seed: int) -> dict[str, Network]:
+    """Each family's model as a function, checked against the data, the likelihood and the design."""
+    return {
+        family: _build_network(factory, family, training.likelihood, design.dropout, x, targets, seed)
+        for family, factory in factories(training, design, x, targets).items()
+    }
+
+
+def factories(training: Training, design: Design, x: Tensor, targets: int) -> dict[str, Factory]:
+    """The model factory of each family; without families, the training's own, under no name."""
+    found = {"": training.model} if design.families is None else design.families.factories
+    outputs = training.likelihood.outputs(targets)
+    return {name: f.sized(_columns(x), outputs) if isinstance(f, MLP) else f for name, f in found.items()}
+
+
+def _columns(x: Tensor) -> int:
+    if x.ndim != 2:
+        raise ValueError(f"an MLP takes a table, but x has rows of shape {tuple(x.shape[1:])}")
+    return x.shape[1]
+
+
+def _build_network(
+    factory: Factory,
+    family: str,
+    likelihood: Regression,
+    dropout: Dropout | None,
+    x: Tensor,
+    targets: int,
+    seed: int,
+) -> Network:
+    the_model = f"the model {family!r}" if family else "the model"
     with streams.torch_seeded(seed, "theta0", 0):
-        module = training.model().to(dtype=x.dtype if x.is_floating_point() else None)
+        module = factory().to(dtype=x.dtype if x.is_floating_point() else None)
     try:
         network = Network(module, x[:_PROBE_ROWS])
     except (RuntimeError, IndexError) as error:
         hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
-        raise ValueError(f"the model cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
-    needed = training.likelihood.outputs(targets)
+        raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
+    needed = likelihood.outputs(targets)
     if network.outputs != needed:
         raise ValueError(
-            f"the model has {network.outputs} outputs, but {training.likelihood} needs {needed} "
+            f"{the_model} has {network.outputs} outputs, but {likelihood} needs {needed} "
             f"for {targets} column{'s' * (targets > 1)} of y"
         )
-    if design.dropout is None:
+    if dropout is None:
         return network
+    if dropout.on == "weights":
+        assert dropout.rate is not None
+        return network.with_weight_dropout(dropout.rate)
     if not network.sites:
-        raise ValueError("Dropout() marginalises the sub-networks of a model with dropout; this one has no nn.Dropout")
-    if design.dropout.rate is not None:
-        return network.with_dropout_rate(design.dropout.rate)
+        raise ValueError(
+            f"Dropout() marginalises the sub-networks of a model with dropout; {the_model} has no nn.Dropout. "
+            'Dropout(rate=0.05, on="weights") drops weights of any model'
+        )
+    if dropout.rate is not None:
+        return network.with_dropout_rate(dropout.rate)
     if not any(site.rate > 0 for site in network.sites):
-        raise ValueError("every dropout rate in the model is zero; give one, as Dropout(rate=0.05)")
+        raise ValueError(f"every dropout rate in {the_model} is zero; give one, as Dropout(rate=0.05)")
     return network
 
 
@@ -102,86 +142,176 @@ class Execution:
 
 def train_runs(
     training: Training,
-    network: Network,
+    networks: dict[str, Network],
     design: Design,
     jobs: Sequence[tuple[Fold, Sequence[Run]]],
     how: Execution,
 ) -> list[list[Component]]:
-    """Train all runs of all folds, in as few cohorts as there are batch sizes and numbers of rows."""
-    tables = [
-        Examples(fold.scaler.x(fold.rows.x, how.dtype), fold.scaler.y(fold.rows.y, how.dtype)) for fold, _ in jobs
-    ]
-    algorithms: dict[tuple[int, int], Algorithm] = {}
-    places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)  # cohort -> (job, run) of its members
-    for j, (fold, runs) in enumerate(jobs):
-        for r, run in enumerate(runs):
-            algorithms[j, r] = algorithm = _algorithm(training, run)
-            places[min(algorithm.batch_size, len(fold.rows)), len(fold.rows)].append((j, r))
-
-    initial = _InitialConditions(training, network, how.dtype)
-    cohorts = []
-    for (batch_size, count), held in places.items():
-        own = sorted({j for j, _ in held})
-        members = tuple(
-            _member(jobs[j][0].seed, jobs[j][1][r], algorithms[j, r], initial, own.index(j)) for j, r in held
-        )
-        if network.momenta and 1 in (batch_size, count % batch_size):
-            raise ValueError(
-                f"batches of {batch_size} leave a batch of one row of {count}, which batch normalisation cannot take: "
-                "choose another batch size"
-            )
-        steps = -(-count // batch_size)
-        collection = design.iterations.collection(training.epochs, steps) if design.iterations else None
-        cohorts.append(
-            Cohort(
-                network,
-                training.algorithm.name,
-                batch_size,
-                training.epochs,
-                training.likelihood.loss,
-                members,
-                tuple(tables[j] for j in own),
-                collection,
-            )
-        )
-
-    total = training.epochs * sum(len(cohort.members) for cohort in cohorts)
-    with progress_bar("training", total, how.progress) as report:
-        trained = train_cohorts(cohorts, how.device, how.workers, report, how.engine, how.announce)
-    found = {
-        place: one
-        for held, some in zip(places.values(), trained, strict=True)
-        for place, one in zip(held, some, strict=True)
-    }
+    """Train all runs of all folds, in as few cohorts as their structures allow."""
+    work = _Trainings(training, networks, design, jobs, how)
+    everyone = list(work.algorithms)
+    if design.iterations is None:
+        found = work.train("training", dict.fromkeys(everyone))
+    elif design.iterations.start == "auto":
+        # Where each loss levels off is known when it has been seen: once without collecting, then again.
+        found = work.train("first look", dict.fromkeys(everyone))
+        losses = {place: tuple(one.losses) for place, one in found.items() if one.diverged is None}
+        found |= work.train("training", losses)
+    else:
+        found = work.train("training", dict.fromkeys(everyone, ()))
     return [
-        [Component(run, algorithms[j, r], found[j, r]) for r, run in enumerate(runs)]
+        [Component(run, work.algorithms[j, r], found[j, r]) for r, run in enumerate(runs)]
         for j, (_, runs) in enumerate(jobs)
     ]
 
 
-def _algorithm(training: Training, run: Run) -> Algorithm:
-    changes = {name: value for name, value in run.choices.items() if name != "init"}
+_Place = tuple[int, int]  # the number of a job, and of a run in it
+
+
+class _Trainings:
+    """The runs of some folds as members of cohorts."""
+
+    def __init__(
+        self,
+        training: Training,
+        networks: dict[str, Network],
+        design: Design,
+        jobs: Sequence[tuple[Fold, Sequence[Run]]],
+        how: Execution,
+    ) -> None:
+        self.training, self.networks, self.design, self.jobs, self.how = training, networks, design, jobs, how
+        self.algorithms: dict[_Place, Algorithm] = {
+            (j, r): algorithm_of(training, run) for j, (_, runs) in enumerate(jobs) for r, run in enumerate(runs)
+        }
+        fold = jobs[0][0]
+        models = factories(training, design, fold.rows.x, fold.rows.y.shape[1])
+        self.initial = {name: _InitialConditions(models[name], networks[name], how.dtype) for name in models}
+        self.tables: dict[tuple[int, int, float | None], Examples] = {}
+        self.collections: dict[tuple[int, int, int], Collection] = {}
+
+    def train(self, what: str, collected: Mapping[_Place, tuple[float, ...] | None]) -> dict[_Place, Trained]:
+        """Train these runs; those with losses (any, or none needed) collect their trajectories."""
+        cohorts, places = [], []
+        for key, held in self._alike(collected).items():
+            cohorts.append(self._cohort(key, held))
+            places.append(held)
+        total = self.training.epochs * len(collected)
+        with progress_bar(what, total, self.how.progress) as report:
+            how = self.how
+            trained = train_cohorts(cohorts, how.device, how.workers, report, how.engine, how.announce)
+        return {
+            place: one
+            for held, some in zip(places, trained, strict=True)
+            for place, one in zip(held, some, strict=True)
+        }
+
+    def _alike(self, collected: Mapping[_Place, tuple[float, ...] | None]) -> dict[_Structure, list[_Place]]:
+        """Runs that can train as one cohort."""
+        found: dict[_Structure, list[_Place]] = defaultdict(list)
+        for place, losses in collected.items():
+            algorithm, rows = self.algorithms[place], len(self._table(place).y)
+            batch_size = min(algorithm.batch_size, rows)
+            collection = None
+            if losses is not None and self.design.iterations is not None:
+                steps = -(-rows // batch_size)
+                own = self.design.iterations.collection(self.training.epochs, steps, losses or None)
+                collection = self.collections.setdefault((own.first, own.every, own.last), own)
+            found[_Structure(self._family(place), algorithm.structure, batch_size, rows, collection)].append(place)
+        return found
+
+    def _cohort(self, key: _Structure, held: list[_Place]) -> Cohort:
+        network, (batch_size, rows) = self.networks[key.family], (key.batch_size, key.rows)
+        if network.momenta and 1 in (batch_size, rows % batch_size):
+            raise ValueError(
+                f"batches of {batch_size} leave a batch of one row of {rows}, which batch normalisation cannot take: "
+                "choose another batch size"
+            )
+        tables = list(dict.fromkeys(self._table_key(place) for place in held))
+        return Cohort(
+            network,
+            key.optimiser,
+            batch_size,
+            self.training.epochs,
+            self.training.likelihood.loss,
+            tuple(self._member(place, tables.index(self._table_key(place))) for place in held),
+            tuple(self.tables[table] for table in tables),
+            key.collection,
+        )
+
+    def _member(self, place: _Place, table: int) -> Member:
+        (fold, runs), algorithm = self.jobs[place[0]], self.algorithms[place]
+        run = runs[place[1]]
+        order = run.slots["order"]
+        return Member(
+            self.initial[self._family(place)].get(fold.seed, run),
+            algorithm.settings,
+            streams.key(fold.seed, "order", order),
+            streams.key(fold.seed, "order", order, "masks"),
+            table,
+            network_of(self.networks, run).rates if "dropout" in run.choices else None,
+            algorithm.schedule,
+            algorithm.replacement,
+        )
+
+    def _family(self, place: _Place) -> str:
+        return family_of(self.jobs[place[0]][1][place[1]])
+
+    def _table_key(self, place: _Place) -> tuple[int, int, float | None]:
+        run = self.jobs[place[0]][1][place[1]]
+        is_resampled = "share" in run.choices
+        return place[0], run.slots["D"] if is_resampled else -1, run.choices.get("share")
+
+    def _table(self, place: _Place) -> Examples:
+        """The rows of a run: its fold's, or a draw of them."""
+        key = self._table_key(place)
+        if key not in self.tables:
+            (fold, _), (_, draw, share) = self.jobs[place[0]], key
+            x, y = fold.rows.x, fold.rows.y
+            if draw >= 0:
+                chosen = Resample.rows(len(y), share, fold.seed, draw)
+                x, y = x[chosen], y[chosen]
+            self.tables[key] = Examples(fold.scaler.x(x, self.how.dtype), fold.scaler.y(y, self.how.dtype))
+        return self.tables[key]
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """What the members of one cohort have in common."""
+
+    family: str
+    optimiser: str | TorchOptimiser
+    batch_size: int
+    rows: int
+    collection: Collection | None
+
+
+def family_of(run: Run) -> str:
+    return str(run.choices.get("family", ""))
+
+
+def network_of(networks: dict[str, Network], run: Run) -> Network:
+    """A run's network: its family's, at the dropout rate that was drawn for it."""
+    network = networks[family_of(run)]
+    return network.with_dropout_rate(run.choices["dropout"]) if "dropout" in run.choices else network
+
+
+def algorithm_of(training: Training, run: Run) -> Algorithm:
+    """The training's algorithm, or the one that was drawn, with the settings that were drawn and that it has."""
+    algorithm = run.choices.get("algorithm", training.algorithm)
+    changes = {name: value for name, value in run.choices.items() if name not in _NOT_SETTINGS}
+    if "algorithm" in run.choices:  # of several, some may not have it
+        changes = {name: value for name, value in changes.items() if algorithm.has(name)}
     try:
-        return training.algorithm.but(**changes) if changes else training.algorithm
+        return algorithm.but(**changes) if changes else algorithm
     except ValueError as error:
         raise ValueError(f"the settings drawn for {run} cannot be used: {error}") from error
-
-
-def _member(seed: int, run: Run, algorithm: Algorithm, initial: _InitialConditions, table: int) -> Member:
-    return Member(
-        initial.get(seed, run),
-        algorithm.settings,
-        streams.key(seed, "order", run.slots["order"]),
-        streams.key(seed, "order", run.slots["order"], "masks"),
-        table,
-    )
 
 
 class _InitialConditions:
     """Each theta0 is drawn once, however many runs start from it."""
 
-    def __init__(self, training: Training, network: Network, dtype: torch.dtype) -> None:
-        self.training, self.network, self.dtype = training, network, dtype
+    def __init__(self, factory: Factory, network: Network, dtype: torch.dtype) -> None:
+        self.factory, self.network, self.dtype = factory, network, dtype
         self.known: dict[tuple[int, int], Tensor] = {}
         self.made: list[weakref.ref[nn.Module]] = []
 
@@ -189,7 +319,7 @@ class _InitialConditions:
         draw = run.slots["theta0"]
         if (seed, draw) not in self.known:
             with streams.torch_seeded(seed, "theta0", draw):
-                module = self.training.model()
+                module = self.factory()
                 if any(module is earlier() for earlier in self.made):
                     raise ValueError("the model factory returned the same network twice; let it make a new one")
                 self.made.append(weakref.ref(module))

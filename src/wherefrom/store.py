@@ -10,7 +10,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,29 +21,40 @@ from safetensors.torch import save_file
 from torch import Tensor, distributions, nn
 from torch.distributions import Distribution
 
-from wherefrom.laws import LAWS, SWAG, Law, Snapshots
+from wherefrom.laws import LAWS, SWAG, TRADI, Law, Snapshots
 from wherefrom.likelihood import Regression
 from wherefrom.posterior import Posterior
-from wherefrom.runs import Component, build_network
-from wherefrom.training import streams
+from wherefrom.runs import Component, build_networks, family_of
+from wherefrom.training import schedules, streams
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler, Schema
+from wherefrom.training.mlp import MLP
+from wherefrom.training.network import Network
 from wherefrom.training.point import Algorithm, Training
 from wherefrom.training.workers import available
 from wherefrom.variables import (
+    Algorithms,
     Axis,
     BatchOrder,
     Design,
     Dropout,
+    Families,
+    Finite,
     Hyperparameters,
     InitialCondition,
     Iterations,
+    LogUniform,
+    Resample,
     Run,
 )
+from wherefrom.variables.algorithm import drawn, space
+from wherefrom.variables.family import Factory
 
-FORMAT = 1
+FORMAT = 2
+OptimiserClass = type[torch.optim.Optimizer]
+
 _JSON = "posterior.json"
-_TRAJECTORY_LAWS: dict[str, Any] = {"SWAG": SWAG, "Snapshots": Snapshots}
+_TRAJECTORY_LAWS: dict[str, Any] = {"SWAG": SWAG, "Snapshots": Snapshots, "TRADI": TRADI}
 
 
 def save(posterior: Posterior, folder: Path) -> None:
@@ -51,7 +62,7 @@ def save(posterior: Posterior, folder: Path) -> None:
     tensors: dict[str, Tensor] = {f"scaler.{name}": value for name, value in posterior.scaler._asdict().items()}
     if posterior.fitted_noise is not None:
         tensors["fitted_noise"] = posterior.fitted_noise
-    tensors["probe"] = _probe(posterior)
+    tensors |= {f"probe.{family}": answers for family, answers in _probes(posterior).items()}
     members = []
     for i, component in enumerate(posterior.mixture):
         trained = component.trained
@@ -62,7 +73,9 @@ def save(posterior: Posterior, folder: Path) -> None:
             {
                 "labels": component.run.labels,
                 "slots": component.run.slots,
-                "choices": {k: v for k, v in component.run.choices.items() if k != "init"},
+                "choices": {
+                    k: v for k, v in component.run.choices.items() if k not in ("init", "algorithm", "schedule")
+                },
                 "algorithm": _algorithm_to_json(component.algorithm),
                 "law": None if trained.law is None else trained.law.kind,
                 "losses": [loss if math.isfinite(loss) else None for loss in trained.losses],
@@ -83,11 +96,18 @@ def save(posterior: Posterior, folder: Path) -> None:
         },
         "schema": asdict(posterior.schema),
         "design": _design_to_json(posterior.design),
-        "dropout_rates": [site.rate for site in posterior.network.sites],
-        "layout": dict(zip(posterior.network.layout.names, map(list, posterior.network.layout.shapes), strict=True)),
+        "families": {
+            name: {
+                "model": _model_to_json(posterior, name),
+                "dropout_rates": list(network.rates),
+                "layout": _layout(network),
+            }
+            for name, network in posterior.networks.items()
+        },
         "members": members,
         "diverged": list(posterior.diverged),
         "is_part": posterior.is_part,
+        "weights": posterior.own_weights,
     }
     # A new name for the numbers: until the JSON that speaks of them is in place, the old run is whole.
     numbers = f"posterior-{secrets.token_hex(4)}.safetensors"
@@ -103,14 +123,18 @@ def save(posterior: Posterior, folder: Path) -> None:
 
 def load(
     folder: str | Path,
-    model: Callable[[], nn.Module],
+    model: Factory | Mapping[str, Factory] | None = None,
     data: Any = None,
     device: str | torch.device = "cpu",
+    *,
+    optimisers: Sequence[OptimiserClass] = (),
 ) -> Posterior:
     """Read a posterior that `save` wrote.
 
-    `model` is the factory that it was trained with; no code is stored. `data`, the training data, is not stored either,
-    and needed only to `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm.
+    `model` is the factory that it was trained with, or a dictionary of them where families were marginalised; no code
+    is stored, so that only an `MLP` needs none. `data`, the training data, is not stored either, and needed only to
+    `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm. `optimisers`, the
+    classes that were trained with and are not torch's own, are needed only to `extend`.
     """
     folder, place = Path(folder), available(device)
     try:
@@ -129,57 +153,95 @@ def load(
 
     dtype = getattr(torch, document["dtype"])
     about = document["training"]
+    models = _models(model, document["families"])
     training = Training(
-        model,
-        _algorithm_from_json(about["algorithm"]),
+        next(iter(models.values())),
+        _algorithm_from_json(about["algorithm"], optimisers),
         about["epochs"],
         Regression(**about["likelihood"]),
         about["standardise"],
     )
-    design = _design_from_json(document["design"])
+    design = _design_from_json(document["design"], models, optimisers)
     lists = {name: tuple(value) for name, value in document["schema"].items() if isinstance(value, list)}
     schema = Schema(**document["schema"] | lists)
     example = torch.zeros(4, *schema.x_shape, dtype=dtype if schema.x_is_float else torch.int64)
-    network = build_network(training, design, example, schema.targets, document["seed"]).to(place)
-    layout = dict(zip(network.layout.names, map(list, network.layout.shapes), strict=True))
-    if layout != document["layout"]:
-        raise ValueError(f"the model is not the one that was saved: {_first_difference(document['layout'], layout)}")
+    built = build_networks(training, design, example, schema.targets, document["seed"])
+    networks = {name: network.to(place) for name, network in built.items()}
+    for name, stored in document["families"].items():
+        the_model = f"the model {name!r}" if name else "the model"
+        layout, rates = _layout(networks[name]), list(networks[name].rates)
+        if layout != stored["layout"]:
+            difference = _first_difference(stored["layout"], layout)
+            raise ValueError(f"{the_model} is not the one that was saved: {difference}")
+        if rates != stored["dropout_rates"]:
+            raise ValueError(
+                f"{the_model} is not the one that was saved: its dropout rates were {stored['dropout_rates']}"
+            )
     scaler = Scaler(**{name: tensors[f"scaler.{name}"].cpu() for name in Scaler._fields})
     noise = tensors.get("fitted_noise")
     posterior = Posterior(
         training,
         design,
         document["seed"],
-        network,
+        networks,
         scaler,
         schema,
         dtype,
         place,
-        tuple(_component(i, member, tensors) for i, member in enumerate(document["members"])),
+        tuple(_component(i, member, tensors, optimisers) for i, member in enumerate(document["members"])),
         fitted_noise=None if noise is None else noise.cpu(),
         diverged=tuple(document["diverged"]),
         is_part=document["is_part"],
+        own_weights=document["weights"] and tuple(document["weights"]),
     )
-    rates = [site.rate for site in network.sites]
-    if rates != document["dropout_rates"]:
-        raise ValueError(f"the model is not the one that was saved: its dropout rates were {document['dropout_rates']}")
-    if not torch.allclose(_probe(posterior), tensors["probe"].cpu(), rtol=1e-3, atol=1e-5, equal_nan=True):
-        raise ValueError("the model is not the one that was saved: the same weights give other answers")
+    for name, answers in _probes(posterior).items():
+        if not torch.allclose(answers, tensors[f"probe.{name}"].cpu(), rtol=1e-3, atol=1e-5, equal_nan=True):
+            the_model = f"the model {name!r}" if name else "the model"
+            raise ValueError(f"{the_model} is not the one that was saved: the same weights give other answers")
     return posterior if data is None else posterior.with_data(data)
 
 
-def _probe(posterior: Posterior) -> Tensor:
-    """The first member's answers to some fixed rows, by which a model is known again."""
-    schema, theta = posterior.schema, posterior.mixture[0].trained.last
+def _probes(posterior: Posterior) -> dict[str, Tensor]:
+    """Of each family, the first member's answers to some fixed rows, by which a model is known again."""
+    first = {family_of(component.run): component.trained.last for component in reversed(posterior.mixture)}
+    return {name: _probe(posterior.networks[name], posterior.schema, theta) for name, theta in first.items()}
+
+
+def _probe(network: Network, schema: Schema, theta: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(4, *schema.x_shape, generator=generator, dtype=torch.float64).to(theta)
     x = x if schema.x_is_float else torch.zeros(4, *schema.x_shape, dtype=torch.int64, device=theta.device)
     with torch.no_grad():
-        tensors = posterior.network.layout.views(theta)
-        return posterior.network.private("store").call(tensors, x, (), False).cpu()
+        return network.private("store").call(network.layout.views(theta), x, (), False).cpu()
 
 
-def _component(i: int, member: dict[str, Any], tensors: dict[str, Tensor]) -> Component:
+def _layout(network: Network) -> dict[str, list[int]]:
+    return dict(zip(network.layout.names, map(list, network.layout.shapes), strict=True))
+
+
+def _model_to_json(posterior: Posterior, name: str) -> dict[str, Any] | None:
+    """An MLP is a few numbers; any other model is code."""
+    families = posterior.design.families
+    factory = posterior.training.model if families is None else families.factories[name]
+    return asdict(factory) if isinstance(factory, MLP) else None
+
+
+def _models(given: Factory | Mapping[str, Factory] | None, stored: dict[str, Any]) -> dict[str, Factory]:
+    """The model factory of each family: as given, or an MLP that was stored."""
+    named = dict(given) if isinstance(given, Mapping) else {} if given is None else dict.fromkeys(stored, given)
+    if not isinstance(given, Mapping) and given is not None and len(stored) > 1:
+        raise ValueError(f"there are several families: give a dictionary of factories for {', '.join(stored)}")
+    known = {name: MLP(**about["model"]) for name, about in stored.items() if about["model"] is not None}
+    found = known | named
+    if missing := [name for name in stored if name not in found]:
+        what = "the model factory" if missing == [""] else f"model factories for {', '.join(map(repr, missing))}"
+        raise TypeError(f"a file holds no code: give {what}, as load(folder, model=...)")
+    return {name: found[name] for name in stored}
+
+
+def _component(
+    i: int, member: dict[str, Any], tensors: dict[str, Tensor], optimisers: Sequence[OptimiserClass]
+) -> Component:
     law: Law | None = None
     if member["law"] is not None:
         start = f"{i}.law."
@@ -187,7 +249,7 @@ def _component(i: int, member: dict[str, Any], tensors: dict[str, Tensor]) -> Co
     losses = [math.nan if loss is None else loss for loss in member["losses"]]
     return Component(
         Run(member["labels"], member["slots"], member["choices"]),
-        _algorithm_from_json(member["algorithm"]),
+        _algorithm_from_json(member["algorithm"], optimisers),
         Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"], member.get("engine", "torch")),
     )
 
@@ -212,11 +274,18 @@ def _first_difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
 
 
 def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
-    return {"name": algorithm.name, "batch_size": algorithm.batch_size, **algorithm.settings}
+    spaces = {name: space(name, values) for name, values in algorithm.random.items()}
+    if not spaces:
+        return algorithm.described()
+    some = algorithm.but(**drawn(spaces, 0, 0))  # stand-ins, which the spaces take the place of again
+    return some.described() | {"random": {name: _values_to_json(values) for name, values in spaces.items()}}
 
 
-def _algorithm_from_json(about: dict[str, Any]) -> Algorithm:
-    return Algorithm(**about)
+def _algorithm_from_json(about: dict[str, Any], optimisers: Sequence[OptimiserClass]) -> Algorithm:
+    fixed = Algorithm.from_description({k: v for k, v in about.items() if k != "random"}, optimisers)
+    spaces = {name: _values_from_json(values) for name, values in about.get("random", {}).items()}
+    plain = {name: values.written() if isinstance(values, Finite) else values for name, values in spaces.items()}
+    return fixed.but(**plain) if plain else fixed
 
 
 def _design_to_json(design: Design) -> dict[str, Any]:
@@ -231,9 +300,12 @@ def _design_to_json(design: Design) -> dict[str, Any]:
     }
 
 
-def _design_from_json(about: dict[str, Any]) -> Design:
+def _design_from_json(
+    about: dict[str, Any], models: dict[str, Factory], optimisers: Sequence[OptimiserClass]
+) -> Design:
     axes = tuple(
-        Axis(a["name"], tuple(_variable_from_json(v) for v in a["variables"]), a["draws"]) for a in about["axes"]
+        Axis(a["name"], tuple(_variable_from_json(v, models, optimisers) for v in a["variables"]), a["draws"])
+        for a in about["axes"]
     )
     t = about["t"]
     iterations = t and Iterations(_TRAJECTORY_LAWS[t["law"]](**t["settings"]), t["start"], t["every"])
@@ -245,19 +317,38 @@ def _variable_to_json(variable: Any) -> dict[str, Any]:
         return {"slot": "theta0", "draws": variable.draws, "init": variable.init is not None}
     if isinstance(variable, BatchOrder):
         return {"slot": "order", "draws": variable.draws}
+    if isinstance(variable, Resample):
+        return {"slot": "D", "draws": variable.draws, "share": variable.share}
+    if isinstance(variable, Families):
+        return {"slot": "F", "weights": variable.weights, "is_drawn": variable.is_drawn}
+    if isinstance(variable, Algorithms):
+        each = [_algorithm_to_json(algorithm) for algorithm in variable.algorithms]
+        own = {"draws": variable.draws, "is_drawn": variable.is_drawn}
+        return {"slot": "gamma", "algorithms": each, "weights": variable.weights, **own}
     if variable.points is not None:
-        return {"slot": "h", "points": list(variable.points)}
+        points = [{name: _value_to_json(value) for name, value in point.items()} for point in variable.points]
+        return {"slot": "h", "points": points, "weights": variable.weights}
     settings = {name: _values_to_json(values) for name, values in variable.settings.items()}
     return {"slot": "h", "draws": variable.draws, "settings": settings}
 
 
-def _variable_from_json(about: dict[str, Any]) -> Any:
+def _variable_from_json(about: dict[str, Any], models: dict[str, Factory], optimisers: Sequence[OptimiserClass]) -> Any:
     if about["slot"] == "theta0":
         return InitialCondition(about["draws"], _forgotten_init if about["init"] else None)
     if about["slot"] == "order":
         return BatchOrder(about["draws"])
+    if about["slot"] == "D":
+        return Resample(about["draws"], about["share"])
+    if about["slot"] == "F":
+        families = Families(models, about["weights"])
+        return families.drawn_jointly() if about["is_drawn"] else families
+    if about["slot"] == "gamma":
+        each = [_algorithm_from_json(one, optimisers) for one in about["algorithms"]]
+        algorithms = Algorithms(each, about["weights"], (about["draws"] or 2) if about["is_drawn"] else None)
+        return algorithms if about["draws"] else algorithms.drawn_jointly()
     if "points" in about:
-        return Hyperparameters(points=about["points"])
+        points = [{name: _value_from_json(value) for name, value in point.items()} for point in about["points"]]
+        return Hyperparameters(points=points, weights=about["weights"])
     settings = {name: _values_from_json(values) for name, values in about["settings"].items()}
     return Hyperparameters(about["draws"], **settings)
 
@@ -269,8 +360,12 @@ def _forgotten_init(network: nn.Module) -> None:
 
 
 def _values_to_json(values: Any) -> Any:
+    if isinstance(values, Finite):
+        return {"values": list(map(_value_to_json, values.values)), "weights": values.weights}
     if not isinstance(values, Distribution):
-        return list(values)
+        return {"as_written": getattr(values, "__name__", repr(values))}
+    if isinstance(values, LogUniform):
+        return {"log_uniform": [values.low, values.high]}
     about = {
         "distribution": type(values).__name__,
         "dtype": str(getattr(values.sample(), "dtype", torch.float32)).removeprefix("torch."),
@@ -280,6 +375,15 @@ def _values_to_json(values: Any) -> Any:
         "as_written": repr(values),
     }
     return about if _draws_the_same(values, about) else {"as_written": repr(values)}
+
+
+def _value_to_json(value: Any) -> Any:
+    """A number, or one of several schedules."""
+    return {"schedule": schedules.described(value)} if callable(value) else value
+
+
+def _value_from_json(value: Any) -> Any:
+    return schedules.from_description(value["schedule"]) if isinstance(value, dict) else value
 
 
 def _own(distribution: Distribution, name: str) -> Any:
@@ -300,8 +404,11 @@ def _draws_the_same(values: Distribution, about: dict[str, Any]) -> bool:
 
 
 def _values_from_json(values: Any) -> Any:
-    if isinstance(values, list):
-        return values
+    if "values" in values:
+        own = tuple(map(_value_from_json, values["values"]))
+        return Finite(own, values["weights"] and tuple(values["weights"]))
+    if "log_uniform" in values:
+        return LogUniform(*values["log_uniform"])
     if "distribution" not in values:
         return _Forgotten(values["as_written"])
     dtype = getattr(torch, values["dtype"])

@@ -4,32 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from wherefrom.laws import SWAG, Gaussian, Points, Snapshots, delta
-
-MEMBERS, SIZE = 3, 7
-
-
-def walk(count: int, seed: int = 0, drift: float = 0.0) -> torch.Tensor:
-    """Snapshots of a few members: correlated Gaussian noise about a mean.  # (count, members, size)"""
-    generator = torch.Generator().manual_seed(seed)
-    mix = torch.randn(SIZE, SIZE, generator=generator, dtype=torch.float64)
-    noise = torch.randn(count, MEMBERS, SIZE, generator=generator, dtype=torch.float64) @ mix
-    return 5.0 + noise + drift * torch.arange(count, dtype=torch.float64)[:, None, None]
-
-
-def collect(law, snapshots: torch.Tensor):
-    collector = law.collector(snapshots[0], len(snapshots))
-    for theta in snapshots:
-        collector.collect(theta)
-    return collector.laws()
-
+from trajectories import MEMBERS, SIZE, collect, walk
+from wherefrom.laws import SWAG, TRADI, Gaussian, Points, Snapshots, delta
 
 LAWS = {
     "delta": lambda: [delta(walk(1)[0, k]) for k in range(MEMBERS)],
-    "snapshots": lambda: collect(Snapshots(most=6), walk(20)),
+    "snapshots": lambda: collect(Snapshots(keep=6), walk(20)),
     "swag": lambda: collect(SWAG(rank=4), walk(20)),
-    "swag diagonal": lambda: collect(SWAG(rank=0), walk(20)),
+    "swag diagonal": lambda: collect(SWAG(diagonal_only=True), walk(20)),
     "swag full": lambda: collect(SWAG(rank=20), walk(20)),
+    "tradi": lambda: collect(TRADI(), walk(20)),
 }
 
 
@@ -62,6 +46,48 @@ def test_full_rank_swag_is_the_snapshots_covariance():
         dense = torch.diag(law.diagonal) + law.factor.T @ law.factor
         torch.testing.assert_close(dense, covariance / 2 + torch.diag(covariance.diagonal()) / 2)
         torch.testing.assert_close(law.variance, covariance.diagonal())
+
+
+@pytest.mark.parametrize("stationary", [True, False])
+@pytest.mark.parametrize("rank", [0, 6, 30])
+def test_samples_have_the_covariance_of_a_known_process(rank: int, stationary: bool):
+    """An autoregression or a random walk; mean and every covariance of the samples, within five standard errors."""
+    noise, count = walk(30), 40_000
+    snapshots = [noise[0]]
+    for shock in noise[1:]:
+        snapshots.append(0.6 * snapshots[-1] + 0.8 * shock if stationary else snapshots[-1] + shock)
+    snapshots = torch.stack(snapshots)
+    law = collect(SWAG(rank), snapshots)[0]
+    own = snapshots[:, 0]
+    variance, deviations = torch.diag(own.var(0)), own[30 - rank :] - own.mean(0)
+    expected = (variance + deviations.T @ deviations / (rank * 29 / 30)) / 2 if rank else variance
+    samples = law.sample(count, torch.Generator().manual_seed(1))
+    assert ((samples.mean(0) - own.mean(0)).abs() <= 5 * (expected.diagonal() / count).sqrt()).all()
+    variances = torch.outer(expected.diagonal(), expected.diagonal()) + expected.square()  # of a Gaussian's covariances
+    assert ((torch.cov(samples.T) - expected).abs() <= 5 * (variances / count).sqrt()).all()
+
+
+@pytest.mark.parametrize("rank", [0, 5, 40])
+def test_variance_along_a_random_walk(rank: int):
+    """It is (n + 1) / 6 times that of a step where all snapshots count alike; the last ones lie further away."""
+    count, size = 40, 20_000
+    steps = torch.randn(count, 1, size, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    found = collect(SWAG(rank), steps.cumsum(0))[0].variance
+    step = torch.arange(1.0, count + 1, dtype=torch.float64)
+    centre = torch.eye(count, dtype=torch.float64) - 1 / count
+    squares = (centre @ torch.minimum(step[:, None], step) @ centre).diagonal()  # of the deviations, expected
+    expected = squares.sum() / (count - 1)
+    assert float(expected) == pytest.approx((count + 1) / 6)
+    if rank:
+        expected = (expected + squares[count - rank :].mean() * count / (count - 1)) / 2
+    assert abs(float(found.mean() - expected)) < 4 * float(found.std()) / size**0.5
+
+
+def test_the_diagonal_only_has_the_full_variance():
+    snapshots = walk(12)
+    for k, law in enumerate(collect(SWAG(diagonal_only=True), snapshots)):
+        torch.testing.assert_close(law.diagonal, snapshots[:, k].var(0))
+        assert law.factor.shape == (0, SIZE)
 
 
 @pytest.mark.parametrize(("count", "rank"), [(12, 20), (12, 12), (12, 5), (200, 20), (2, 20), (40, 0)])
@@ -111,15 +137,26 @@ def test_rank_is_no_larger_than_the_snapshots():
     assert collect(SWAG(rank=20), walk(5))[0].factor.shape == (5, SIZE)
 
 
-@pytest.mark.parametrize(("count", "most", "expected"), [(10, 5, [1, 3, 5, 7, 9]), (3, 20, [0, 1, 2]), (7, 2, [3, 6])])
-def test_snapshots_are_evenly_spread_and_end_at_the_last(count, most, expected):
+@pytest.mark.parametrize(("count", "keep", "expected"), [(10, 5, [1, 3, 5, 7, 9]), (3, 20, [0, 1, 2]), (7, 2, [3, 6])])
+def test_snapshots_are_evenly_spread_and_end_at_the_last(count, keep, expected):
     snapshots = walk(count)
-    law = collect(Snapshots(most), snapshots)[0]
+    law = collect(Snapshots(keep), snapshots)[0]
     assert isinstance(law, Points)
     assert torch.equal(law.points, snapshots[expected, 0])
 
 
-@pytest.mark.parametrize("bad", [lambda: SWAG(rank=-1), lambda: SWAG(rank=1.5), lambda: Snapshots(most=1)])
+REFUSED = [
+    lambda: SWAG(rank=-1),
+    lambda: SWAG(rank=1.5),
+    lambda: SWAG(rank=5, diagonal_only=True),
+    lambda: Snapshots(keep=1),
+    lambda: TRADI(memory=0),
+    lambda: TRADI(memory=1.5),
+    lambda: TRADI(memory=float("nan")),
+]
+
+
+@pytest.mark.parametrize("bad", REFUSED)
 def test_bad_settings_are_refused(bad):
     with pytest.raises(ValueError, match="must be"):
         bad()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
+import plain_loop
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,8 +17,8 @@ import oracle
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
-from wherefrom.training import engines, workers
-from wherefrom.training.cohort import Cohort, Collection, Examples
+from wherefrom.training import engines, streams, workers
+from wherefrom.training.cohort import Cohort, Collection, Examples, orders
 from wherefrom.training.torch_engine import TorchEngine
 
 try:
@@ -262,6 +263,58 @@ def test_members_of_one_cohort_differ_in_everything(engine):
     assert_trained_as_alone(mlp(hidden=20), momentum, engine)
 
 
+def test_clipped_gradients(engine):
+    """Each member its own limit, or none: torch.nn.utils.clip_grad_norm_ in a loop by hand."""
+    cohort = oracle.cohort_of(mlp(hidden=20), examples(), SGD, 4, EPOCHS, settings={"clip": [0.05, math.inf, 0.2, 1e9]})
+    for member, result in zip(cohort.members, oracle.train(cohort, engine), strict=True):
+        expected = plain_loop.trained(mlp(hidden=20), cohort, member)
+        torch.testing.assert_close(result.last, expected, rtol=0, atol=1e-5)
+    free = oracle.cohort_of(mlp(hidden=20), examples(), SGD, 4, EPOCHS)
+    moved = [
+        (a.last - b.last).abs().max()
+        for a, b in zip(oracle.train(free, engine), oracle.train(cohort, engine), strict=True)
+    ]
+    assert moved[0] > 0.01
+    assert moved[1] == moved[3] == 0
+
+
+@pytest.mark.parametrize("batch_size", [1, 25, 90])
+def test_batches_with_replacement(batch_size, engine):
+    """Beside members whose epochs visit every row once, from the same streams."""
+    algorithm = wf.Algorithm("sgd", lr=0.02, batch_size=batch_size)
+    cohort = oracle.cohort_of(
+        mlp(hidden=20),
+        examples(),
+        algorithm,
+        4,
+        max(1, 36 * batch_size // ROWS),
+        replacement=[True, False, True, False],
+    )
+    results = oracle.train(cohort, engine)
+    for member, result in zip(cohort.members, results, strict=True):
+        torch.testing.assert_close(result.last, plain_loop.trained(mlp(hidden=20), cohort, member), rtol=0, atol=1e-5)
+    without = replace(cohort, members=tuple(replace(m, replacement=False) for m in cohort.members))
+    for k, (a, b) in enumerate(zip(results, oracle.train(without, engine), strict=True)):
+        assert torch.equal(a.last, b.last) == (k % 2 == 1)
+
+
+def test_rows_drawn_with_replacement_are_uniform(engine):
+    """How often each row is drawn, and how many different ones there are in an epoch, within 4 standard errors."""
+    keys = np.array([streams.key(0, "order", k) for k in range(200)], dtype=np.uint64)
+    drawn = np.stack([orders(keys, np.ones(200, dtype=bool), epoch, 30) for epoch in range(20)])
+    assert drawn.min() == 0
+    assert drawn.max() == 29
+    counts = np.bincount(drawn.ravel(), minlength=30)
+    chi_square = ((counts - drawn.size / 30) ** 2 / (drawn.size / 30)).sum()
+    assert abs(chi_square - 29) < 4 * math.sqrt(2 * 29)
+    different = np.array([len(np.unique(one)) for one in drawn.reshape(-1, 30)])
+    assert different.mean() == pytest.approx(30 * (1 - (29 / 30) ** 30), abs=4 * different.std() / math.sqrt(4000))
+    pairs = drawn[..., 1:] * 30 + drawn[..., :-1]
+    both = np.bincount(pairs.ravel(), minlength=900)
+    expected = pairs.size / 900
+    assert abs(((both - expected) ** 2 / expected).sum() - 899) < 4 * math.sqrt(2 * 899)
+
+
 def test_members_of_one_cohort_have_rows_of_their_own(engine):
     tables = (examples(), Examples(examples().x.flip(1), 2 * examples().y, 2 * torch.rand(ROWS)))
     cohort = oracle.cohort_of(mlp(hidden=20), tables[0], ADAM, members=4, epochs=EPOCHS)
@@ -315,7 +368,7 @@ def test_both_engines_train_the_same_member(engine):
             torch.testing.assert_close(tensor, b.law.tensors()[name], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("law", [wf.SWAG(rank=0), wf.SWAG(rank=4), wf.SWAG(rank=50), wf.Snapshots(most=5)], ids=repr)
+@pytest.mark.parametrize("law", [wf.SWAG(rank=0), wf.SWAG(rank=4), wf.SWAG(rank=50), wf.Snapshots(keep=5)], ids=repr)
 @pytest.mark.parametrize(("first", "every"), [(1, 1), (4, 4), (20, 3)])
 def test_laws_are_collected_along_the_way(law, first, every, engine):
     """Against the iterates themselves, each from a training that ends there."""
@@ -325,7 +378,7 @@ def test_laws_are_collected_along_the_way(law, first, every, engine):
     )
     trained = oracle.train(cohort, engine)
     every_step = oracle.cohort_of(
-        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(wf.Snapshots(most=36), 1, 1, 36)
+        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(wf.Snapshots(keep=36), 1, 1, 36)
     )
     for result, whole in zip(trained, oracle.train(every_step, engine), strict=True):
         iterates = whole.law.points[first - 1 : end : every].double()

@@ -23,7 +23,7 @@ def test_variables_are_crossed():
 def test_joint_variables_share_their_draw():
     runs = Design.of([wf.Jointly(wf.BatchOrder(), wf.InitialCondition(), draws=3)]).runs(seed=0)
     assert [run.labels for run in runs] == [{"theta0+order": k} for k in range(3)]
-    assert runs[2].slots == {"theta0": 2, "h": 0, "order": 2}
+    assert runs[2].slots == {"F": 0, "theta0": 2, "gamma": 0, "h": 0, "order": 2, "D": 0}
 
 
 def test_order_of_over_is_irrelevant(problem):
@@ -94,7 +94,6 @@ REFUSED = [
     (lambda: Design.of([wf.SWAG()]), r"a law stands in wf.Iterations\(SWAG"),
     (lambda: Design.of([wf.Dropout]), r"call it, as Dropout\(...\)"),
     (lambda: Design.of(wf.recipes.deep_ensemble), r"call it, as deep_ensemble"),
-    (lambda: wf.Hyperparameters(3, learning_rate=[0.1]), "no setting 'learning_rate'"),
     (lambda: wf.InitialCondition(2.5), "must be whole"),
     (lambda: wf.Training(lambda: None, wf.Algorithm("adam", lr=1, batch_size=1), 10.0), "epochs must be a whole"),
     (lambda: wf.Training(lambda: None, wf.Algorithm("adam", lr=1, batch_size=1), 1, "fit"), "likelihood must be"),

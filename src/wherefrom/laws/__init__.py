@@ -5,5 +5,18 @@ from wherefrom.laws.iterates import Iterates
 from wherefrom.laws.law import LAWS, Collector, Gaussian, Law, Points, TrajectoryLaw
 from wherefrom.laws.snapshots import Snapshots
 from wherefrom.laws.swag import SWAG
+from wherefrom.laws.tradi import TRADI
 
-__all__ = ["LAWS", "SWAG", "Collector", "Gaussian", "Iterates", "Law", "Points", "Snapshots", "TrajectoryLaw", "delta"]
+__all__ = [
+    "LAWS",
+    "SWAG",
+    "TRADI",
+    "Collector",
+    "Gaussian",
+    "Iterates",
+    "Law",
+    "Points",
+    "Snapshots",
+    "TrajectoryLaw",
+    "delta",
+]

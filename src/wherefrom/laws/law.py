@@ -1,13 +1,13 @@
 """The law that a trajectory leaves over theta: p(theta | D, theta0, h), for one member.
 
 There are two: equally likely points, and a Gaussian with a diagonal and a low-rank part. Whatever summarises a
-trajectory (SWAG, snapshots, the last iterate, ...) ends in one of them, so that nothing later asks how it was made.
+trajectory (SWAG, TRADI, snapshots, the last iterate) ends in one of them, so that nothing later asks how it was made.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -42,6 +42,9 @@ class Collector(Protocol):
 
 class TrajectoryLaw(Protocol):
     """What the user names in `Iterations(...)`: how to summarise trajectories."""
+
+    @property
+    def every(self) -> int | Literal["epoch"]: ...  # how often it would see the trajectory: in steps, or once an epoch
 
     @property
     def fewest(self) -> int: ...  # how many iterations it needs to see

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -12,24 +13,25 @@ from wherefrom.laws.law import Points
 
 @dataclass(frozen=True)
 class Snapshots:
-    """Keep `most` iterates, evenly spread over those collected.
+    """Keep so many iterates, evenly spread over those collected.
 
-    >>> Snapshots(most=20)
-    Snapshots(most=20)
+    >>> Snapshots(keep=20)
+    Snapshots(keep=20)
     """
 
-    most: int = 20
+    every: ClassVar[Literal["epoch"]] = "epoch"
+    keep: int = 20
 
     def __post_init__(self) -> None:
-        if self.most < 2:
-            raise ValueError(f"most must be at least 2 snapshots; it is {self.most}")
+        if self.keep < 2:
+            raise ValueError(f"keep must be at least 2 snapshots; it is {self.keep}")
 
     @property
     def fewest(self) -> int:
         return 2
 
     def collector(self, theta: Tensor, iterations: int) -> Iterates:
-        kept = min(self.most, iterations)
+        kept = min(self.keep, iterations)
         # Evenly spread, and always with the last one.
         chosen = {round((k + 1) * iterations / kept) - 1: k for k in range(kept)}
         places = [chosen.get(k, -1) for k in range(iterations)]

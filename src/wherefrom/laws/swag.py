@@ -5,12 +5,14 @@ From the snapshots theta_1, ..., theta_n, with their mean m and variances s^2, a
     theta ~ N(m,  1/2 diag(s^2) + 1/2 sum_k d_k d_k^T / c),      d_k = theta_k - m,      c = K (n - 1) / n
 
 c is K - 1 when all snapshots are kept, and in between it is the divisor that makes the variance of a sample equal, in
-expectation, to the variance of the snapshots, whatever the rank and however few there were.
+expectation, to the variance of the snapshots, whatever the rank and however few there were. (Where the trajectory still
+drifts, the last snapshots lie further from the mean than the others, and the variance is that much larger.)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,24 +22,32 @@ from wherefrom.laws.law import Gaussian, Law
 
 @dataclass(frozen=True)
 class SWAG:
-    """Summarise the trajectory by a Gaussian; `rank` deviations are kept (0: the diagonal alone).
+    """Summarise the trajectory by a Gaussian; `rank` deviations are kept.
 
-    >>> SWAG(rank=20)
-    SWAG(rank=20)
+    `diagonal_only` keeps none, as rank=0 does: the weights are then independent, each with its full variance s^2.
+
+    >>> SWAG(rank=10)
+    SWAG(rank=10, diagonal_only=False)
     """
 
+    every: ClassVar[Literal["epoch"]] = "epoch"
     rank: int = 20
+    diagonal_only: bool = False
 
     def __post_init__(self) -> None:
         if self.rank < 0 or int(self.rank) != self.rank:
             raise ValueError(f"rank must be a whole number, at least 0; it is {self.rank}")
+        if self.diagonal_only and self.rank not in (0, SWAG.rank):
+            raise ValueError(
+                f"rank must be left out with diagonal_only=True, which keeps no deviations: not {self.rank}"
+            )
 
     @property
     def fewest(self) -> int:
         return 2
 
     def collector(self, theta: Tensor, iterations: int) -> Iterates:
-        rank = min(self.rank, iterations)
+        rank = 0 if self.diagonal_only else min(self.rank, iterations)
         places = [k % rank if rank else -1 for k in range(iterations)]
         return Iterates(theta, places, moments=True, finish=_gaussians)
 

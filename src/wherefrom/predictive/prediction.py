@@ -5,6 +5,9 @@ precision and returned in the user's units. Each answer m_k stands for N(m_k, no
 the likelihood has no noise. A one-shot prediction has one answer for each member, which stands for a whole Gaussian of
 answers: its spread adds to the noise. Two readings of the mixture are offered everywhere: the Gaussian with its mean
 and variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
+
+Members may weigh differently, p(y | x) = sum_m w_m p_m(y | x), and a member's samples share its weight evenly. To weigh
+a member twice as much is to have it twice; to weigh it nothing is to leave it out.
 """
 
 from __future__ import annotations
@@ -13,20 +16,68 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.distributions import Normal
 
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
+from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources, weights_of
 from wherefrom.training.data import as_targets, column_names
 from wherefrom.training.workers import one_core
 
 Reading = Literal["gaussian", "mixture"]
 _STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
 _NUMBERS_AT_ONCE = 2**21
+
+
+class _Members(NamedTuple):
+    """The members that a mixture is made of, and what they weigh."""
+
+    answers: Tensor  # (members, samples, rows, outputs)
+    noise: Tensor | None
+    spread: Tensor | None
+    weights: Tensor | None  # none of them zero, and not all equal
+
+    def weighing(self, weights: Tensor) -> _Members:
+        """Those of them that weigh anything."""
+        answers, noise, spread, _ = self
+        if not bool((live := weights > 0).all()):
+            places = torch.nonzero(live).flatten()
+            if noise is not None and noise.ndim == 4 and len(noise) > 1:
+                noise = noise[places]
+            spread = None if spread is None else spread[places]
+            answers, weights = answers[places], weights[places]
+        return _Members(answers, noise, spread, None if bool((weights == weights[0]).all()) else weights)
+
+    def average(self, values: Tensor) -> Tensor:
+        """Over members and samples.  # (members, samples, rows, outputs) -> (rows, outputs)"""
+        if self.weights is None:
+            return values.mean((0, 1))
+        members, samples = len(self.weights), values.shape[1]
+        weights = self.weights.repeat_interleave(samples) / samples
+        return torch.tensordot(weights, values.expand(members, -1, -1, -1).flatten(0, 1), 1)
+
+    def variance(self, mean: Tensor) -> Tensor:
+        """Of the answers around their mean.  # (rows, outputs)"""
+        answers = self.answers.double()
+        if self.weights is None:
+            return answers.var((0, 1), correction=0)
+        return self.average((answers - mean).square())
+
+    def components(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Answers and their variances, a few rows at a time.  # (members, samples, rows, outputs)"""
+        members, samples, rows, outputs = self.answers.shape
+        size = max(1, _NUMBERS_AT_ONCE // (members * samples * outputs))
+        for start in range(0, rows, size):
+            some = slice(start, start + size)
+            answers = self.answers[:, :, some].double()
+            noise = torch.zeros((), dtype=torch.float64) if self.noise is None else self.noise.double()
+            noise = (noise[:, :, some] if noise.ndim == 4 else noise).expand_as(answers)
+            if self.spread is not None:
+                noise = noise + self.spread[:, :, some].double()
+            yield some, answers, noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +99,19 @@ class Prediction:
     spread: Tensor | None = None  # of a one-shot prediction: the variance of each answer, as answers' shape
     within: Callable[[], Within] | None = None  # and where that comes from, worked out when it is asked for
     covariance: str | None = None  # and how theta's covariance was followed
+    weights: Tensor | None = None  # (members,), adding up to 1; left out, they are the axes' own, else equal
+
+    def __post_init__(self) -> None:
+        weights = weights_of(self.axes) if self.weights is None else self.weights
+        if weights is None:
+            return
+        weights = torch.as_tensor(weights, dtype=torch.float64).cpu()
+        if weights.shape != self.answers.shape[:1]:
+            said = f" ({self.missing})" if self.missing else ""
+            raise ValueError(f"there are {len(self.answers)} members, but weights of {tuple(weights.shape)}{said}")
+        if not bool((weights >= 0).all()) or abs(float(weights.sum()) - 1) > 1e-9:
+            raise ValueError(f"weights are not negative and add up to 1, unlike {weights.tolist()}")
+        object.__setattr__(self, "weights", weights)
 
     def __len__(self) -> int:
         return self.answers.shape[2]
@@ -56,6 +120,8 @@ class Prediction:
         members, samples, rows, outputs = self.answers.shape
         counts = ((rows, "row"), (outputs, "output"), (members, "member"), (samples, "sample"))
         said = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts]
+        if self._members.weights is not None or len(self._members.answers) < members:
+            said[2] = f"{members} weighted member{'s' * (members != 1)}"
         if self.method == "one_shot":
             return f"Prediction({said[0]}, {said[1]}, {said[2]}, one-shot with {self.covariance} covariance)"
         return f"Prediction({said[0]}, {said[1]}, {said[2]} x {said[3]})"
@@ -70,7 +136,10 @@ class Prediction:
     @cached_property
     @one_core()
     def samples(self) -> Tensor:
-        """Every answer in y's units; of a one-shot prediction, its means.  # (members, samples, rows[, outputs])"""
+        """Every answer in y's units, whatever its member weighs; of a one-shot prediction, its means.
+
+        # (members, samples, rows[, outputs])
+        """
         return self._shape(self.location + self.scale * self.answers.double())
 
     @property
@@ -79,7 +148,10 @@ class Prediction:
 
     @property
     def variance(self) -> Tensor:
-        """The members' mean noise and spread plus the variance of all answers (with divisor K, as in the paper)."""
+        """The members' mean noise and spread plus the variance of all answers (with divisor K, as in the paper).
+
+        Members' weights count in both.
+        """
         return self._shape(self.scale.square() * self._variance)
 
     @property
@@ -95,7 +167,10 @@ class Prediction:
 
     @one_core()
     def quantile(self, probability: float, reading: Reading = "gaussian") -> Tensor:
-        """The value below which y falls with this probability."""
+        """The value below which y falls with this probability.
+
+        Where the mixture is one of points, between two of them: as torch.quantile has it, each as wide as its weight.
+        """
         if not 0 < probability < 1:
             raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
         if _is_mixture(reading):
@@ -118,7 +193,7 @@ class Prediction:
             return self._shape(_probability_below(self._mean - z, self._variance))
         below = torch.empty_like(self._mean)
         for rows, answers, noise in self._row_blocks():
-            below[rows] = _probability_below(answers - z[rows], noise).mean(0)
+            below[rows] = self._mixed(_probability_below(answers - z[rows], noise))
         return self._shape(below)
 
     # ------------------------------------------------------------------ scores
@@ -154,6 +229,31 @@ class Prediction:
         return float(((y >= low) & (y <= high)).double().mean())
 
     @one_core()
+    def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
+        """The log density that each member by itself gives y: what `stacking` and `greedy` choose weights by.
+
+        With noise, or by one-shot, a member is the mixture of its own answers, as in `nll(y, "mixture")`; without, the
+        Gaussian with their mean and variance, as in `nll(y)`. Outputs are added up, or kept apart: the mixture of
+        several outputs is scored one by one, so weights that are to lower `nll(y, "mixture")` are chosen with
+        `by_output=True`, each output as a row of its own.  # (members, rows[, outputs])
+        """
+        z = (self._matrix(y) - self.location) / self.scale
+        found = torch.empty(len(self.answers), *self._mean.shape, dtype=torch.float64)
+        for rows, answers, variance in _Members(self.answers, self.noise, self.spread, None).components():
+            if not self._is_dense:
+                variance = answers.var(1, correction=0, keepdim=True)
+                answers = answers.mean(1, keepdim=True)
+            if points := int((variance <= 0).flatten(1).any(1).sum()):
+                raise ValueError(
+                    f"{points} of {len(self.answers)} members have no variance of their own at some rows, where a "
+                    "density does not exist: marginalise t or F within them, take more samples, or give the "
+                    "likelihood a noise"
+                )
+            found[:, rows] = torch.logsumexp(_log_density(z[rows], answers, variance), 1) - math.log(answers.shape[1])
+        found -= self.scale.log()
+        return found if by_output else found.sum(-1)
+
+    @one_core()
     def sources(self) -> Sources:
         """Where the variance comes from, row by row and overall."""
         return sources(self)
@@ -161,9 +261,20 @@ class Prediction:
     # ------------------------------------------------------------------ in standardised units
 
     @cached_property
+    def _members(self) -> _Members:
+        everyone = _Members(self.answers, self.noise, self.spread, None)
+        return everyone if self.weights is None else everyone.weighing(self.weights)
+
+    @cached_property
+    def _component_weights(self) -> Tensor | None:
+        """Of every answer of every member, where they are not all the same."""
+        weights, samples = self._members.weights, self.answers.shape[1]
+        return None if weights is None else weights.repeat_interleave(samples) / samples
+
+    @cached_property
     @one_core()
     def _mean(self) -> Tensor:  # (rows, outputs)
-        return self.answers.double().mean((0, 1))
+        return self._members.average(self._members.answers.double())
 
     @property
     def _is_dense(self) -> bool:
@@ -173,16 +284,17 @@ class Prediction:
     @cached_property
     @one_core()
     def _noise(self) -> Tensor:
-        if self.noise is None:
+        if (given := self._members.noise) is None:
             return torch.zeros_like(self._mean)
-        noise = self.noise.double()
-        return (noise.mean((0, 1)) if noise.ndim == 4 else noise).expand_as(self._mean)
+        noise = given.double()
+        return (self._members.average(noise) if noise.ndim == 4 else noise).expand_as(self._mean)
 
     @cached_property
     @one_core()
     def _variance(self) -> Tensor:
-        spread = 0.0 if self.spread is None else self.spread.double().mean((0, 1))
-        return self.answers.double().var((0, 1), correction=0) + spread + self._noise
+        own = self._members.spread
+        spread = 0.0 if own is None else self._members.average(own.double())
+        return self._members.variance(self._mean) + spread + self._noise
 
     def _gaussian_log_density(self, z: Tensor) -> Tensor:
         if empty := int((self._variance <= 0).any(-1).sum()):
@@ -190,31 +302,33 @@ class Prediction:
                 f"the predictive variance is zero at {empty} of {len(self)} rows, where a density does not exist: "
                 "marginalise a variable, take more samples, or give the likelihood a noise"
             )
-        deviation = (z - self._mean).square() / self._variance
-        return -0.5 * (deviation + self._variance.log() + math.log(2 * math.pi))
+        return _log_density(z, self._mean, self._variance)
 
     def _mixture_log_density(self, z: Tensor) -> Tensor:
         if not self._is_dense:
             raise ValueError(
                 "a mixture of points has no density: give the likelihood a noise, or read the mixture as a Gaussian"
             )
-        parts = torch.empty_like(self._mean)
+        parts, weights = torch.empty_like(self._mean), self._component_weights
         for rows, answers, noise in self._row_blocks():
-            components = -0.5 * ((z[rows] - answers).square() / noise + noise.log() + math.log(2 * math.pi))
-            parts[rows] = torch.logsumexp(components, 0) - math.log(len(answers))
+            components = _log_density(z[rows], answers, noise)
+            if weights is None:
+                parts[rows] = torch.logsumexp(components, 0) - math.log(len(answers))
+            else:
+                parts[rows] = torch.logsumexp(components + weights.log()[:, None, None], 0)
         return parts
 
     def _mixture_quantile(self, probability: float) -> Tensor:
         result = torch.empty_like(self._mean)
         for rows, answers, noise in self._row_blocks():
             if not self._is_dense:
-                result[rows] = torch.quantile(answers, probability, dim=0)
+                result[rows] = _quantile_of_points(answers, self._component_weights, probability)
                 continue
             reach = 10 * noise.amax(0).sqrt()
             low, high = answers.amin(0) - reach, answers.amax(0) + reach
             for _ in range(60):  # bisection: to the last bit of a double
                 middle = (low + high) / 2
-                below = _STANDARD.cdf((middle - answers) / noise.sqrt()).mean(0) < probability
+                below = self._mixed(_STANDARD.cdf((middle - answers) / noise.sqrt())) < probability
                 low, high = torch.where(below, middle, low), torch.where(below, high, middle)
             result[rows] = (low + high) / 2
         return result
@@ -229,37 +343,22 @@ class Prediction:
 
     def _mixture_crps(self, z: Tensor) -> Tensor:
         """E|X - z| - E|X - X'| / 2, over all pairs of components; of points by sorting, of Gaussians pair by pair."""
-        result = torch.empty_like(self._mean)
+        result, weights = torch.empty_like(self._mean), self._component_weights
         for rows, answers, noise in self._row_blocks():
-            count = len(answers)
-            to_truth = _mean_distance(answers - z[rows], noise).mean(0)
-            if not self._is_dense:
-                rank = torch.arange(1, count + 1, dtype=torch.float64)
-                weight = (2 * rank - count - 1).view(-1, *[1] * (answers.ndim - 1))
-                apart = 2 * (weight * answers.sort(0).values).sum(0) / count**2
-            else:
-                apart = torch.zeros_like(to_truth)
-                for shift in range(1, count // 2 + 1):  # every pair once, those half way round twice
-                    gap = answers - answers.roll(shift, 0)
-                    distance = _mean_distance(gap, noise + noise.roll(shift, 0)).sum(0)
-                    apart += distance * (1 if 2 * shift == count else 2)
-                apart = (apart + _mean_distance(torch.zeros_like(answers), 2 * noise).sum(0)) / count**2
+            to_truth = self._mixed(_mean_distance(answers - z[rows], noise))
+            apart = _points_apart(answers, weights) if not self._is_dense else _gaussians_apart(answers, noise, weights)
             result[rows] = to_truth - 0.5 * apart
         return result
 
     def _row_blocks(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Components of a few rows at a time: answers and their variances.  # (components, rows, outputs)"""
-        count = self.answers.shape[0] * self.answers.shape[1]
-        outputs = self.answers.shape[3]
-        size = max(1, _NUMBERS_AT_ONCE // (count * outputs))
-        for start in range(0, len(self), size):
-            rows = slice(start, start + size)
-            answers = self.answers[:, :, rows].double()
-            noise = torch.zeros((), dtype=torch.float64) if self.noise is None else self.noise.double()
-            noise = (noise[:, :, rows] if noise.ndim == 4 else noise).expand_as(answers)
-            if self.spread is not None:
-                noise = noise + self.spread[:, :, rows].double()
+        for rows, answers, noise in self._members.components():
             yield rows, answers.flatten(0, 1), noise.flatten(0, 1)
+
+    def _mixed(self, values: Tensor) -> Tensor:
+        """The mean over components, by their weights.  # (components, rows, outputs) -> (rows, outputs)"""
+        weights = self._component_weights
+        return values.mean(0) if weights is None else torch.tensordot(weights, values, 1)
 
     # ------------------------------------------------------------------ shapes
 
@@ -309,3 +408,52 @@ def _mean_distance(gap: Tensor, variance: Tensor) -> Tensor:
     w = torch.where(std > 0, gap / std, 0.0)
     folded = 2 * std * _STANDARD.log_prob(w).exp() + gap * (2 * _STANDARD.cdf(w) - 1)
     return torch.where(std > 0, folded, gap.abs())
+
+
+def _log_density(z: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """log N(z; mean, variance)"""
+    return -0.5 * ((z - mean).square() / variance + variance.log() + math.log(2 * math.pi))
+
+
+def _quantile_of_points(points: Tensor, weights: Tensor | None, probability: float) -> Tensor:
+    """Of K points, the mean of the inverse distribution function over [p (1 - 1/K), p (1 - 1/K) + 1/K].
+
+    For equal weights that is linear interpolation between neighbours.  # (components, rows, outputs) -> (rows, outputs)
+    """
+    if weights is None:
+        return torch.quantile(points, probability, dim=0)
+    points, order = points.sort(0)
+    edges = weights[order].cumsum(0)
+    low = probability * (1 - 1 / len(points))
+    upper = edges.clamp(low, low + 1 / len(points))
+    parts = upper.diff(dim=0, prepend=torch.full_like(upper[:1], low))
+    return (parts * points).sum(0) / parts.sum(0)
+
+
+def _points_apart(points: Tensor, weights: Tensor | None) -> Tensor:
+    """E|X - X'| of two independent draws from points, by sorting.  # (components, rows, outputs) -> (rows, outputs)"""
+    if weights is None:
+        count = len(points)
+        rank = torch.arange(1, count + 1, dtype=torch.float64)
+        return 2 * ((2 * rank - count - 1).view(-1, 1, 1) * points.sort(0).values).sum(0) / count**2
+    points, order = points.sort(0)
+    own = weights[order]
+    return 2 * (own * (2 * own.cumsum(0) - own - 1) * points).sum(0)
+
+
+def _gaussians_apart(means: Tensor, variances: Tensor, weights: Tensor | None) -> Tensor:
+    """E|X - X'| of two independent draws from Gaussians, pair by pair.  # (components, rows, outputs) -> the latter"""
+
+    def pairs(shift: int, distance: Tensor) -> Tensor:
+        if weights is None:
+            return distance.sum(0)
+        return torch.tensordot(weights * weights.roll(shift), distance, 1)
+
+    count = len(means)
+    apart = torch.zeros_like(means[0])
+    for shift in range(1, count // 2 + 1):  # every pair once, those half way round twice
+        gap = means - means.roll(shift, 0)
+        distance = pairs(shift, _mean_distance(gap, variances + variances.roll(shift, 0)))
+        apart += distance * (1 if 2 * shift == count else 2)
+    apart = apart + pairs(0, _mean_distance(torch.zeros_like(means), 2 * variances))
+    return apart / count**2 if weights is None else apart

@@ -14,7 +14,13 @@ others,
     A_v = E[f f' | same draws of v, others independent],      V_u = sum over v in u of (-1)^(|u| - |v|) A_v,
 
 where for a variable that was drawn at random "independent" means different draws, and for one whose values were all
-gone through it means any two. A member's mean over K samples carries their variance / K along; it is taken out.
+gone through it means any two, by their probabilities p_i p_j. A member's mean over K samples carries their variance / K
+along; it is taken out.
+
+All this holds where the members' weights are those of independent draws: products of the probabilities of finite
+variables, and equal over the draws of random ones. Weights that were chosen otherwise (by stacking, say) tie the
+variables to each other. What each of them causes is then not defined, and all that lies between members is one
+component, named like variables that are drawn jointly: "theta0+h". The members are its population.
 
 Estimates without bias can fall below zero; a share cannot. Shares take negative components as zero and divide by the
 sum of the others. Standard errors are jackknifed, draw by draw of every random variable, or over groups of samples
@@ -25,10 +31,11 @@ A one-shot prediction knows each member's mean and the variances within it, inst
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,17 +47,50 @@ if TYPE_CHECKING:
     from wherefrom.predictive.prediction import Prediction
 
 _SAMPLE_GROUPS = 10
+_CERTAIN = torch.ones(1, dtype=torch.float64)
 Components = dict[str, Tensor]  # name -> (rows, outputs)
 Within = dict[str, Tensor]  # name -> (members, rows, outputs): known variances within members
 
 
 @dataclass(frozen=True)
 class CrossedAxis:
-    """One crossed dimension of the members: its name, how many draws, and whether those are all there are."""
+    """One crossed dimension of the members: its name, how many draws, and whether those are all there are.
+
+    If they are, they may have probabilities; else all count the same.
+    """
 
     name: str
     draws: int
     is_finite: bool
+    weights: tuple[float, ...] | None = None  # adding up to 1; None: equal
+
+    def __post_init__(self) -> None:
+        if self.weights is None:
+            return
+        if not self.is_finite:
+            raise ValueError(f"the draws of {self.name} are random, and count the same: they have no weights")
+        if len(self.weights) != self.draws:
+            raise ValueError(f"{self.name} has {self.draws} draws, but {len(self.weights)} weights")
+        if min(self.weights) < 0 or abs(math.fsum(self.weights) - 1) > 1e-9:
+            raise ValueError(f"the weights of {self.name} are not negative and add up to 1, unlike {self.weights}")
+
+    @property
+    def distribution(self) -> Tensor:
+        """The probability of each draw."""
+        equal = (1 / self.draws,) * self.draws
+        return torch.tensor(self.weights or equal, dtype=torch.float64)
+
+    @property
+    def coincidence(self) -> float:
+        """The probability that two independent draws are the same."""
+        return 1 / self.draws if self.weights is None else math.fsum(weight**2 for weight in self.weights)
+
+
+def weights_of(axes: Sequence[CrossedAxis]) -> Tensor | None:
+    """What each member of the crossed design weighs, by its axes: None where all count the same.  # (members,)"""
+    if all(axis.weights is None for axis in axes):
+        return None
+    return functools.reduce(lambda grid, axis: torch.outer(grid, axis.distribution).flatten(), axes, _CERTAIN)
 
 
 @dataclass(frozen=True)
@@ -125,8 +165,6 @@ class Sources(Mapping[str, Tensor]):
 
 def sources(prediction: Prediction) -> Sources:
     """Split a prediction's variance by the variables that were marginalised."""
-    if prediction.missing:
-        raise ValueError(f"the sources need every member of the crossed design, but {prediction.missing}")
     data = _Answers.of(prediction)
     rows = data.components()
     spread = prediction.scale.square()
@@ -176,12 +214,14 @@ class _Answers:
 
     @classmethod
     def of(cls, prediction: Prediction) -> _Answers:
-        plan = prediction.plan
-        shape = [axis.draws for axis in prediction.axes]
+        plan, axes = prediction.plan, _axes_of(prediction)
+        shape = [axis.draws for axis in axes]
         block = (-1, 2, 2) if plan.in_blocks else (-1, 1, 1)
         values = prediction.answers.double().unflatten(1, block).unflatten(0, shape or [1])
         values = values if shape else values.squeeze(0)
-        sampled = tuple(name for name, varied in (("t", plan.vary_theta), ("F", plan.vary_mask)) if varied)
+        # The paper's M, where F is the family of networks.
+        masks = "M" if any("F" in axis.name.split("+") for axis in axes) else "F"
+        sampled = tuple(name for name, varied in (("t", plan.vary_theta), (masks, plan.vary_mask)) if varied)
         noise = None
         if prediction.noise is not None:
             noise = prediction.noise.double().expand_as(prediction.answers).mean(1).unflatten(0, shape or [1])
@@ -190,7 +230,24 @@ class _Answers:
         if prediction.within is not None:
             known = {name: part.double().unflatten(0, shape or [1]) for name, part in prediction.within().items()}
             known = known if shape else {name: part.squeeze(0) for name, part in known.items()}
-        return cls(values, noise, prediction.axes, sampled, known)
+        data = cls(values, noise, axes, sampled, known)
+        for place, axis in enumerate(axes):
+            if axis.weights is not None and not all(axis.weights):
+                data = data.keeping(place, [draw for draw, weight in enumerate(axis.weights) if weight])
+        return data
+
+    def keeping(self, place: int, draws: list[int]) -> _Answers:
+        """Only these draws of one axis."""
+        index, axis = torch.tensor(draws), self.axes[place]
+        weights = axis.weights and tuple(axis.weights[draw] for draw in draws)
+        smaller = replace(axis, draws=len(draws), weights=weights)
+        return _Answers(
+            self.values.index_select(place, index),
+            None if self.noise is None else self.noise.index_select(place, index),
+            (*self.axes[:place], smaller, *self.axes[place + 1 :]),
+            self.sampled,
+            self.known and {name: part.index_select(place, index) for name, part in self.known.items()},
+        )
 
     @property
     def groups(self) -> int:
@@ -200,33 +257,33 @@ class _Answers:
         """Every component, row by row."""
         members = len(self.axes)
         group_means = self.values.mean((members + 1, members + 2))  # (*members, groups, rows, outputs)
-        within = self._within(group_means)
-        # Of the mean of a block of four, two thetas crossed with two masks; of a single sample it is the variance.
-        shares = {"t": 0.5, "F": 0.5, "t x F": 0.25} if len(self.sampled) == 2 else {}
-        zero = torch.zeros((), dtype=torch.float64)
-        carried = sum((shares.get(name, 1.0) * part for name, part in within.items()), start=zero) / self.groups
-        if self.known is not None:
-            carried = zero  # members' means are exact
+        of_members = self._within(group_means)
+        within = {name: _mean_over(part, range(members), self.axes) for name, part in of_members.items()}
+        carried = torch.zeros((), dtype=torch.float64)
+        if self.known is None:  # else members' means are exact
+            for name, part in (of_members if _is_weighted(self.axes) else within).items():
+                # Of the mean of a block of four, two thetas crossed with two masks; of a single sample it is all of it.
+                share = 1.0 if len(self.sampled) == 1 else 0.25 if name not in self.sampled else 0.5
+                carried = carried + share * part / self.groups
         between = hoeffding(group_means.mean(members), self.axes, carried) if members else {}
-        noise = {} if self.noise is None else {"noise": _mean_over(self.noise, members)}
+        noise = {} if self.noise is None else {"noise": _mean_over(self.noise, range(members), self.axes)}
         return between | within | noise
 
     def _within(self, group_means: Tensor) -> Components:
-        """t, F and their interaction, the mean over members."""
+        """t, F and their interaction within each member.  # (*members, rows, outputs)"""
         members = len(self.axes)
         if self.known is not None:
-            return {name: _mean_over(part, members) for name, part in self.known.items()}
+            return self.known
         if not self.sampled:
             return {}
         if len(self.sampled) == 1:
             if self.groups < 2:
                 raise ValueError("one sample a member shows no variance: predict with more samples")
-            variance = group_means.var(members, correction=1)
-            return {self.sampled[0]: _mean_over(variance, members)}
-        axes = (CrossedAxis("t", 2, False), CrossedAxis("F", 2, False))
+            return {self.sampled[0]: group_means.var(members, correction=1)}
+        axes = tuple(CrossedAxis(name, 2, False) for name in self.sampled)
         blocks = self.values.movedim((members + 1, members + 2), (0, 1))  # (2, 2, *members, groups, rows, outputs)
         split = hoeffding(blocks, axes, torch.zeros((), dtype=torch.float64))
-        return {name: part.flatten(0, members).mean(0) for name, part in split.items()}
+        return {name: part.mean(members) for name, part in split.items()}
 
     def leave_one_out(self) -> Iterator[tuple[str, float, Components]]:
         """The components without each draw in turn: (what was left out of, its jackknife weight, components).
@@ -235,15 +292,8 @@ class _Answers:
         """
         random = [(place, axis) for place, axis in enumerate(self.axes) if not axis.is_finite and axis.draws >= 3]
         for place, axis in random:
-            smaller = CrossedAxis(axis.name, axis.draws - 1, False)
-            axes = (*self.axes[:place], smaller, *self.axes[place + 1 :])
             for draw in range(axis.draws):
-                kept = [d for d in range(axis.draws) if d != draw]
-                index = torch.tensor(kept)
-                values = self.values.index_select(place, index)
-                noise = None if self.noise is None else self.noise.index_select(place, index)
-                known = self.known and {name: part.index_select(place, index) for name, part in self.known.items()}
-                without = _Answers(values, noise, axes, self.sampled, known)
+                without = self.keeping(place, [d for d in range(axis.draws) if d != draw])
                 yield axis.name, (axis.draws - 1) / axis.draws, without.components()
         folds = min(_SAMPLE_GROUPS, self.groups)
         if random or not self.sampled or self.known is not None or self.groups - -(-self.groups // folds) < 2:
@@ -251,11 +301,7 @@ class _Answers:
         number = torch.arange(self.groups) * folds // self.groups
         for fold in range(folds):
             values = self.values.index_select(len(self.axes), torch.nonzero(number != fold).flatten())
-            yield (
-                "samples",
-                (folds - 1) / folds,
-                _Answers(values, self.noise, self.axes, self.sampled).components(),
-            )
+            yield "samples", (folds - 1) / folds, replace(self, values=values).components()
 
     def unknowable_errors(self, parts: Components, replicates: int) -> list[str]:
         """Two draws of a random variable, or too few samples, give a variance, but not how far off it may be."""
@@ -264,15 +310,53 @@ class _Answers:
         return [name for name in parts if unknown and name != "noise"]
 
 
-def _mean_over(values: Tensor, leading: int) -> Tensor:
-    """The mean over so many leading dimensions."""
-    return values.mean(tuple(range(leading))) if leading else values
+def _axes_of(prediction: Prediction) -> tuple[CrossedAxis, ...]:
+    """The crossed axes, with the probabilities that the members' weights give them; else one axis, of all members."""
+    weights, axes = prediction.weights, prediction.axes
+    if weights is None:
+        if prediction.missing:
+            raise ValueError(f"the sources need every member of the crossed design, but {prediction.missing}")
+        return axes
+    shape = [axis.draws for axis in axes]
+    if not prediction.missing and len(weights) == math.prod(shape):
+        grid = weights.reshape(shape)
+        marginals = [grid.movedim(place, 0).reshape(axes[place].draws, -1).sum(1) for place in range(len(shape))]
+        found = tuple(
+            replace(axis, weights=tuple(own.tolist()) if axis.is_finite and not _is_equal(own) else None)
+            for axis, own in zip(axes, marginals, strict=True)
+        )
+        product = weights_of(found)
+        if _is_equal(weights) if product is None else torch.allclose(product, weights, rtol=1e-9, atol=1e-12):
+            return found
+    name = "+".join(axis.name for axis in axes) or "members"
+    return (CrossedAxis(name, len(weights), True, tuple(weights.tolist())),)
+
+
+def _is_equal(weights: Tensor) -> bool:
+    return torch.allclose(weights, weights.mean(), rtol=1e-9, atol=1e-12)
+
+
+def _is_weighted(axes: Sequence[CrossedAxis]) -> bool:
+    return any(axis.weights is not None for axis in axes)
+
+
+def _mean_over(values: Tensor, places: Sequence[int], axes: Sequence[CrossedAxis]) -> Tensor:
+    """The mean over some of the leading dimensions, by the probabilities of their draws."""
+    equal = tuple(i for i in places if axes[i].weights is None)
+    if len(equal) == len(places):
+        return values.mean(equal) if equal else values
+    values = values.mean(equal, keepdim=True) if equal else values
+    for i in places:
+        if i not in equal:
+            values = torch.tensordot(axes[i].distribution, values.movedim(i, 0), 1).unsqueeze(i)
+    return values.squeeze(tuple(places))
 
 
 def hoeffding(values: Tensor, axes: tuple[CrossedAxis, ...], sampling_variance: Tensor) -> Components:
     """Unbiased variance components of a crossed array, whose leading dimensions are the axes.
 
-    `sampling_variance` is the mean variance that each cell carries from being an average of samples.
+    `sampling_variance` is what each cell carries from being an average of samples: its mean over all cells where they
+    count the same, else cell by cell.
     """
     places = range(len(axes))
     subsets = [u for size in range(len(axes) + 1) for u in itertools.combinations(places, size)]
@@ -293,10 +377,19 @@ def _mean_square(
 ) -> Tensor:
     """The mean of f f' over pairs that share the kept axes and are any pair in the others."""
     averaged = tuple(i for i in range(len(axes)) if i not in kept)
-    means = values.mean(averaged) if averaged else values
-    square = means.square()
-    square = square.mean(tuple(range(len(kept)))) if kept else square
-    return square - sampling_variance / math.prod(axes[i].draws for i in averaged)
+    square = _mean_over(values, averaged, axes).square()
+    square = _mean_over(square, range(len(kept)), [axes[i] for i in kept])
+    return square - _carried(sampling_variance, averaged, axes)
+
+
+def _carried(sampling_variance: Tensor, averaged: tuple[int, ...], axes: tuple[CrossedAxis, ...]) -> Tensor:
+    """What the squares of averages over some of the axes carry, in the mean over the others."""
+    if not (sampling_variance.ndim and _is_weighted(axes)):
+        return sampling_variance * math.prod(axes[i].coincidence for i in averaged)
+    for i, axis in enumerate(axes):  # each in its turn is the first dimension
+        weights = axis.distribution
+        sampling_variance = torch.tensordot(weights.square() if i in averaged else weights, sampling_variance, 1)
+    return sampling_variance
 
 
 def _independent_elsewhere(

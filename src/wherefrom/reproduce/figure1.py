@@ -91,7 +91,7 @@ def train(seed: int, progress: bool | None = None) -> dict[str, wf.Posterior]:
             over=[
                 wf.InitialCondition(DRAWS),
                 wf.Hyperparameters(points=list(ALGORITHMS.values())),
-                wf.Iterations(wf.Snapshots(most=steps), start=0.5, every=1),
+                wf.Iterations(wf.Snapshots(keep=steps), start=0.5, every=1),
             ],
             seed=seed,
             progress=progress,

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from wherefrom.laws import Law, TrajectoryLaw
 from wherefrom.losses import Loss
+from wherefrom.training import schedules, streams
 from wherefrom.training.network import Network
-
-# Progress through training, from 0 at the first step to just below 1 at the last, -> a factor of the learning rate.
-Schedule = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+from wherefrom.training.schedules import Schedule
+from wherefrom.training.torch_classes import TorchOptimiser
 
 
 class Examples(NamedTuple):
@@ -36,12 +36,13 @@ class Member:
     """One training to be done: everything in which members of a cohort can differ."""
 
     theta0: Tensor  # (size,)
-    settings: dict[str, float]  # lr, weight_decay, ...
+    settings: dict[str, float]  # lr, weight_decay, ...; clip only where it clips
     order: int  # the stream of its batch order
     masks: int  # the stream of its dropout masks
     table: int  # which of the cohort's tables holds its rows
     rates: tuple[float, ...] | None = None  # dropout at each site, where not the network's own
     schedule: Schedule | None = None  # of its learning rate, where that is not constant
+    replacement: bool = False  # whether its batches are drawn anew each time; else an epoch visits each row once
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class Cohort:
     """Members to be trained together, on tables of equally many rows (one for each fold)."""
 
     network: Network
-    optimiser: str
+    optimiser: str | TorchOptimiser
     batch_size: int
     epochs: int
     loss: Loss
@@ -97,7 +98,7 @@ class Cohort:
         if member.schedule is None:
             return np.ones(steps)
         progress = np.arange(first_step, first_step + steps) / (self.epochs * self.steps_per_epoch)
-        return np.asarray(member.schedule(progress), dtype=np.float64)
+        return schedules.factors(member.schedule, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +121,23 @@ class Engine(Protocol):
     def groups(self, threads: int) -> list[range]: ...  # members, by their places, that one thread trains together
 
     def train(self, members: Sequence[Member], epoch_done: Callable[[int], None]) -> list[Trained]: ...
+
+
+def orders(keys: NDArray[np.uint64], replacement: NDArray[np.bool_], epoch: int, rows: int) -> NDArray[np.int64]:
+    """The rows of an epoch, one order for each stream: all of them, shuffled, or as many drawn with replacement.
+
+    Such a row is the 64-bit number at its place in the stream, scaled down.  # (keys, rows)
+    """
+    if not replacement.any():
+        return streams.permutations(keys, epoch, rows)
+    counters = streams.address(epoch, np.arange(rows, dtype=np.uint64))
+    numbers = streams.numbers(keys[replacement, None], counters[None, :])
+    upper, lower = numbers >> np.uint64(32), numbers & np.uint64(0xFFFFFFFF)
+    scaled = upper * np.uint64(rows) + ((lower * np.uint64(rows)) >> np.uint64(32))
+    order = np.empty((len(keys), rows), dtype=np.int64)
+    order[replacement] = (scaled >> np.uint64(32)).view(np.int64)
+    order[~replacement] = streams.permutations(keys[~replacement], epoch, rows)
+    return order
 
 
 def parts(count: int, number: int) -> list[range]:

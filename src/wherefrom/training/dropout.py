@@ -39,6 +39,7 @@ class TrainingMasks:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
+        batch_size = 1 if site.weight else batch_size
         self.site, self.device, self.batch_size = site, device, batch_size
         self.cells = batch_size * site.cells  # of a full batch; a short one uses the first of its rows
         self.scale = torch.tensor([1.0 / (1.0 - rate) for rate in rates], device=device, dtype=dtype)

@@ -42,11 +42,13 @@ class Site:
     """One place in the forward pass where units are dropped: its rate, and the shape of one row's mask.
 
     `unit_by_unit` says how the activations lie in memory there: all rows of one unit together, or all units of a row.
+    With a `weight`, the name of a parameter, it is its entries that are dropped, for all rows at once.
     """
 
     rate: float
     shape: tuple[int, ...]
     unit_by_unit: bool = False
+    weight: str | None = None
 
     @property
     def cells(self) -> int:
@@ -205,8 +207,10 @@ class Network:
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
         self._private: dict[Any, Network] = {}
+        self._at_rates: dict[float, Network] = {}
+        self.kept: dict[str, Any] = {}  # what others have prepared for this very network
         self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
-        self.description, self._probe_rows = repr(module), x.detach().clone()
+        self.description, self.probe_rows = repr(module), x.detach().clone()
         self._check_against(module, x)
         self.stackable = self._can_be_stacked(module, x)
 
@@ -227,7 +231,7 @@ class Network:
         same = repr(module) == self.description
         if same:
             with torch.no_grad():
-                x = self._probe_rows
+                x = self.probe_rows
                 expected = copy.deepcopy(module).eval()(x)
                 answers = own.call(self.layout.views(self.theta(module)), x, (), False)
             same = torch.allclose(answers, expected.reshape(answers.shape), rtol=1e-3, atol=1e-5, equal_nan=True)
@@ -242,6 +246,12 @@ class Network:
     ) -> Tensor:
         """Outputs of one member. x: (rows, ...), masks: one for each site, -> (rows, outputs)"""
         constants = {name: tensor.clone() for name, tensor in self.constants.items()}
+        dropped = {
+            site.weight: tensors[site.weight] * mask.squeeze(0)
+            for site, mask in zip(self.sites, masks, strict=False)
+            if site.weight
+        }
+        tensors = tensors | dropped if dropped else tensors
         with _GivenMasks(masks, self.drops, x if shared else None):
             out = functional_call(self._skeletons[training], (tensors, constants), (x,))
         return out.reshape(len(x), self.outputs)
@@ -346,21 +356,40 @@ class Network:
         recorded has memory of its own. Each worker of each thread gets the same one again."""
         key = (threading.get_ident(), worker)
         if key not in self._private:
+            alive = {thread.ident for thread in threading.enumerate()}
+            for other in [other for other in list(self._private) if other[0] not in alive]:
+                self._private.pop(other, None)
             own = copy.copy(self)
-            own._skeletons, own._recorded = copy.deepcopy(self._skeletons), {}
+            own._skeletons, own._recorded, own.kept = copy.deepcopy(self._skeletons), {}, {}
             self._private[key] = own
         return self._private[key]
 
     def with_dropout_rate(self, rate: float) -> Network:
-        """The same network with every dropout site at another rate."""
+        """The same network with every dropout site at another rate; for one rate, always the same object."""
+        if rate not in self._at_rates:
+            changed = copy.copy(self)
+            changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
+            changed.sites = tuple(site if site.weight else replace(site, rate=rate) for site in self.sites)
+            self._at_rates[rate] = changed
+        return self._at_rates[rate]
+
+    def with_weight_dropout(self, rate: float) -> Network:
+        """The same network, whose weights are dropped one by one: those that multiply something, and no others."""
         changed = copy.copy(self)
-        changed._private = {}
-        changed.sites = tuple(replace(site, rate=rate) for site in self.sites)
+        changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
+        trained = list(zip(self.layout.names, self.layout.shapes, strict=True))[: self.layout.trained]
+        weights = [Site(rate, tuple(shape), weight=name) for name, shape in trained if len(shape) > 1]
+        changed.sites = (*self.sites, *weights)
         return changed
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The dropout rate at every site."""
+        return tuple(site.rate for site in self.sites)
 
     def to(self, device: torch.device) -> Network:
         self.constants = {name: buffer.to(device) for name, buffer in self.constants.items()}
-        self._private, self._recorded = {}, {}
+        self._private, self._recorded, self._at_rates, self.kept = {}, {}, {}, {}
         return self
 
 

@@ -1,63 +1,94 @@
-"""The algorithm's step for many members at once, each with its own settings.
+"""The optimisers by name: the settings that each has, their defaults and ranges, and the rule of its step.
 
-theta and its gradient are (members, parameters); every setting is a (members, 1) tensor, so two members of one cohort
-may differ in all of them. The formulas are torch.optim's, in its order of operations.
+Two members of one cohort may differ in every setting. Flags are settings too, 0 or 1. `clip`, the largest norm of the
+gradient, belongs to all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
-Settings = dict[str, Tensor]  # each (members, 1)
-State = dict[str, Tensor]  # each (members, parameters)
+from wherefrom.training import rules
+from wherefrom.training.rules import Group, Rule
 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """A step rule: the settings it knows with their defaults, the buffers it keeps, and the step itself."""
+    """The settings that an optimiser has, with torch.optim's defaults, and the rule of its step."""
 
     defaults: dict[str, float]
-    buffers: tuple[str, ...]
-    step: Callable[[Tensor, Tensor, State, Settings, int], None]  # in place; the last argument counts from 1
+    rule: Callable[[Group], Rule]
 
 
-def sgd(theta: Tensor, gradient: Tensor, state: State, settings: Settings, count: int) -> None:
-    """v <- momentum v + g;  theta <- theta - lr v,  with Nesterov: theta - lr (g + momentum v)"""
-    gradient = torch.addcmul(gradient, theta, settings["weight_decay"])
-    velocity = state["velocity"].mul_(settings["momentum"]).add_(gradient)
-    nesterov = gradient.addcmul_(velocity, settings["momentum"])
-    step = torch.where(settings["nesterov"] > 0, nesterov, velocity)
-    theta.addcmul_(step, settings["lr"], value=-1)
-
-
-def adam(theta: Tensor, gradient: Tensor, state: State, settings: Settings, count: int) -> None:
-    """m, v <- running means of g and g^2;  theta <- theta - lr m^ / (sqrt(v^) + eps),  weight decay inside g"""
-    gradient = torch.addcmul(gradient, theta, settings["weight_decay"])
-    _adam_step(theta, gradient, state, settings, count)
-
-
-def adamw(theta: Tensor, gradient: Tensor, state: State, settings: Settings, count: int) -> None:
-    """Adam with decoupled weight decay: theta <- (1 - lr weight_decay) theta before the step"""
-    theta.mul_(1 - settings["lr"] * settings["weight_decay"])
-    _adam_step(theta, gradient, state, settings, count)
-
-
-def _adam_step(theta: Tensor, gradient: Tensor, state: State, settings: Settings, count: int) -> None:
-    beta1, beta2 = settings["beta1"], settings["beta2"]
-    first = state["first"].lerp_(gradient, 1 - beta1)
-    second = state["second"].mul_(beta2).addcmul_(gradient, gradient * (1 - beta2))
-    size = second.sqrt().div_((1 - beta2**count).sqrt()).add_(settings["eps"])
-    theta.addcmul_(first / size, settings["lr"] / (1 - beta1**count), value=-1)
-
-
-_ADAM = {"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+_BETAS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 
 OPTIMISERS = {
-    "sgd": Optimiser({"weight_decay": 0.0, "momentum": 0.0, "nesterov": 0.0}, ("velocity",), sgd),
-    "adam": Optimiser(_ADAM, ("first", "second"), adam),
-    "adamw": Optimiser(_ADAM | {"weight_decay": 0.01}, ("first", "second"), adamw),
+    "sgd": Optimiser({"weight_decay": 0.0, "momentum": 0.0, "nesterov": 0.0, "dampening": 0.0}, rules.SGD),
+    "adam": Optimiser({"weight_decay": 0.0, **_BETAS, "amsgrad": 0.0}, rules.Adam),
+    "adamw": Optimiser({"weight_decay": 0.01, **_BETAS, "amsgrad": 0.0}, partial(rules.Adam, decoupled=True)),
+    "nadam": Optimiser(
+        {"weight_decay": 0.0, **_BETAS, "momentum_decay": 4e-3, "decoupled_weight_decay": 0.0}, rules.NAdam
+    ),
+    "radam": Optimiser({"weight_decay": 0.0, **_BETAS, "decoupled_weight_decay": 0.0}, rules.RAdam),
+    "adamax": Optimiser({"weight_decay": 0.0, **_BETAS}, rules.Adamax),
+    "rmsprop": Optimiser(
+        {"weight_decay": 0.0, "alpha": 0.99, "eps": 1e-8, "momentum": 0.0, "centered": 0.0}, rules.RMSprop
+    ),
+    "adagrad": Optimiser(
+        {"weight_decay": 0.0, "lr_decay": 0.0, "eps": 1e-10, "initial_accumulator_value": 0.0}, rules.Adagrad
+    ),
+    "adadelta": Optimiser({"weight_decay": 0.0, "rho": 0.9, "eps": 1e-6}, rules.Adadelta),
+    "lion": Optimiser({"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.99}, rules.Lion),
 }
+
+_BELOW_ONE = ("beta1", "beta2", "alpha")
+_FLAGS = ("nesterov", "amsgrad", "centered", "decoupled_weight_decay")
+
+
+def check(settings: Mapping[str, float]) -> None:
+    """Whether the settings of an optimiser are such as it can take."""
+    for name, value in settings.items():
+        if name == "clip":
+            if not value > 0:
+                raise ValueError(f"clip, the largest norm of the gradient, must be above zero; it is {value}")
+            continue
+        if name in _FLAGS and value not in (0, 1):
+            raise ValueError(f"{name} must be True or False; it is {value}")
+        if name in _BELOW_ONE and not 0 <= value < 1:
+            raise ValueError(f"{name} must lie in [0, 1); it is {value}")
+        if name == "rho" and not 0 <= value <= 1:
+            raise ValueError(f"rho must lie in [0, 1]; it is {value}")
+        if value < 0 and name != "dampening":
+            raise ValueError(f"{name} must not be negative; it is {value}")
+        if not math.isfinite(value):
+            raise ValueError(f"{name} must be a finite number; it is {value}")
+    if settings.get("nesterov") and (not settings.get("momentum", 1) or settings.get("dampening")):
+        raise ValueError("nesterov needs a momentum above zero, and no dampening")
+
+
+class Clip:
+    """Gradients no longer than each member allows: torch.nn.utils.clip_grad_norm_ for many members at once."""
+
+    def __init__(self, group: Group, limits: Sequence[float]) -> None:
+        largest = np.array([[limit] for limit in limits], dtype=np.float64)  # infinity where nothing is clipped
+        self.off = torch.from_numpy(np.isinf(largest)).to(group.theta.device)
+        self.largest = group.column(largest)
+
+    def __call__(self, gradient: Tensor) -> None:
+        """In place.  # (members, parameters)"""
+        norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
+        factor = (self.largest / (norm + 1e-6)).clamp_(max=1.0)
+        gradient.mul_(factor.masked_fill_(self.off, 1.0))  # also where its square is too large for a number
+
+
+def clipping(group: Group) -> Clip | None:
+    """What clips the members' gradients, if any asks for it."""
+    limits = [own.get("clip", math.inf) for own in group.settings]
+    return Clip(group, limits) if any(math.isfinite(limit) for limit in limits) else None

@@ -11,20 +11,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from wherefrom.training import program, streams
-from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, parts
+from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, orders, parts
 from wherefrom.training.dropout import TrainingMasks
-from wherefrom.training.optimisers import OPTIMISERS
+from wherefrom.training.optimisers import OPTIMISERS, clipping
 from wherefrom.training.program import Program
+from wherefrom.training.rules import Group, Rule
+from wherefrom.training.torch_classes import OneByOne, TorchOptimiser
 
 Step = Callable[[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]], tuple[Tensor, Tensor, Tensor]]
+
+_PLANNED_STEPS = 256  # for which the optimiser's numbers are computed at a time
 
 
 class TorchEngine:
@@ -56,14 +61,10 @@ class TorchEngine:
         network, layout, count = cohort.network, cohort.network.layout, len(members)
         theta = torch.stack([member.theta0 for member in members]).to(device)
         weights, varying = theta[:, : layout.trained_size], theta[:, : layout.varying_size]
-        optimiser = OPTIMISERS[cohort.optimiser]
-        state = {name: torch.zeros_like(weights) for name in optimiser.buffers}
-        settings = {
-            name: torch.tensor([[member.settings[name]] for member in members], dtype=theta.dtype, device=device)
-            for name in ("lr", *optimiser.defaults)
-        }
+        group = Group(weights, [member.settings for member in members])
+        rule, clip = _rule(cohort, members, group), clipping(group)
+        plans = _plans(cohort, members, rule)
         batches = Batches(cohort, members, device)
-        schedule = Schedules(cohort, members, settings["lr"])
         masks = [
             TrainingMasks(
                 site,
@@ -83,7 +84,6 @@ class TorchEngine:
         done = 0
         for epoch in range(cohort.epochs):
             batches.shuffle(epoch)
-            schedule.begin(epoch)
             total = torch.zeros(count, dtype=theta.dtype, device=device)
             for index in range(cohort.steps_per_epoch):
                 x, y, *row_weights = batches.get(index)
@@ -98,7 +98,9 @@ class TorchEngine:
                 for mask in masks:
                     mask.restore()
                 done += 1
-                optimiser.step(weights, gradient, state, settings | schedule.at(index), done)
+                if clip is not None:
+                    clip(gradient)
+                rule.step(gradient, *next(plans))
                 varying[:, layout.trained_size :] = buffers
                 total += loss * rows
                 if collection and collector and collection.includes(done):
@@ -120,6 +122,23 @@ class TorchEngine:
             )
             for i in range(count)
         ]
+
+
+def _rule(cohort: Cohort, members: Sequence[Member], group: Group) -> Rule:
+    if isinstance(cohort.optimiser, TorchOptimiser):
+        orders = [member.order for member in members]
+        return OneByOne(cohort.optimiser, cohort.network.layout, group.theta, group.settings, orders)
+    return OPTIMISERS[cohort.optimiser].rule(group)
+
+
+def _plans(cohort: Cohort, members: Sequence[Member], rule: Rule) -> Iterator[Sequence[Any]]:
+    """What the rule takes at each step, with the learning rates that the members' schedules give."""
+    lr = np.array([[member.settings["lr"]] for member in members], dtype=np.float64)
+    total = cohort.epochs * cohort.steps_per_epoch
+    for first in range(0, total, _PLANNED_STEPS):
+        steps = min(_PLANNED_STEPS, total - first)
+        factors = np.stack([cohort.factors(member, first, steps) for member in members])
+        yield from rule.plan(lr * factors, np.arange(first + 1, first + steps + 1, dtype=np.float64))
 
 
 def _step(cohort: Cohort) -> Step:
@@ -151,7 +170,7 @@ def gradient(cohort: Cohort, dtype: torch.dtype) -> Tensor:
     """The gradient of the first member on all of its rows, with the masks of the first step, in double precision."""
     member = cohort.members[0]
     examples = cohort.tables[member.table]
-    order = streams.permutations(np.array([member.order], dtype=np.uint64), 0, cohort.rows)[0]
+    order = orders(np.array([member.order], dtype=np.uint64), np.array([member.replacement]), 0, cohort.rows)[0]
     x, y, *weights = (part[torch.from_numpy(order)].to(dtype).unsqueeze(0) for part in examples if part is not None)
     masks = [
         TrainingMasks(site, [rate], _site_keys([member], i), cohort.batch_size, torch.device("cpu"), dtype).drop(0)
@@ -182,16 +201,17 @@ class Batches:
         self.columns = [torch.cat(flat, dim=1)] if together else flat  # side by side if they can be
         self.memory: dict[int, list[Tensor]] = {}  # by the number of rows
         # Members with the same stream share their order, so each is computed once.
-        keys = [member.order for member in members]
-        self.keys = np.array(sorted(set(keys)), dtype=np.uint64)
-        places = {key: place for place, key in enumerate(self.keys.tolist())}
+        keys = [(member.order, member.replacement) for member in members]
+        places = {key: place for place, key in enumerate(sorted(set(keys)))}
+        self.keys = np.array([order for order, _ in places], dtype=np.uint64)
+        self.replacement = np.array([replacement for _, replacement in places])
         self.place = np.array([places[key] for key in keys])
         offsets = [tables.index(member.table) * self.rows for member in members]
         self.offset = torch.tensor(offsets, device=device).unsqueeze(1)
         self.order = torch.empty(0)
 
     def shuffle(self, epoch: int) -> None:
-        order = streams.permutations(self.keys, epoch, self.rows)[self.place]
+        order = orders(self.keys, self.replacement, epoch, self.rows)[self.place]
         self.order = torch.from_numpy(order).to(self.offset.device) + self.offset  # (members, rows)
 
     def get(self, index: int) -> list[Tensor]:
@@ -208,22 +228,3 @@ class Batches:
             part.unflatten(0, (self.members, rows)).unflatten(-1, shape)
             for part, shape in zip(batch, self.shapes, strict=True)
         ]
-
-
-class Schedules:
-    """The learning rates of a group of members at each step, where they are not constant."""
-
-    def __init__(self, cohort: Cohort, members: Sequence[Member], lr: Tensor) -> None:
-        self.cohort, self.members, self.lr = cohort, members, lr  # (members, 1)
-        self.any = any(member.schedule for member in members)
-        self.rates = lr
-
-    def begin(self, epoch: int) -> None:
-        if self.any:
-            steps = self.cohort.steps_per_epoch
-            factors = np.stack([self.cohort.factors(member, epoch * steps, steps) for member in self.members])
-            self.rates = self.lr * torch.from_numpy(factors).to(self.lr)  # (members, steps)
-
-    def at(self, index: int) -> dict[str, Tensor]:
-        """The setting at a step of the epoch, if it is another than before."""
-        return {"lr": self.rates[:, index : index + 1]} if self.any else {}

@@ -1,21 +1,28 @@
-"""The random variables of training: t, theta0, the algorithm and the family, and designs over them."""
+"""The random variables of training: F, theta0, gamma, h, order, D and t, and designs over them."""
 
-from wherefrom.variables.algorithm import BatchOrder, Hyperparameters
-from wherefrom.variables.design import SAMPLED, Axis, Design, Jointly, Run
-from wherefrom.variables.family import Dropout
+from wherefrom.variables.algorithm import Algorithms, BatchOrder, Hyperparameters, LogUniform
+from wherefrom.variables.data import Resample
+from wherefrom.variables.design import Axis, Design, Jointly, Run
+from wherefrom.variables.family import Dropout, Families, MLPs
+from wherefrom.variables.finite import Finite
 from wherefrom.variables.initial_condition import InitialCondition, glorot_uniform
 from wherefrom.variables.iterations import Iterations
 
 __all__ = [
-    "SAMPLED",
+    "Algorithms",
     "Axis",
     "BatchOrder",
     "Design",
     "Dropout",
+    "Families",
+    "Finite",
     "Hyperparameters",
     "InitialCondition",
     "Iterations",
     "Jointly",
+    "LogUniform",
+    "MLPs",
+    "Resample",
     "Run",
     "glorot_uniform",
 ]

@@ -4,24 +4,49 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch.distributions import Distribution
+from torch.distributions import AffineTransform, Distribution, ExpTransform, TransformedDistribution, Uniform
 
 from wherefrom.training import streams
-from wherefrom.training.point import SETTINGS
+from wherefrom.training.point import Algorithm
 from wherefrom.variables.drawn import check_draws
+from wherefrom.variables.finite import Finite, shares
+
+Space = Distribution | Finite | Callable[[dict[str, Any]], Any]  # the last: a space that depends on earlier draws
+
+
+class LogUniform(TransformedDistribution):
+    """Uniform in the logarithm, between two positive numbers.
+
+    >>> LogUniform(1e-4, 1e-1)
+    LogUniform(0.0001, 0.1)
+    """
+
+    def __init__(self, low: float, high: float) -> None:
+        if not 0 < low < high:
+            raise ValueError(f"LogUniform needs 0 < low < high, not {low} and {high}")
+        self.low, self.high = float(low), float(high)
+        transforms = [AffineTransform(math.log(low), math.log(high / low)), ExpTransform()]
+        super().__init__(Uniform(0.0, 1.0), transforms)
+
+    def __repr__(self) -> str:
+        return f"LogUniform({self.low:g}, {self.high:g})"
 
 
 @dataclass(frozen=True, init=False, eq=False)
 class Hyperparameters:
-    """Settings of the algorithm are random: `lr`, `batch_size`, `weight_decay`, `momentum`, ...
+    """Settings of the algorithm are random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
 
-    Each is a `torch.distributions` object or a list of values. With a number of draws, each draw takes a value of
-    every setting at random. Without one, lists are gone through in full: every combination of them, or exactly the
-    `points` that are given.
+    Each is a `torch.distributions` object, a list of values, a dictionary from value to weight, or a function of what
+    was drawn before it (in the order in which they are written) that returns one of these, a number, or None to leave
+    the setting as it is. Fields of the schedule are reached by two underscores, `schedule__final=[0.1, 0.5]`.
+
+    With a number of draws, each draw takes a value of every setting at random. Without one, lists are gone through in
+    full: every combination of them, or exactly the `points` that are given.
 
     >>> from torch.distributions import LogNormal
     >>> Hyperparameters(5, lr=LogNormal(-4.6, 0.3)).draws
@@ -34,25 +59,30 @@ class Hyperparameters:
 
     slot: ClassVar[str] = "h"
     draws: int | None
-    points: tuple[dict[str, float], ...] | None  # gone through one by one; else values are drawn
-    settings: dict[str, Any]
+    points: tuple[dict[str, Any], ...] | None  # gone through one by one; else values are drawn
+    weights: tuple[float, ...] | None  # of the points, where they are not equally likely
+    settings: dict[str, Space]
 
     def __init__(
         self,
         draws: int | None = None,
         *,
-        points: Sequence[Mapping[str, float]] | None = None,
-        **settings: Distribution | Sequence[float],
+        points: Sequence[Mapping[str, Any]] | None = None,
+        weights: Sequence[float] | None = None,
+        **settings: Any,
     ) -> None:
         if (points is None) == (not settings):
             raise ValueError("give either settings, such as lr=[0.01, 0.1], or points=[dict(lr=...), ...]")
-        known = {name: _checked(name, values) for name, values in settings.items()}
+        known = {name: space(name, values) for name, values in settings.items()}
         if points is not None and draws is not None:
             raise ValueError("points are gone through one by one: leave draws out")
-        if points is None and draws is None and all(isinstance(values, list) for values in known.values()):
-            points = [dict(zip(known, values, strict=True)) for values in itertools.product(*known.values())]
+        if points is None and weights is not None:
+            raise ValueError("weights are for points; weigh the values of a list by a dictionary, lr={0.01: 3, 0.1: 1}")
+        if points is None and draws is None and all(isinstance(values, Finite) for values in known.values()):
+            points, weights = _grid(known)
         plain = None if points is None else tuple({k: _plain(v) for k, v in point.items()} for point in points)
         object.__setattr__(self, "points", plain)
+        object.__setattr__(self, "weights", None if plain is None else shares(weights, len(plain)))
         object.__setattr__(self, "draws", draws if plain is None else len(plain))
         object.__setattr__(self, "settings", known)
         check_draws(self)
@@ -62,51 +92,94 @@ class Hyperparameters:
         if not self.settings or self.points is None:
             return self
         drawn = copy.copy(self)
-        object.__setattr__(drawn, "points", None)
-        object.__setattr__(drawn, "draws", None)
+        for name in ("points", "weights", "draws"):
+            object.__setattr__(drawn, name, None)
         return drawn
 
     @property
     def is_finite(self) -> bool:
         return self.points is not None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The settings that it speaks of."""
+        return tuple(self.settings or dict.fromkeys(name for point in self.points or () for name in point))
+
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
         if self.points is not None:
             return dict(self.points[draw])
-        return {name: _draw(values, seed, name, draw) for name, values in self.settings.items()}
+        return drawn(self.settings, seed, draw)
 
     def __repr__(self) -> str:
-        what = {"points": list(self.points)} if self.points is not None else {"draws": self.draws} | self.settings
+        what: dict[str, Any] = {"points": list(self.points)} if self.points is not None else {"draws": self.draws}
+        if self.points is None:
+            what |= {k: v.written() if isinstance(v, Finite) else v for k, v in self.settings.items()}
+        elif self.weights is not None:
+            what["weights"] = list(self.weights)
         return f"Hyperparameters({', '.join(f'{k}={v!r}' for k, v in what.items())})"
 
 
-def _checked(name: str, values: Any) -> Any:
-    """A distribution of a single number, or a list of plain numbers."""
-    if name not in SETTINGS:
-        raise ValueError(f"there is no setting {name!r} of an algorithm; there are {', '.join(SETTINGS)}")
+def space(name: str, values: Any) -> Space:
+    """What a setting can be: a distribution of a single number, values, or a function of other settings."""
     if isinstance(values, Distribution):
         if values.batch_shape + values.event_shape != ():
             raise ValueError(f"{name}: the distribution must be of a single number")
+        if name == "batch_size":
+            raise ValueError("batch_size is a whole number: give a list of values")
+        return values
+    if isinstance(values, Finite):
+        return values
+    if callable(values):
         return values
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise TypeError(
             f"{name} must be a torch.distributions object or a list of values, not {values!r}; "
             "a fixed value belongs into wf.Algorithm"
         )
-    return [_plain(value) for value in values]
+    found = Finite.of(values if isinstance(values, Mapping) else [_plain(value) for value in values])
+    if not found.values:
+        raise ValueError(f"{name}: the list of values is empty")
+    return found
 
 
-def _plain(value: Any) -> float:
+def drawn(spaces: Mapping[str, Space], seed: int, draw: int, *stream: str | int) -> dict[str, Any]:
+    """A value of every setting, each on a stream of its own: a further setting leaves the others' draws as they are."""
+    chosen: dict[str, Any] = {}
+    for name, values in spaces.items():
+        if not isinstance(values, Distribution | Finite):
+            values = values(dict(chosen))
+            if values is None:
+                continue
+            if not isinstance(values, Distribution) and not hasattr(values, "__iter__"):
+                chosen[name] = _plain(values)
+                continue
+            values = space(name, values)
+        if isinstance(values, Distribution):
+            with streams.torch_seeded(seed, "h", *stream, name, draw):
+                chosen[name] = float(values.sample())
+        elif isinstance(values, Finite):
+            chosen[name] = values.draw(streams.generator(seed, "h", *stream, name, draw))
+    return chosen
+
+
+def _grid(spaces: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[float] | None]:
+    """Every combination of the values, with its weight."""
+    points = [
+        dict(zip(spaces, values, strict=True)) for values in itertools.product(*(s.values for s in spaces.values()))
+    ]
+    if all(values.weights is None for values in spaces.values()):
+        return points, None
+    places = itertools.product(*(range(len(values)) for values in spaces.values()))
+    weights = [
+        math.prod(values.probability(place) for values, place in zip(spaces.values(), combination, strict=True))
+        for combination in places
+    ]
+    return points, weights
+
+
+def _plain(value: Any) -> Any:
     """A number of numpy's or torch's as Python's own."""
     return value.item() if hasattr(value, "item") else value
-
-
-def _draw(values: Distribution | Sequence[float], seed: int, name: str, draw: int) -> float:
-    """One value, on a stream of its own for each setting: a further setting leaves the others' draws as they are."""
-    if isinstance(values, Distribution):
-        with streams.torch_seeded(seed, "h", name, draw):
-            return float(values.sample())
-    return values[int(streams.generator(seed, "h", name, draw).integers(len(values)))]
 
 
 @dataclass(frozen=True)
@@ -121,10 +194,82 @@ class BatchOrder:
 
     slot: ClassVar[str] = "order"
     is_finite: ClassVar[bool] = False
+    weights: ClassVar[None] = None
     draws: int | None = None
 
     def __post_init__(self) -> None:
         check_draws(self)
 
+    def drawn_jointly(self) -> BatchOrder:
+        return self
+
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
         return {}
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Algorithms:
+    """The algorithm itself is random: one of several, each with its own settings.
+
+    Settings of each may be random too, as in `Hyperparameters`: `Algorithm("sgd", lr=LogUniform(0.01, 1), ...)`.
+    Without a number of draws the algorithms are gone through, one by one, weighted by `weights`; with one (which random
+    settings need), each draw takes an algorithm by its weight, then its settings: one share of doubt, `gamma+h`.
+
+    >>> both = Algorithms([Algorithm("sgd", lr=0.1, batch_size=10), Algorithm("adam", lr=0.01, batch_size=10)])
+    >>> both.draws, both.slot
+    (2, 'gamma')
+    """
+
+    slot: ClassVar[str] = "gamma"
+    algorithms: tuple[Algorithm, ...]
+    weights: tuple[float, ...] | None
+    draws: int | None
+    is_drawn: bool  # at random, rather than gone through
+
+    def __init__(
+        self, algorithms: Sequence[Algorithm], weights: Sequence[float] | None = None, draws: int | None = None
+    ) -> None:
+        algorithms = tuple(algorithms)
+        if len(algorithms) < 2:
+            raise ValueError(
+                "Algorithms needs at least two algorithms; the settings of one belong into Hyperparameters"
+            )
+        if not all(isinstance(algorithm, Algorithm) for algorithm in algorithms):
+            raise TypeError("Algorithms takes a list of wf.Algorithm(...)")
+        if draws is None and any(algorithm.random for algorithm in algorithms):
+            raise ValueError(
+                "these algorithms have random settings: say how many draws to train, Algorithms(..., draws=5)"
+            )
+        object.__setattr__(self, "algorithms", algorithms)
+        object.__setattr__(self, "weights", shares(weights, len(algorithms)))
+        object.__setattr__(self, "draws", len(algorithms) if draws is None else draws)
+        object.__setattr__(self, "is_drawn", draws is not None)
+        check_draws(self)
+
+    @property
+    def is_finite(self) -> bool:
+        return not self.is_drawn
+
+    @property
+    def draws_settings(self) -> bool:
+        return any(algorithm.random for algorithm in self.algorithms)
+
+    def drawn_jointly(self) -> Algorithms:
+        joint = copy.copy(self)
+        object.__setattr__(joint, "draws", None)
+        object.__setattr__(joint, "is_drawn", True)
+        return joint
+
+    def choices(self, seed: int, draw: int) -> dict[str, Any]:
+        place = draw
+        if self.is_drawn:
+            numbers = Finite(tuple(range(len(self.algorithms))), self.weights)
+            place = numbers.draw(streams.generator(seed, "gamma", draw))
+        algorithm = self.algorithms[place]
+        spaces = {name: space(name, values) for name, values in algorithm.random.items()}
+        return {"algorithm": algorithm.but(**drawn(spaces, seed, draw, "gamma", place))}
+
+    def __repr__(self) -> str:
+        weights = f", weights={list(self.weights)}" if self.weights else ""
+        draws = f", draws={self.draws}" if self.is_drawn else ""
+        return f"Algorithms({list(self.algorithms)!r}{weights}{draws})"

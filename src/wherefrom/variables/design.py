@@ -1,6 +1,6 @@
 """Variables -> labelled runs. Variables side by side are crossed; `Jointly` draws several at once.
 
-A run is one training: the draw that it takes of each slot (theta0, h, order). Slots that no variable redraws stay at
+A run is one training: the draw that it takes of each slot (F, theta0, h, ...). Slots that no variable redraws stay at
 draw 0. Streams are named by these draws alone, so a run does not know which design it belongs to: the same run appears
 in a larger design, in another order of variables, or after more draws, with the same result.
 """
@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wherefrom.variables.algorithm import BatchOrder, Hyperparameters
+from wherefrom.variables.algorithm import Algorithms, BatchOrder, Hyperparameters
+from wherefrom.variables.data import Resample
 from wherefrom.variables.drawn import Drawn
-from wherefrom.variables.family import Dropout
+from wherefrom.variables.family import Dropout, Families
 from wherefrom.variables.initial_condition import InitialCondition
 from wherefrom.variables.iterations import Iterations
 
-SLOTS = ("theta0", "h", "order")  # drawn before training, in the order in which we speak of them
-SAMPLED = ("t", "F")  # drawn at prediction, within each member
+SLOTS = ("F", "theta0", "gamma", "h", "order", "D")  # drawn before training, in the order in which we speak of them
 
-DRAWN_VARIABLES = (InitialCondition, Hyperparameters, BatchOrder)
+DRAWN_VARIABLES = (Families, InitialCondition, Algorithms, Hyperparameters, BatchOrder, Resample)
 
 
 @dataclass(frozen=True, init=False)
@@ -45,21 +45,20 @@ class Jointly:
                     f"{type(variable).__name__} is not drawn before training, so it cannot be drawn jointly; "
                     "put it beside Jointly in `over`"
                 )
-            own = variable.drawn_jointly().draws if isinstance(variable, Hyperparameters) else variable.draws
+            own = variable.drawn_jointly().draws
             if own is not None and own != draws:
                 raise ValueError(f"{variable} asks for {own} draws but Jointly for {draws}: leave the inner number out")
         if int(draws) != draws or draws < 2:
             raise ValueError(f"Jointly(draws={draws}): one draw holds no doubt; give at least 2")
         if len({v.slot for v in variables}) < len(variables):
             raise ValueError("Jointly holds the same variable twice")
-        variables = tuple(v.drawn_jointly() if isinstance(v, Hyperparameters) else v for v in variables)
-        ordered = sorted(variables, key=lambda variable: SLOTS.index(variable.slot))
+        ordered = sorted((v.drawn_jointly() for v in variables), key=lambda variable: SLOTS.index(variable.slot))
         object.__setattr__(self, "variables", tuple(ordered))
         object.__setattr__(self, "draws", int(draws))
 
     @property
     def name(self) -> str:
-        return "+".join(variable.slot for variable in self.variables)
+        return _name(self.variables)
 
     def __repr__(self) -> str:
         return f"Jointly({', '.join(map(repr, self.variables))}, draws={self.draws})"
@@ -77,6 +76,11 @@ class Axis:
     def is_finite(self) -> bool:
         return all(variable.is_finite for variable in self.variables)
 
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        """Of its draws, where they are all there are and not equally likely."""
+        return self.variables[0].weights if self.is_finite else None
+
 
 @dataclass(frozen=True)
 class Run:
@@ -84,7 +88,7 @@ class Run:
 
     labels: dict[str, int]  # axis -> draw
     slots: dict[str, int]  # slot -> draw, 0 where nothing redraws it
-    choices: dict[str, Any]  # what the draws change: lr, batch_size, init, ...
+    choices: dict[str, Any]  # what the draws change: family, lr, batch_size, init, ...
 
     @property
     def name(self) -> tuple[str | int, ...]:
@@ -120,20 +124,36 @@ class Design:
             elif isinstance(variable, DRAWN_VARIABLES):
                 if variable.draws is None:
                     raise ValueError(f"{type(variable).__name__}: say how many draws to train")
-                axes.append(Axis(variable.slot, (variable,), variable.draws))
+                axes.append(Axis(_name((variable,)), (variable,), variable.draws))
             else:
                 raise TypeError(f"`over` holds {variable!r}, which is not a variable of training{_hint(variable)}")
         slots = [variable.slot for axis in axes for variable in axis.variables]
         if doubled := {slot for slot in slots if slots.count(slot) > 1}:
             raise ValueError(f"{', '.join(sorted(doubled))} is marginalised twice in `over`")
+        if "h" in slots and any(_draws_settings(v) for a in axes for v in a.variables):
+            raise ValueError("these Algorithms draw their own settings: put the Hyperparameters into them")
         axes.sort(key=lambda axis: SLOTS.index(axis.variables[0].slot))
         return cls(tuple(axes), sampled.get("t"), sampled.get("F"))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all its variables, joint ones as one."""
-        sampled = [v.slot for v in (self.iterations, self.dropout) if v]
-        return (*(axis.name for axis in self.axes), *sampled)
+        return (*(axis.name for axis in self.axes), *self.sampled)
+
+    @property
+    def sampled(self) -> tuple[str, ...]:
+        """The names of what is drawn at prediction, within each member."""
+        there = {"t": self.iterations, self.of_masks: self.dropout}
+        return tuple(name for name, variable in there.items() if variable)
+
+    @property
+    def of_masks(self) -> str:
+        """What dropout is called: F, or the paper's M where F is the family."""
+        return "M" if self.families else "F"
+
+    @property
+    def families(self) -> Families | None:
+        return next((v for axis in self.axes for v in axis.variables if isinstance(v, Families)), None)
 
     @property
     def size(self) -> int:
@@ -168,6 +188,16 @@ class Design:
             raise ValueError(f"{name}={more}: give the number of further draws, at least 1")
         axes = tuple(replace(a, draws=a.draws + int(more)) if a is grown else a for a in self.axes)
         return replace(self, axes=axes)
+
+
+def _name(variables: Sequence[Drawn]) -> str:
+    """By what is drawn: its slots, and the settings of algorithms that draw them."""
+    parts = [part for v in variables for part in ((v.slot, "h") if _draws_settings(v) else (v.slot,))]
+    return "+".join(parts)
+
+
+def _draws_settings(variable: Drawn) -> bool:
+    return isinstance(variable, Algorithms) and variable.draws_settings
 
 
 def _hint(found: object) -> str:

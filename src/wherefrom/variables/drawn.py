@@ -16,6 +16,11 @@ class Drawn(Protocol):
     @property
     def is_finite(self) -> bool: ...  # its draws are all the values there are, not a sample of them
 
+    @property
+    def weights(self) -> tuple[float, ...] | None: ...  # of its values, where they are finite and not equally likely
+
+    def drawn_jointly(self) -> Drawn: ...  # the same within Jointly: at random, and Jointly says how often
+
     def choices(self, seed: int, draw: int) -> dict[str, Any]: ...  # what this draw changes in the training
 
 

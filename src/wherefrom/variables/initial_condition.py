@@ -23,11 +23,15 @@ class InitialCondition:
 
     slot: ClassVar[str] = "theta0"
     is_finite: ClassVar[bool] = False
+    weights: ClassVar[None] = None
     draws: int | None = None
     init: Callable[[nn.Module], Any] | None = None
 
     def __post_init__(self) -> None:
         check_draws(self)
+
+    def drawn_jointly(self) -> InitialCondition:
+        return self
 
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
         return {"init": self.init} if self.init else {}

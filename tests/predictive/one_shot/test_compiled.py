@@ -1,5 +1,6 @@
 """ReLU's moments as one compiled operation: what torch's operations give, under vmap and in recorded programs too."""
 
+import os
 import subprocess
 import sys
 from functools import partial
@@ -129,14 +130,35 @@ def network() -> torch.nn.Module:
     return nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Dropout(0.1), nn.Linear(9, 5), nn.LeakyReLU(), nn.Linear(5, 1))
 
 
-def test_without_numba_it_is_torch():
+@pytest.mark.parametrize("how", ["absent", "broken"])
+def test_without_numba_it_is_torch(how, tmp_path):
+    if how == "broken":
+        (tmp_path / "numba.py").write_text("raise ImportError('numba needs another numpy')")
     code = (
-        "import importlib.util, sys\n"
-        "found = importlib.util.find_spec\n"
-        "importlib.util.find_spec = lambda name, *rest: None if name == 'numba' else found(name, *rest)\n"
-        "import torch; from wherefrom.predictive.one_shot import compiled, moments\n"
-        "x = moments.Moments(torch.zeros(2), torch.ones(2))\n"
-        "assert not compiled.covers(x)\n"
-        "assert 'numba' not in sys.modules\n"
+        ("import sys; sys.modules['numba'] = None\n" if how == "absent" else "")
+        + "import torch; from wherefrom.predictive.one_shot import compiled, moments\n"
+        + "assert not compiled.covers(moments.Moments(torch.zeros(2), torch.ones(2)))\n"
+    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": path})
+
+
+def test_threads_that_come_at_once_wait_for_the_first(tmp_path):
+    code = (
+        "import threading, torch\n"
+        "from wherefrom.predictive.one_shot import compiled, moments\n"
+        "found = []\n"
+        "ask = lambda: found.append(compiled.covers(moments.Moments(torch.zeros(2), torch.ones(2))))\n"
+        "threads = [threading.Thread(target=ask) for _ in range(4)]\n"
+        "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
+        "assert found == [True] * 4, found\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_not_a_number_stays_none():
+    nan, one = torch.tensor([float("nan")]), torch.ones(1)
+    for x in (Moments(nan, one), Moments(one, nan), Moments(one, one, nan.unsqueeze(0))):
+        found = compiled.relu(x)
+        assert found.mean.isnan().all()
+        assert found.variance.isnan().all()

@@ -10,7 +10,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from wherefrom.predictive.one_shot import Moments
-from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
+from wherefrom.predictive.one_shot.graph import Drop, Graph, NoRuleError
 
 SAMPLES = 20_000
 ROWS = 3
@@ -157,7 +157,7 @@ def test_dropout_has_the_moments_of_its_masks(layer):
     shape = (4,) if isinstance(layer, nn.Dropout) else (4, 2, 2)
     generator = torch.Generator().manual_seed(3)
     x, _ = uncertain(nn.Identity(), shape, generator)
-    found = Graph(layer).run(x, {}, [layer.p])
+    found = Graph(layer).run(x, {}, [Drop(layer.p)])
     z = torch.randn(SAMPLES, *x.mean.shape, generator=generator, dtype=torch.float64)
     cells = (ROWS, *shape) if isinstance(layer, nn.Dropout) else (ROWS, 4, 1, 1)
     kept = (torch.rand(SAMPLES, *cells, generator=generator) >= layer.p).double() / (1 - layer.p)
@@ -166,7 +166,7 @@ def test_dropout_has_the_moments_of_its_masks(layer):
     fourth = (answers - mean).pow(4).mean(0)
     assert ((found.mean - mean).abs() <= 5 * (variance / SAMPLES).sqrt()).all()
     assert ((found.variance - variance).abs() <= 5 * ((fourth - variance**2) / SAMPLES).sqrt()).all()
-    assert Graph(layer).run(x, {}, [0.0]) is x
+    assert Graph(layer).run(x, {}, [Drop(0.0)]) is x
 
 
 def test_embedding_takes_rows_of_uncertain_weights():

@@ -10,7 +10,8 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.predictive.one_shot import NoRuleError, check, propagate
+from wherefrom.predictive.one_shot import Moments, NoRuleError, check, member, propagate
+from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.reproduce.uci.study import exact_dropout
 
 NEW = np.random.default_rng(11).normal(size=(40, 4))
@@ -85,16 +86,15 @@ def test_the_kept_deviations_do_not_depend_on_the_rows(whole):
 
 def test_the_kept_deviations_are_the_best_of_their_number(whole):
     """No other one direction leaves more of the answers' variance, on the rows by which they were chosen."""
-    member = whole.marginalising("theta0", "t")._sampled()[0]
-    job = propagate.Passes(whole.network, [member], torch.empty(0, 4), None, "low_rank", None)
+    (group,) = whole.marginalising("theta0", "t")._groups()
+    sampled = group.members[0]
+    job = propagate.Passes(group.network, [sampled], torch.empty(0, 4), None, "low_rank", None)
     rows = torch.randn(propagate._PROBES, 4, generator=torch.Generator().manual_seed(0))
-    law = member.law
-    pushed = whole.network.private("test")
-    graph = propagate._prepared(pushed).graph
-    theta = propagate.tensors_of(pushed, law.mean, law.diagonal, law.factor)
-    out = graph.run(propagate.Moments(rows), theta, propagate.rates_of(pushed, vary_mask=False))
+    law, network = sampled.law, group.network.private("test")
+    theta = member.tensors_of(network, False, law.mean, law.diagonal, law.factor)
+    out = Graph(network.skeleton(False)).run(Moments(rows), theta, member.drops_of(network, False))
     moved = (out.factors / out.total_variance.sqrt()).flatten(1)
-    best = job._effects(member, law)[:, 0]
+    best = job._effects(sampled, law)[:, 0]
     others = torch.randn(500, len(law.factor), generator=torch.Generator().manual_seed(1))
     others = torch.cat([others / others.norm(dim=1, keepdim=True), torch.eye(len(law.factor))])
     assert float((best @ moved).square().sum()) >= float((others @ moved).square().sum(1).max())

@@ -167,6 +167,16 @@ def test_obstacles_are_named():
         def __call__(self, outputs, y, weights=None):
             return (outputs - y).abs().mean((-2, -1))
 
+    for name in ("nadam", "radam", "adamax", "rmsprop", "adagrad", "adadelta", "lion"):
+        other = wf.Algorithm(name, lr=0.01, batch_size=25)
+        refused(f"does not know the optimiser {name!r}", oracle.cohort_of(mlp(), TABLE, other))
+        assert chosen(oracle.cohort_of(mlp(), TABLE, other, epochs=900)) == "torch"
+    refused("its adam does not know amsgrad", oracle.cohort_of(mlp(), TABLE, ADAM.but(amsgrad=True)))
+    damped = wf.Algorithm("sgd", lr=0.01, batch_size=25, momentum=0.9, dampening=0.1)
+    refused("its sgd does not know dampening", oracle.cohort_of(mlp(), TABLE, damped))
+    one_of_three = oracle.cohort_of(mlp(), TABLE, ADAM, settings={"amsgrad": [0.0, 1.0, 0.0]})
+    refused("its adam does not know amsgrad", one_of_three)
+
     refused("does not know the loss", oracle.cohort_of(mlp(), TABLE, ADAM, loss=Absolute()))
 
 

@@ -9,8 +9,9 @@ import torch
 pytest.importorskip("numba", reason="the native engine needs numba: pip install 'wherefrom[fast]'")
 
 from wherefrom.training import streams
+from wherefrom.training.cohort import orders
 from wherefrom.training.dropout import SPARSE, TrainingMasks, poisson_cumulative, thresholds
-from wherefrom.training.native import codes, functions, layers, losses, matrices, numbers
+from wherefrom.training.native import codes, functions, layers, losses, matrices, numbers, rules
 from wherefrom.training.native.jit import LANES, entry, padded
 from wherefrom.training.native.packing import floats
 from wherefrom.training.network import Site
@@ -213,6 +214,44 @@ def test_the_order_of_rows_is_the_torch_paths(size):
         for k, key in enumerate(keys):
             permute(order, *work, key, epoch)
             assert np.array_equal(order, expected[k])
+
+
+@entry
+def draw(order, key, epoch):
+    numbers.with_replacement(order, key, epoch)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 256, 41157, 300_000])
+def test_rows_with_replacement_are_the_torch_paths(size):
+    keys = np.array([streams.key(0, "order", k) for k in range(3)], dtype=np.uint64)
+    order = np.zeros(size, dtype=np.int64)
+    for epoch in (0, 1, 399):
+        expected = orders(keys, np.ones(3, dtype=bool), epoch, size)
+        for k, key in enumerate(keys):
+            draw(order, key, epoch)
+            assert np.array_equal(order, expected[k])
+
+
+@entry
+def clip(gradient, largest):
+    rules.shorten(gradient, largest)
+
+
+def test_gradients_are_shortened():
+    for gradient, largest, expected in (
+        ([3.0, 4.0], 1.0, [0.6, 0.8]),
+        ([0.3, 0.4], 1.0, [0.3, 0.4]),
+        ([0.0, 0.0], 1.0, [0.0, 0.0]),
+        ([math.nan, 1.0], 1.0, [math.nan, math.nan]),
+        ([math.inf, 1.0], 1.0, [math.nan, 0.0]),
+    ):
+        ours = np.array(gradient, dtype=f)
+        clip(ours, largest)
+        np.testing.assert_allclose(ours, expected, rtol=1e-5)
+        parameter = torch.nn.Parameter(torch.zeros(2))
+        parameter.grad = torch.tensor(gradient)
+        torch.nn.utils.clip_grad_norm_([parameter], largest)
+        np.testing.assert_allclose(ours, parameter.grad.numpy(), rtol=1e-6)
 
 
 @entry

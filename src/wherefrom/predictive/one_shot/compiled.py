@@ -6,7 +6,7 @@ operation is one that vmap and recorded programs can handle.
 
 from __future__ import annotations
 
-import importlib.util
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -19,6 +19,8 @@ from torch import Tensor
 from wherefrom.predictive.one_shot.moments import Moments
 
 _is_off: ContextVar[bool] = ContextVar("spelled out", default=False)
+
+_one_at_a_time = threading.Lock()
 
 _SIGNATURE = "Tensor mean, Tensor variance, Tensor factors, float below"
 _PLACES = "Tensor(a!) new_mean, Tensor(b!) new_variance, Tensor(c!) new_factors"
@@ -37,7 +39,7 @@ def spelled_out() -> Iterator[None]:
 def covers(x: Moments) -> bool:
     mean = x.mean
     fits = mean.device.type == "cpu" and mean.dtype == torch.float32 and x.covariance is None and not x.is_certain
-    return fits and not _is_off.get() and _operation() is not None
+    return fits and not _is_off.get() and _operation_of_all() is not None
 
 
 def relu(x: Moments) -> Moments:
@@ -48,20 +50,26 @@ def leaky_relu(x: Moments, negative_slope: float = 0.01) -> Moments:
     shape = x.mean.shape
     variance = torch.zeros_like(x.mean) if x.variance is None else x.variance
     factors = x.mean.new_zeros(0, *shape) if x.factors is None else x.factors
-    operation = _operation()
-    assert operation is not None
+    operation = _operation_of_all()
     given = (part.flatten(start).unsqueeze(0) for part, start in ((x.mean, 0), (variance, 0), (factors, 1)))
     mean, variance, factors = operation(*given, negative_slope)
     pushed = None if x.factors is None else factors.reshape(x.factors.shape)
     return Moments(mean.reshape(shape), variance.reshape(shape), pushed)
 
 
+def _operation_of_all() -> Any:
+    """Threads that come at once wait for the first."""
+    with _one_at_a_time:
+        return _operation()
+
+
 @cache
 def _operation() -> Any:
     """torch's operation of this name, compiled; none without numba."""
-    if importlib.util.find_spec("numba") is None:
+    try:
+        import numba
+    except ImportError:  # not there, or not going with its neighbours
         return None
-    import numba
     import numpy as np
 
     if numba.config.DISABLE_JIT:

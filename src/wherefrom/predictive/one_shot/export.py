@@ -29,10 +29,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from wherefrom.predictive.one_shot import compiled
+from wherefrom.predictive.one_shot import compiled, member
 from wherefrom.predictive.one_shot.graph import Graph
-from wherefrom.predictive.one_shot.moments import Moments
-from wherefrom.predictive.one_shot.propagate import Covariance, Passes, rates_of, tensors_of, with_covariance
+from wherefrom.predictive.one_shot.member import Covariance, Uncertain
+from wherefrom.predictive.one_shot.propagate import Passes
 from wherefrom.predictive.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -83,11 +83,13 @@ class _Model(nn.Module):
         self.network = copy.copy(posterior.network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
         self.graph = Graph(self.network.skeleton(False))
-        self.rates = rates_of(self.network, vary_mask=posterior.design.dropout is not None)
-        self.is_full, self.rewritten = covariance == "full", _Rewritten()
+        self.what = Uncertain(covariance, masks=posterior.design.dropout is not None, inputs=False)
+        self.rewritten = _Rewritten()
         self.scaler, self.likelihood, self.is_flat = posterior.scaler, posterior.training.likelihood, said.is_flat
         self.predicts_noise = self.likelihood.noise == "predicted"
         self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()
+        weights = torch.tensor(posterior.weights, dtype=torch.float64) / said.answers.shape[1]
+        self.weights = weights.repeat_interleave(said.answers.shape[1]) if posterior._is_weighted else None
         self.is_scaled = bool((self.scaler.x_mean != 0).any() | (self.scaler.x_std != 1).any())
 
     def forward(self, x: Tensor, means: Tensor, variances: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
@@ -95,21 +97,23 @@ class _Model(nn.Module):
 
     def moments(self, x: Tensor, *theta: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of one component's answers.  # (rows, outputs)"""
-        rows = Moments(self.scaler.x(x, torch.float32) if self.is_scaled else x)
+        rows = self.scaler.x(x, torch.float32) if self.is_scaled else x
         with self.rewritten, compiled.spelled_out():
-            given = with_covariance(rows) if self.is_full else rows
-            out = self.graph.run(given, tensors_of(self.network, *theta), self.rates)
-        shape = (-1, self.network.outputs)
-        return out.mean.reshape(shape), out.total_variance.reshape(shape)
+            return member.run(self.graph, self.network, self.what, rows, None, *theta)
+
+    def _average(self, values: Tensor) -> Tensor:
+        """Over components, by their weights."""
+        return values.mean(0) if self.weights is None else (self.weights[:, None, None] * values).sum(0)
 
     def mixed(self, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of y, in double precision as the library's.  # from (components, rows, outputs)"""
         mean, spread, noise = means.double(), variances.double(), self.noise
         if self.predicts_noise:
             (mean, log_mean), (spread, log_spread) = self.likelihood.split(mean), self.likelihood.split(spread)
-            noise = self.likelihood.predicted_variance(log_mean + 0.5 * log_spread).mean(0)  # of a log-normal variable
-        centre = mean.mean(0)
-        variance = spread.mean(0) + (mean - centre).square().mean(0)
+            # Of a log-normal variable.
+            noise = self._average(self.likelihood.predicted_variance(log_mean + 0.5 * log_spread))
+        centre = self._average(mean)
+        variance = self._average(spread) + self._average((mean - centre).square())
         centre = self.scaler.y_mean + self.scaler.y_std * centre
         variance = self.scaler.y_std.square() * (variance if noise is None else variance + noise)
         return (centre.squeeze(-1), variance.squeeze(-1)) if self.is_flat else (centre, variance)
@@ -166,7 +170,8 @@ class _Rewritten(TorchFunctionMode):
 def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
     """Means, and variances and factors where theta has any, of all components.  # (components, [rank,] size)"""
     nothing = torch.empty(0, device=posterior.device)
-    job = Passes(posterior.network, posterior._sampled(), nothing, None, covariance, posterior._refresh())
+    (group,) = posterior._groups()
+    job = Passes(group.network, group.members, nothing, None, covariance, posterior._refresh(group))
     found = job.thetas(posterior.design.iterations is not None)
     return [theta.float().cpu() for theta in found if theta is not None]
 

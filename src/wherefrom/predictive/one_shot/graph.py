@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import math
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
@@ -16,6 +18,7 @@ from wherefrom.training.network import CHANNEL_DROPOUT, ELEMENT_DROPOUT
 
 DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 DROPOUT_FUNCTIONS = (*ELEMENT_DROPOUT, *CHANNEL_DROPOUT)
+_IN_PLACE_OPERATORS = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
 _ABOUT_SHAPE = {"size", "dim", "ndimension", "numel"}
 _INSTEAD = (
     "Give it a rule with @wf.one_shot.rule(...), or use predict(x, samples=...), which samples and takes any network"
@@ -37,40 +40,55 @@ class Graph:
         try:
             self.nodes = [] if self.is_one_layer else list(_Tracer().trace(module).nodes)
         except Exception as error:  # tracing runs the user's code: it can raise anything
-            raise ValueError(
+            raise NoRuleError(
                 "one-shot prediction follows the network's forward pass by torch.fx, which cannot trace this one "
                 f"({type(error).__name__}: {error}). Use predict(x, samples=...), which takes any network"
             ) from error
-        self.layers = dict(module.named_modules())
+        self.layers = dict(module.named_modules(remove_duplicate=False))
+        self.shared = _other_names(module)
         for node in self.nodes:
             self._check(node)
 
-    def run(self, x: Moments, tensors: Mapping[str, Moments], dropout: Sequence[float]) -> Moments:
-        """The network's output; `dropout` holds the rate of every call of dropout, zero where nothing is dropped."""
-        rates = iter(dropout)
+    def run(self, x: Moments, tensors: Mapping[str, Moments], dropout: Sequence[Drop]) -> Moments:
+        """The network's output; `dropout` speaks of every call of dropout, also of those that drop nothing."""
+        drops = iter(dropout)
+        tensors = {**tensors, **{name: tensors[own] for name, own in self.shared.items() if own in tensors}}
         if self.is_one_layer:
             found = rule_for(self.module)
-            return dropped(x, next(rates)) if found is None else found(_Layer(self.module, "", tensors), x)
+            return dropped(x, next(drops)) if found is None else found(_Layer(self.module, "", tensors), x)
         known: dict[fx.Node, Any] = {}
         for node in self.nodes:
             args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
             try:
-                known[node] = self._value(node, args, dict(kwargs), x, tensors, rates)
+                known[node] = self._value(node, args, dict(kwargs), x, tensors, drops)
             except NoRuleError:
                 raise
             except ValueError as error:
-                raise ValueError(f"{self._place(node)}: {error}. {_INSTEAD}") from error
+                raise NoRuleError(f"{self._place(node)}: {error}. {_INSTEAD}") from error
+            if self._is_in_place(node):  # whoever looks at the argument later sees the new one
+                known[node.all_input_nodes[0]] = known[node]
+        if next(drops, None) is not None:
+            raise NoRuleError(f"a layer with a rule of its own holds dropout, which the rule hides. {_INSTEAD}")
         return known[self.nodes[-1]]
 
-    def _value(self, node: fx.Node, args: Any, kwargs: Any, x: Moments, tensors: Any, rates: Any) -> Any:
+    def _is_in_place(self, node: fx.Node) -> bool:
+        if node.op == "call_module":
+            return bool(getattr(self.layers[str(node.target)], "inplace", False))
+        name = getattr(node.target, "__name__", str(node.target))
+        is_marked = name.endswith("_") and not name.endswith("__")
+        return node.op in ("call_function", "call_method") and (
+            is_marked or bool(node.kwargs.get("inplace")) or node.target in _IN_PLACE_OPERATORS
+        )
+
+    def _value(self, node: fx.Node, args: Any, kwargs: Any, x: Moments, tensors: Any, drops: Any) -> Any:
         if node.op == "placeholder":
-            return x
+            return x if node is self.nodes[0] else None  # others stand at their defaults, which tracing has seen
         if node.op == "output":
             return args[0]
         if node.op == "get_attr":
             return tensors[str(node.target)] if node.target in tensors else _attribute(self.module, str(node.target))
         if self._is_dropout(node):
-            return dropped(args[0], next(rates))
+            return dropped(args[0], next(drops))
         if node.op == "call_module":
             layer = _Layer(self.layers[str(node.target)], f"{node.target}.", tensors)
             found = rule_for(layer.module)
@@ -93,7 +111,10 @@ class Graph:
         if self._is_dropout(node) or node.op not in ("call_module", "call_function", "call_method"):
             return
         if node.op == "call_module":
-            has_rule = rule_for(self.layers[str(node.target)]) is not None
+            layer = self.layers[str(node.target)]
+            if layer._forward_hooks or layer._forward_pre_hooks:
+                raise NoRuleError(f"{self._place(node)} has a hook, which one-shot cannot follow. {_INSTEAD}")
+            has_rule = rule_for(layer) is not None
         else:
             target = getattr(torch.Tensor, str(node.target), None) if node.op == "call_method" else node.target
             of_shapes = node.target in _ABOUT_SHAPE or target is builtins.getattr
@@ -115,13 +136,43 @@ class Graph:
         return f"the function {name!r} ({where})"
 
 
-def dropped(x: Moments, rate: float) -> Moments:
-    """Times a mask of mean 1 and variance rate / (1 - rate), independent from entry to entry: exact moments."""
-    if not rate:
+class Drop(NamedTuple):
+    """A call of dropout: its rate and, where whole channels share their masks, where these have their factors."""
+
+    rate: float
+    first: int | None = None
+    total: int = 0
+
+
+def dropped(x: Moments, drop: Drop) -> Moments:
+    """Times a mask of mean 1 and variance q = rate / (1 - rate): the exact moments of each entry.
+
+    Masks are independent from entry to entry; those of whole channels are shared factors, sqrt(q) times the mean on
+    their own channel, where there are places for them, and otherwise taken as independent, too.
+    """
+    if not drop.rate:
         return x
-    grown = x.second_moment * (rate / (1 - rate))
+    q = drop.rate / (1 - drop.rate)
+    if drop.first is not None:
+        own = torch.diag_embed(x.mean.movedim(1, -1)).movedim(-1, 0).movedim(-1, 2) * math.sqrt(q)
+        before = own.new_zeros(drop.first, *x.mean.shape)
+        after = own.new_zeros(drop.total - drop.first - len(own), *x.mean.shape)
+        factors = added(x.factors, torch.cat([before, own, after]))
+        return Moments(x.mean, added(x.variance, x.total_variance * q), factors)
+    grown = x.second_moment * q
     covariance = None if x.covariance is None else x.covariance + torch.diag_embed(grown)
     return Moments(x.mean, added(x.variance, grown), x.factors, covariance)
+
+
+def _other_names(module: nn.Module) -> dict[str, str]:
+    """Tensors that have several names, by all but the first: name -> first name."""
+    first: dict[int, str] = {}
+    found = {}
+    tensors = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in tensors:
+        if first.setdefault(id(tensor), name) != name:
+            found[name] = first[id(tensor)]
+    return found
 
 
 class _Layer:
@@ -132,11 +183,21 @@ class _Layer:
 
     def __getattr__(self, name: str) -> Any:
         known = self._tensors.get(self._prefix + name)
-        return getattr(self.module, name) if known is None else known
+        if known is not None:
+            return known
+        value = getattr(self.module, name)
+        if isinstance(value, Tensor):  # computed from others, as by a parametrisation
+            raise NoRuleError(f"the tensor {self._prefix + name!r} is not a parameter of its own. {_INSTEAD}")
+        return value
 
 
 class _Tracer(fx.Tracer):
     """Goes into the user's own modules, and stops at those of torch."""
+
+    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
+        """The network is called with x alone: other arguments stand at their defaults."""
+        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
+        return function, list(args)[:2]
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return rule_for(m) is not None or super().is_leaf_module(m, module_qualified_name)

@@ -17,14 +17,14 @@ _SATURATED = np.float32(12.0)
 def _relu(mean, variance):
     """As `scalars.relu`: mean, variance and slope."""
     std = np.sqrt(variance)
-    a = mean / (std if std > _TINY else _TINY)
-    a = a if a < _SATURATED else _SATURATED
-    a = a if a > -_SATURATED else -_SATURATED
+    a = mean / (_TINY if std < _TINY else std)
+    a = _SATURATED if a > _SATURATED else a  # so that what is not a number stays none
+    a = -_SATURATED if a < -_SATURATED else a
     above, density = normal(a)
     u = a * above + density
     share = above + u * (a - u)
-    share = share if share > ZERO else ZERO
-    share = share if share < ONE else ONE
+    share = ZERO if share < ZERO else share
+    share = ONE if share > ONE else share
     return mean * above + std * density, variance * share, above
 
 
@@ -58,7 +58,7 @@ def push(mean, variance, factors, below, new_mean, new_variance, new_factors, sh
             for i in range(count):
                 value, spread, slope = _leaky_relu(own_mean[i], own_variance[i] + shared[i], below)
                 spread -= shared[i] * slope * slope
-                to_mean[i], to_variance[i], slopes[i] = value, spread if spread > ZERO else ZERO, slope
+                to_mean[i], to_variance[i], slopes[i] = value, ZERO if spread < ZERO else spread, slope
             for r in range(rank):
                 factor = factors[member, r, first : first + count]
                 to_factor = new_factors[member, r, first : first + count]

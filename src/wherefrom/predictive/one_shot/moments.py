@@ -19,6 +19,8 @@ from torch.func import vmap
 
 Map = Callable[[Tensor], Tensor]
 
+MOST_UNITS = 512  # of a layer whose covariance is followed in full
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 import torch
@@ -15,24 +16,23 @@ from torch.func import vmap
 
 from wherefrom.laws import Gaussian
 from wherefrom.predictive.monte_carlo import SampledMember
-from wherefrom.predictive.one_shot.graph import Graph
-from wherefrom.predictive.one_shot.moments import Moments
+from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
+from wherefrom.predictive.one_shot.member import Covariance, Places, Uncertain, drops_of, run, tensors_of
+from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training import program
 from wherefrom.training.network import Network
 from wherefrom.training.workers import one_core
 
-Covariance = Literal["diagonal", "low_rank", "full"]
 Refresh = Callable[[Network, Tensor], Tensor]
 
-MOST_UNITS = 512  # of a layer whose covariance is followed in full
 _CALL_NUMBERS = 2**19  # of one call: about what a core keeps at hand, 2 MB in single precision
 
 _MOST_RECORDS = 8
 
 _PROBES, _PROBES_AT_ONCE = 128, 16  # rows that tell the factors' effects
 
+_one_at_a_time = threading.Lock()
 _directions: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()  # (rank, rank), a column for each
-_known: WeakKeyDictionary[Network, _Prepared] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,16 +55,17 @@ def propagate(
     x_variance: Tensor | None,
     covariance: Covariance,
     rank: int | None,
+    probes: Tensor | None,
     refresh: Refresh | None,
 ) -> Propagated:
     """One pass for each member; the passes that tell t, F and inputs apart are made when they are asked for."""
     if covariance not in get_args(Covariance):
         raise ValueError(f"covariance must be one of {', '.join(map(repr, get_args(Covariance)))}, not {covariance!r}")
-    if rank is not None and (covariance != "low_rank" or rank < 1):
-        raise ValueError('rank says how many of the shared deviations covariance="low_rank" keeps: 1 or more')
+    if rank is not None and (covariance != "low_rank" or isinstance(rank, bool) or int(rank) != rank or rank < 1):
+        raise ValueError('rank says how many of the shared deviations covariance="low_rank" keeps: a whole number')
     uncertain = {"t": vary_theta, "F": vary_mask, "inputs": x_variance is not None}
     names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
-    job = Passes(network, members, x, x_variance, covariance, refresh, rank)
+    job = Passes(network, members, x, x_variance, covariance, refresh, rank, probes)
     mean, variance = job.moments(names)
 
     def within() -> dict[str, Tensor]:
@@ -103,6 +104,7 @@ class Passes:
     covariance: Covariance
     refresh: Refresh | None
     rank: int | None = None
+    probes: Tensor | None = None  # rows that tell which factors matter most, where x is not standardised
 
     @one_core()
     def moments(self, uncertain: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -111,10 +113,12 @@ class Passes:
         A Gaussian law is one component; points are as many as there are, each without a variance of its own.
         """
         network, x = self.network, self.x
-        pass_through = _prepared(network).passing(self.covariance, "F" in uncertain)
-        x_variance = self.x_variance if "inputs" in uncertain else None
+        what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain)
+        pass_through = self._prepared().passing(what)
+        x_variance = self.x_variance if what.inputs else None
         centres, spreads, factors = self.thetas("t" in uncertain)
-        width = network.numbers_per_row * (2 + (0 if factors is None else factors.shape[1]))
+        rank = 0 if factors is None else factors.shape[1]
+        width = network.numbers_per_row * (2 + Places.of(network, what, rank, tuple(x.shape[1:])).total)
         if self.covariance == "full":  # between the units of a layer, which has up to half of the network's numbers
             width += min(network.numbers_per_row // 2, MOST_UNITS) ** 2
         rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
@@ -125,9 +129,10 @@ class Passes:
             for first, row in itertools.product(range(0, len(centres), together), range(0, len(x), rows_at_once)):
                 some, rows = slice(first, first + together), slice(row, row + rows_at_once)
                 noise = None if x_variance is None else x_variance[rows]
-                means[some, rows], variances[some, rows] = pass_through(
-                    x[rows], noise, *(theta[some] for theta in thetas)
-                )
+                own = [theta[some] for theta in thetas]
+                # What is recorded keeps all of its memory: too much where one row is more than a call should be.
+                answer = pass_through if width <= _CALL_NUMBERS else pass_through.once
+                means[some, rows], variances[some, rows] = answer(x[rows], noise, *own)
         shape = (len(self.members), -1, len(x), network.outputs)
         return means.reshape(shape), variances.reshape(shape)
 
@@ -137,7 +142,7 @@ class Passes:
         if not vary or not all(isinstance(law, Gaussian) for law in laws):
             points = [_points(member, vary) for member in self.members]
             if len({len(own) for own in points}) > 1:
-                raise ValueError("the members' laws have different numbers of points")
+                raise NoRuleError("the members' laws have different numbers of points: predict(x, samples=...)")
             return self._refreshed(torch.cat(points)), None, None
         centres = torch.stack([torch.cat([member.law.mean, member.fixed]) for member in self.members])
         alone, shared = [], []
@@ -148,65 +153,83 @@ class Passes:
             alone.append(_padded(member, law.diagonal if has_factors else law.variance))
             if has_factors:
                 shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
-        return self._refreshed(centres), torch.stack(alone), torch.stack(shared) if shared else None
+        return self._refreshed(centres), torch.stack(alone), _stacked(shared) if shared else None
 
-    def _leading(self, member: SampledMember, rank: int) -> Tensor:
+    def _leading(self, sampled: SampledMember, rank: int) -> Tensor:
         """So many combinations of a law's factors, those that move the answers most.  # (rank, size)"""
-        law = member.law
+        law = sampled.law
         assert isinstance(law, Gaussian)
         if rank >= len(law.factor):
             return law.factor
         if law not in _directions:
-            _directions[law] = self._effects(member, law)
+            _directions[law] = self._effects(sampled, law)
         return _directions[law][:, :rank].T @ law.factor
 
-    def _effects(self, member: SampledMember, law: Gaussian) -> Tensor:
+    def _effects(self, sampled: SampledMember, law: Gaussian) -> Tensor:
         """The directions among a law's factors, by the variance that they give to the answers, largest first.
 
-        On rows drawn from N(0, 1), as x is standardised: they are the law's own, whichever rows are predicted.
+        On `probes`, or rows drawn from N(0, 1), as x is standardised: whichever rows are predicted, they are the same.
         """
-        if not self.x.is_floating_point():
-            raise ValueError("rank is for networks of measurements; whole numbers are taken as indices")
-        rows = torch.randn(_PROBES, *self.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(self.x)
-        spread, factor = _padded(member, law.diagonal), _padded(member, law.factor)
-        theta = tensors_of(self.network, torch.cat([law.mean, member.fixed]), spread, factor)
-        prepared = _prepared(self.network)
+        rows = self.probes
+        if rows is None:
+            if not self.x.is_floating_point():
+                raise ValueError("rank is for networks of measurements; whole numbers are taken as indices")
+            rows = torch.randn(_PROBES, *self.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(self.x)
+        spread, factor = _padded(sampled, law.diagonal), _padded(sampled, law.factor)
+        theta = tensors_of(self.network, False, torch.cat([law.mean, sampled.fixed]), spread, factor)
+        graph, drops = self._prepared().graph, drops_of(self.network, False)
         moved = []
         for some in rows.split(_PROBES_AT_ONCE):
-            out = prepared.graph.run(Moments(some), theta, rates_of(self.network, vary_mask=False))
+            out = graph.run(Moments(some), theta, drops)
             assert out.factors is not None
             moved.append((out.factors * out.total_variance.clamp_min(1e-30).rsqrt()).flatten(1))
         effects = torch.cat(moved, dim=1).double()
         return torch.linalg.eigh(effects @ effects.T).eigenvectors.flip(1).to(law.factor)
 
     def _refreshed(self, theta: Tensor) -> Tensor:
-        return theta if self.refresh is None else self.refresh(self.network, theta)
+        """With the running statistics that go with it, by a network that is this thread's own."""
+        return theta if self.refresh is None else self.refresh(self.network.private("one shot"), theta)
+
+    def _prepared(self) -> _Prepared:
+        own = self.network.private("one shot")
+        if "one shot" not in own.kept:
+            with _one_at_a_time:  # torch.fx changes nn.Module itself while it traces
+                if "graph" not in self.network.kept:
+                    self.network.kept["graph"] = Graph(self.network.skeleton(False))
+            first = self.members[0]
+            theta = torch.cat([first.law.mean, first.fixed])
+            own.kept["one shot"] = _Prepared(own, self.network.kept["graph"], theta)
+        return own.kept["one shot"]
 
 
 class _Prepared:
     """A network's graph, and its passes as programs. For one thread at a time."""
 
-    def __init__(self, network: Network) -> None:
-        self.network = network
-        self.graph = Graph(network.skeleton(False))
-        self.passes: dict[tuple[Covariance, bool], _Pass] = {}
+    def __init__(self, network: Network, graph: Graph, theta: Tensor) -> None:
+        self.network, self.graph = network, graph
+        self.passes: dict[Uncertain, _Pass] = {}
+        for scale in (1.0, 0.5):
+            self._check(scale * theta)
 
-    def passing(self, covariance: Covariance, vary_mask: bool) -> _Pass:
-        key = covariance, vary_mask
-        if key not in self.passes:
-            self.passes[key] = _Pass(partial(self._answer, covariance, rates_of(self.network, vary_mask)))
-        return self.passes[key]
+    def passing(self, what: Uncertain) -> _Pass:
+        if what not in self.passes:
+            self.passes[what] = _Pass(partial(run, self.graph, self.network, what))
+        return self.passes[what]
 
-    def _answer(
-        self, covariance: Covariance, rates: Sequence[float], rows: Tensor, noise: Tensor | None, *theta: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """One member's mean and variance.  # (rows, outputs)"""
-        given = Moments(rows, noise)
-        if covariance == "full":
-            given = with_covariance(given)
-        out = self.graph.run(given, tensors_of(self.network, *theta), rates)
-        shape = (len(rows), self.network.outputs)
-        return out.mean.reshape(shape), out.total_variance.reshape(shape)
+    def _check(self, theta: Tensor) -> None:
+        """The graph must be the network's own function: what tracing does not see would be a wrong figure."""
+        network, rows = self.network, self.network.probe_rows.to(theta.device)
+        with torch.no_grad():
+            expected = network.call(network.layout.views(theta), rows, (), False)
+            out = self.graph.run(Moments(rows), tensors_of(network, False, theta), drops_of(network, False))
+        found = out.mean.reshape(expected.shape)
+        size = float(expected.nan_to_num().abs().max())
+        if not torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * size + 1e-6, equal_nan=True):
+            raise NoRuleError(
+                "one-shot's reading of the network does not give the network's own answers. Does its forward look at "
+                "its numbers, change tensors in place, or have hooks, or is a rule of your own wrong? "
+                "predict(x, samples=...) takes any network"
+            )
 
 
 class _Pass:
@@ -238,22 +261,13 @@ class _Pass:
         recorded()
         return recorded.results
 
+    def once(self, rows: Tensor, noise: Tensor | None, *thetas: Tensor) -> tuple[Tensor, Tensor]:
+        """The same without a record."""
+        return self._call(noise is not None, *([rows, *thetas] if noise is None else [rows, noise, *thetas]))
+
     def _call(self, has_noise: bool, rows: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
         noise, thetas = (others[0], others[1:]) if has_noise else (None, others)
         return vmap(lambda *theta: self.answer(rows, noise, *theta))(*thetas)
-
-
-def _prepared(network: Network) -> _Prepared:
-    own = network.private("one shot")
-    if own not in _known:
-        _known[own] = _Prepared(own)
-    return _known[own]
-
-
-def rates_of(network: Network, vary_mask: bool) -> list[float]:
-    """The rate of every call of dropout; what is not marginalised, or never drops, is the identity."""
-    sites = iter(network.sites)
-    return [next(sites).rate if drops and vary_mask else 0.0 for drops in network.drops]
 
 
 def _points(member: SampledMember, vary: bool) -> Tensor:
@@ -263,34 +277,14 @@ def _points(member: SampledMember, vary: bool) -> Tensor:
     return torch.cat([own, member.fixed.expand(len(own), -1)], dim=1)
 
 
+def _stacked(factors: Sequence[Tensor]) -> Tensor:
+    """With rows of zeros where a law has fewer factors than others.  # (components, rank, size)"""
+    rank = max(map(len, factors))
+    return torch.stack([torch.cat([own, own.new_zeros(rank - len(own), own.shape[1])]) for own in factors])
+
+
 def _padded(member: SampledMember, spread: Tensor) -> Tensor:
     """With zeros for what no law speaks of."""
     if not len(member.fixed):
         return spread
     return torch.cat([spread, spread.new_zeros(*spread.shape[:-1], len(member.fixed))], dim=-1)
-
-
-def tensors_of(
-    network: Network, centre: Tensor, spread: Tensor | None = None, factor: Tensor | None = None
-) -> dict[str, Moments]:
-    """One member's tensors: what is trained is uncertain, buffers and frozen parameters are not."""
-    layout = network.layout
-    certain = {name: Moments(tensor) for name, tensor in (layout.views(centre) | network.constants).items()}
-    if spread is None:
-        return certain
-    spreads = layout.views(spread)
-    factors = {} if factor is None else layout.views(factor)
-    return certain | {
-        name: Moments(certain[name].mean, spreads[name], factors.get(name)) for name in layout.names[: layout.trained]
-    }
-
-
-def with_covariance(x: Moments) -> Moments:
-    units = x.mean.shape[-1]
-    if x.mean.ndim != 2 or units > MOST_UNITS:
-        raise ValueError(
-            f'covariance="full" is for networks of layers with up to {MOST_UNITS} units; the input has shape '
-            f'{tuple(x.mean.shape[1:])}. Use "low_rank" or "diagonal"'
-        )
-    variance = torch.zeros_like(x.mean) if x.variance is None else x.variance
-    return Moments(x.mean, variance, x.factors, torch.diag_embed(variance))

@@ -28,6 +28,7 @@ from torch import nn
 import wherefrom as wf
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
+from wherefrom.predictive.weights import stacking
 from wherefrom.reproduce.uci.study import Array, Outcome, Report, Score, Split, in_units, scores_of
 from wherefrom.training import streams
 from wherefrom.training.engines import Choice
@@ -228,24 +229,16 @@ def inner_splits(rows: NDArray[Any], seed: int) -> list[Split]:
     ]
 
 
-def stacking_weights(nll: Array, tolerance: float = 1e-5, most: int = 3000) -> Array:
-    """The weights under which a mixture makes the rows most likely, by expectation maximisation; tiny ones are zero.
+def stacking_weights(nll: Array, tolerance: float = 1e-8, most: int = 500) -> Array:
+    """The weights under which a mixture makes the rows most likely; tiny ones are zero.
 
     `nll` is each component's negative log-likelihood of each row; it may be infinite, and not a number counts as that.
-    It stops when no weight moves by more than the tolerance.  # (components, rows) -> (components,)
+    # (components, rows) -> (components,)
 
     >>> stacking_weights(np.array([[0.0, 0.0, 9.0], [9.0, 9.0, 0.0], [5.0, 5.0, 5.0]])).round(2)
     array([0.67, 0.33, 0.  ])
     """
-    nll = np.where(np.isnan(nll), np.inf, nll)
-    nll = nll[:, np.isfinite(nll).any(0)]  # a row that is impossible to all tells nothing
-    density = np.exp(nll.min(0) - nll)
-    weights = np.full(len(nll), 1 / len(nll))
-    for _ in range(most):
-        shares = weights[:, None] * density
-        before, weights = weights, (shares / shares.sum(0)).mean(1)
-        if np.abs(weights - before).max() <= tolerance:
-            break
+    weights = stacking(-nll, tolerance, most).numpy()
     weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
     return weights / weights.sum()
 

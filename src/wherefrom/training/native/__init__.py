@@ -27,7 +27,7 @@ import torch
 
 from wherefrom.laws import Iterates
 from wherefrom.training.cohort import Cohort
-from wherefrom.training.native.codes import LOSSES, OPTIMISERS
+from wherefrom.training.native.codes import LOSSES, OPTIMISERS, SETTINGS
 from wherefrom.training.native.plain import NotPlain, PlainMLP, recognise
 
 
@@ -48,6 +48,11 @@ def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
         raise Obstacle(f"it does not know the loss {cohort.loss!r}")
     if cohort.optimiser not in OPTIMISERS:
         raise Obstacle(f"it does not know the optimiser {cohort.optimiser!r}")
+    for name in dict.fromkeys(name for member in cohort.members for name in member.settings):
+        if name not in SETTINGS and any(member.settings.get(name) for member in cohort.members):
+            raise Obstacle(f"its {cohort.optimiser} does not know {name}")
+    if any(site.weight for site in cohort.network.sites):
+        raise Obstacle("it drops units, not weights")
     if cohort.collection:
         collector = cohort.collection.law.collector(torch.zeros(1, 1), cohort.collection.iterations)
         if not isinstance(collector, Iterates):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
 
 RELU, LEAKY_RELU, TANH, SILU, GELU, GELU_TANH, SOFTPLUS, DROPOUT = range(8)
@@ -23,5 +25,6 @@ SGD, ADAM, ADAMW = range(3)
 OPTIMISERS = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW}
 
 # Columns of a member's settings.
-LR, WEIGHT_DECAY, MOMENTUM, NESTEROV, BETA1, BETA2, EPS = range(7)
-SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps")
+LR, WEIGHT_DECAY, MOMENTUM, NESTEROV, BETA1, BETA2, EPS, CLIP = range(8)
+SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "clip")
+WITHOUT = dict.fromkeys(SETTINGS, 0.0) | {"clip": math.inf}  # where an optimiser, or a member, has none

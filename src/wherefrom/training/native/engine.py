@@ -14,7 +14,7 @@ from wherefrom.losses import CrossEntropy
 from wherefrom.training import streams, torch_engine
 from wherefrom.training.cohort import Cohort, Examples, Member, Trained, first_bad_epoch, parts
 from wherefrom.training.native import compiling, kernel, packing
-from wherefrom.training.native.codes import LOSSES, OPTIMISERS, SETTINGS
+from wherefrom.training.native.codes import LOSSES, OPTIMISERS, WITHOUT
 from wherefrom.training.native.kernel import Kept, Task
 from wherefrom.training.native.plain import PlainMLP
 
@@ -39,7 +39,7 @@ class NativeEngine:
         self.tables = self.packing.tables(cohort)
         self.targets = int(cohort.tables[0].y.shape[1])
         self.task = Task(
-            OPTIMISERS[cohort.optimiser],
+            OPTIMISERS[str(cohort.optimiser)],
             LOSSES[type(cohort.loss)],
             np.float32(cohort.loss.label_smoothing if isinstance(cohort.loss, CrossEntropy) else 0.0),
             cohort.batch_size,
@@ -125,7 +125,7 @@ class NativeEngine:
         own = Examples(x[:rows], y[:rows], None if weights is None else weights[:rows])
         generator = streams.torch_generator(0, "rehearsal")
         noise = torch.randn(member.theta0.shape, generator=generator, dtype=member.theta0.dtype)
-        settings = dict.fromkeys(SETTINGS, 0.0) | {"lr": 1.0}
+        settings = WITHOUT | {"lr": 1.0}
         moved = member.theta0 + 0.05 * noise
         return replace(
             cohort,

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.training.native.codes import LR
+from wherefrom.training.native.codes import CLIP, LR
 from wherefrom.training.native.jit import LANES, entry, merged
 from wherefrom.training.native.layers import Masks, backward, forward
 from wherefrom.training.native.losses import loss
 from wherefrom.training.native.matrices import copy
-from wherefrom.training.native.numbers import digit_bits, permutation
-from wherefrom.training.native.rules import step
+from wherefrom.training.native.numbers import digit_bits, permutation, with_replacement
+from wherefrom.training.native.rules import shorten, step
 
 
 class Tables(NamedTuple):
@@ -44,6 +44,7 @@ class Draws(NamedTuple):
 
     table: Any  # (members,)
     order: Any  # (members,) streams
+    replacement: Any  # (members,): whether batches are drawn with replacement
     settings: Any  # (members, settings)
     factors: Any  # (steps of this call,) of the learning rate; (0,) where it is constant
     mask_keys: Any  # (members, sites)
@@ -94,15 +95,18 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
         draws.start,
     )
     for epoch in range(first_epoch, first_epoch + epochs):
-        permutation(
-            space.order,
-            space.tagged,
-            space.spare,
-            space.counts,
-            draws.order[member],
-            epoch,
-            digit_bits(tables.rows),
-        )
+        if draws.replacement[member]:
+            with_replacement(space.order, draws.order[member], epoch)
+        else:
+            permutation(
+                space.order,
+                space.tagged,
+                space.spare,
+                space.counts,
+                draws.order[member],
+                epoch,
+                digit_bits(tables.rows),
+            )
         total = 0.0
         for index in range(steps):
             start = index * task.batch_size
@@ -112,6 +116,8 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
             forward(net, theta, masks, space, rows, task.batch_size, done)
             total += rows * loss(task.loss, task.smoothing, outputs, space.y, space.w, space.delta, rows, width, stride)
             backward(net, theta, masks, space, rows)
+            if settings[CLIP] < math.inf:
+                shorten(space.gradient, settings[CLIP])
             lr = settings[LR]
             if len(draws.factors) > 0:
                 lr *= draws.factors[done - first_epoch * steps]

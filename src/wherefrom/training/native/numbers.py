@@ -72,6 +72,16 @@ def permutation(order, tagged, spare, counts, key, epoch, digit_bits):
         order[i] = np.int64(tagged[i] & tag_mask)
 
 
+@jit
+def with_replacement(order, key, epoch):
+    """`cohort.orders` with replacement, for one stream: each row anew, its number scaled down."""
+    rows = _u(len(order))
+    for i in range(len(order)):
+        n = number(key, epoch, i)
+        scaled = (n >> _u(32)) * rows + (((n & _u(0xFFFFFFFF)) * rows) >> _u(32))
+        order[i] = np.int64(scaled >> _u(32))
+
+
 @inlined
 def digit_bits(size):
     """Digits long enough that few numbers share both, and few enough that counting them costs little."""

@@ -17,7 +17,7 @@ from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Member
 from wherefrom.training.dropout import SPARSE, poisson_cumulative, thresholds
 from wherefrom.training.native import layers
-from wherefrom.training.native.codes import OPERATIONS, SETTINGS
+from wherefrom.training.native.codes import OPERATIONS, SETTINGS, WITHOUT
 from wherefrom.training.native.jit import padded
 from wherefrom.training.native.kernel import Draws, Kept, State, Tables
 from wherefrom.training.native.layers import Net, Space
@@ -200,7 +200,8 @@ def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
     return Draws(
         table=_whole([member.table for member in members]),
         order=np.array([member.order for member in members], dtype=np.uint64),
-        settings=np.array([[member.settings.get(name, 0.0) for name in SETTINGS] for member in members]),
+        replacement=np.array([member.replacement for member in members]),
+        settings=np.array([[(WITHOUT | member.settings)[name] for name in SETTINGS] for member in members]),
         factors=np.zeros(0),
         mask_keys=np.array(
             [[streams.key(member.masks, "site", s) for s in range(len(sites))] for member in members], dtype=np.uint64

@@ -25,6 +25,19 @@ def step(kind, theta, gradient, first, second, powers, settings, lr):
 
 
 @jit
+def shorten(gradient, largest):
+    """Scale a gradient that is longer than it may be: torch.nn.utils.clip_grad_norm_."""
+    total = 0.0
+    for i in range(len(gradient)):
+        total += np.float64(gradient[i]) * np.float64(gradient[i])
+    factor = largest / (math.sqrt(total) + 1e-6)
+    if not factor >= 1:  # nor where it is no number
+        scale = _f(factor)
+        for i in range(len(gradient)):
+            gradient[i] *= scale
+
+
+@jit
 def _sgd(theta, gradient, velocity, settings, lr):
     """v <- momentum v + g;  theta <- theta - lr v,  with Nesterov: theta - lr (g + momentum v)"""
     rate, decay, momentum = _f(lr), _f(settings[WEIGHT_DECAY]), _f(settings[MOMENTUM])

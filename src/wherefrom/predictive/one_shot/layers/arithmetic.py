@@ -15,7 +15,8 @@ from wherefrom.predictive.one_shot.rules import elementwise, rule, with_diagonal
 def as_moments(value: Any, like: Moments) -> Moments:
     if isinstance(value, Moments):
         return value
-    return Moments(torch.as_tensor(value, dtype=like.mean.dtype, device=like.mean.device))
+    found = torch.as_tensor(value, device=like.mean.device)
+    return Moments(found.to(torch.result_type(like.mean, found)))
 
 
 def _spread(x: Moments, shape: torch.Size) -> Moments:
@@ -87,7 +88,7 @@ def multiply(a: Any, b: Any) -> Moments:
     if a.factors is not None and b.factors is not None:
         together = (a.factors * b.factors).sum(0)
         mean = mean + together
-        rest = added(rest, _shared_product(a, b) + together.square())
+        rest = added(rest, a.factors.square().sum(0) * b.factors.square().sum(0) + together.square())
     if a.covariance is None and b.covariance is None:
         return Moments(mean, rest, factors)
     assert rest is not None
@@ -105,12 +106,6 @@ def multiply(a: Any, b: Any) -> Moments:
 def steady(x: Moments) -> Tensor:
     """The second moment of what is not the rest."""
     return x.mean.square() if x.shared_variance is None else x.mean.square() + x.shared_variance
-
-
-def _shared_product(a: Moments, b: Moments) -> Tensor:
-    assert a.shared_variance is not None
-    assert b.shared_variance is not None
-    return a.shared_variance * b.shared_variance
 
 
 @rule(operator.truediv, torch.div, torch.Tensor.div)

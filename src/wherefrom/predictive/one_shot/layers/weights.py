@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from wherefrom.predictive.one_shot.layers.arithmetic import add, as_moments, steady
-from wherefrom.predictive.one_shot.moments import Moments, added, rearranged
+from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments, added, rearranged
 from wherefrom.predictive.one_shot.rules import rule, with_diagonal
 
 Product = Callable[[Tensor, Tensor], Tensor]
@@ -65,6 +65,8 @@ def linear(x: Moments, weight: Any, bias: Moments | None = None) -> Moments:
 
 def _with_covariance(result: Moments, x: Moments, weight: Moments) -> Moments:
     """W C W^T + sum_r D_r C D_r^T between units; what belongs to single weights is on the diagonal already."""
+    if weight.mean.shape[0] > MOST_UNITS:
+        raise ValueError(f'covariance="full" is for layers of up to {MOST_UNITS} units; use "low_rank"')
     assert x.covariance is not None
     assert x.variance is not None
     assert result.variance is not None
@@ -126,6 +128,8 @@ _convolution_rules(nn.Conv3d, F.conv3d, nn.ConvTranspose3d, F.conv_transpose3d)
 
 @rule(nn.Embedding)
 def _embedding(layer: Any, index: Moments) -> Moments:
+    if layer.max_norm is not None:
+        raise ValueError("an embedding with max_norm has no one-shot rule")
     return rearranged(layer.weight, lambda weight: F.embedding(index.mean, weight))
 
 

@@ -1,0 +1,242 @@
+"""A posterior of networks that were trained elsewhere: from their weights, or from what recorders saw of them.
+
+What `wf.marginalise` knows of its own trainings has to be said here: which draws the members are of (labels), what the
+numbers that they return mean (likelihood), and in which units they saw the data (scaler).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from wherefrom.laws import LAWS, Law, TrajectoryLaw
+from wherefrom.likelihood import Regression
+from wherefrom.losses import MOST_LOG_VARIANCE
+from wherefrom.own_loop.labels import Labelled
+from wherefrom.own_loop.matching import Expected, matched
+from wherefrom.own_loop.recorder import Recorder, unwrapped
+from wherefrom.own_loop.shown import Shown, targets_of, units_of
+from wherefrom.own_loop.weights import Weights
+from wherefrom.posterior import Posterior
+from wherefrom.runs import Component, build_networks, factories, family_of
+from wherefrom.training import streams
+from wherefrom.training.cohort import Trained
+from wherefrom.training.data import Scaler
+from wherefrom.training.network import Layout, Network
+from wherefrom.training.point import Algorithm, Training
+from wherefrom.training.torch_classes import TorchOptimiser
+from wherefrom.training.workers import available
+from wherefrom.variables import Design, Dropout, Iterations
+from wherefrom.variables.family import Factory
+
+# A name and nothing to train with; it has a learning rate and a batch size because every algorithm has.
+ELSEWHERE = Algorithm(TorchOptimiser("elsewhere", None), lr=0.0, batch_size=1)
+
+
+def from_members(
+    members: Sequence[Any],
+    *,
+    model: Factory | Mapping[str, Factory],
+    x: Any = None,
+    y: Any = None,
+    likelihood: Regression | None = None,
+    labels: Sequence[Mapping[str, Any]] | None = None,
+    finite: Collection[str] = (),
+    dropout: Dropout | None = None,
+    scaler: Scaler | Mapping[str, Any] | None = None,
+    standardise_by: Any = None,
+    data: Any = None,
+    held_out: Any = None,
+    prefix: str | None = None,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> Posterior:
+    """What `Posterior.from_members` says."""
+    if isinstance(members, Mapping | nn.Module | Recorder | str | Path):
+        raise TypeError("members is a list, with one entry for each network")
+    if not len(members):
+        raise ValueError("there are no members")
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"dtype must be torch.float32 or torch.float64, not {dtype}")
+    families = dict(model) if isinstance(model, Mapping) else None
+    if families is not None and not all("F" in label for label in labels or [{}]):
+        raise ValueError('several models are families: label every member by its own, as {"F": "wide", "theta0": 0}')
+    labelled = Labelled.of(labels, len(members), finite, families)
+    found = [_Found.of(members[place], place) for place in labelled.places]
+    how = _common_law(found)
+    # A recorder's law is of all that it was shown, whenever that was.
+    design = Design(labelled.axes, None if how is None else Iterations(how, start=0.0, every=1), dropout)
+    if dropout is not None and design.families is None and any("F" in axis.name.split("+") for axis in design.axes):
+        raise ValueError("F is a label here, and dropout would have the same name: call the label by another")
+
+    shown = Shown.of(x, y, data, standardise_by, held_out)
+    likelihood = Regression() if likelihood is None else likelihood
+    factory: Any = model if labelled.families is None else next(iter(labelled.families.values()))
+    training = Training(factory, ELSEWHERE, 1, likelihood, standardise=scaler is not None or standardise_by is not None)
+    example, place = shown.example(units_of(scaler, shown, None), dtype), available(device)
+    targets = shown.targets or targets_of(factory, likelihood, example)
+    units = units_of(scaler, shown, targets)
+    networks = build_networks(training, design, example, targets, seed)
+    with streams.torch_seeded(seed, "theta0", 0):
+        fresh = {name: make().to(dtype) for name, make in factories(training, design, example, targets).items()}
+
+    thetas: list[Tensor] = []
+    mixture = []
+    for run, one in zip(labelled.runs, found, strict=True):
+        network, module = networks[family_of(run)], fresh[family_of(run)]
+        keys = matched(Expected.of(module), one.weights.tensors, prefix, one.who)
+        theta = _theta(network, module, keys, one, dtype)
+        _check_function(network, one, theta, example)
+        for other, earlier in zip(found, thetas, strict=False):
+            if torch.equal(earlier, theta):
+                raise ValueError(
+                    f"{other.who} and {one.who} have the same weights. network.state_dict() refers to the weights "
+                    "themselves, which training goes on to change: keep copy.deepcopy(network.state_dict())"
+                )
+        thetas.append(theta)
+        law = None if how is None else _law(network.layout, keys, one, theta)
+        mixture.append(Component(run, ELSEWHERE, _trained(theta, law, dtype, place)))
+    _warn_of_cut_noise(likelihood, networks, mixture, example)
+    posterior = Posterior(
+        training,
+        design,
+        int(seed),
+        {name: network.to(place) for name, network in networks.items()},
+        units,
+        shown.schema(targets),
+        dtype,
+        place,
+        tuple(mixture),
+        rows=shown.trained_on,
+        held_out=shown.aside,
+    )
+    return posterior.fit_noise(shown.aside) if likelihood.noise == "fit" and shown.aside is not None else posterior
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A member's weights, and how to speak of it."""
+
+    member: Any
+    weights: Weights
+    who: str
+
+    @classmethod
+    def of(cls, member: Any, place: int) -> _Found:
+        who = f"member {place}" + (f" ({member})" if isinstance(member, str | Path) else "")
+        try:
+            return cls(member, Weights.of(member), who)
+        except (ValueError, TypeError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"{who}: {error}") from None
+
+
+def _common_law(found: Sequence[_Found]) -> TrajectoryLaw | None:
+    """How the members' trajectories were summarised: all in the same way, or none of them."""
+    hows = [None if one.weights.recorder is None else one.weights.recorder.how for one in found]
+    for one, how in zip(found, hows, strict=True):
+        if how != hows[0]:
+            raise ValueError(
+                f"{found[0].who} was recorded by {hows[0] or 'no law'}, {one.who} by {how or 'no law'}: t must be "
+                "random in the same way in all members, or in none"
+            )
+    return hows[0]
+
+
+def _theta(network: Network, module: nn.Module, keys: dict[str, str], one: _Found, dtype: torch.dtype) -> Tensor:
+    """A member's theta in the network's layout; what no state dict holds is as in a fresh network.  # (size,)"""
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    own = {name: one.weights.tensors[key] for name, key in keys.items()}
+    for name, tensor in own.items():
+        if name in network.constants and not name.endswith("num_batches_tracked"):
+            if not torch.equal(tensor.cpu(), network.constants[name].cpu()):
+                raise ValueError(
+                    f"{one.who} holds other numbers in its buffer {name} than the network that model() returns, and "
+                    "all members share that: let model() set it"
+                )
+        elif not bool(torch.isfinite(tensor).all()):
+            raise ValueError(f"{one.who} holds numbers in {name} that are not finite: its training has diverged")
+    return network.layout.flatten({name: tensor.cpu().to(dtype) for name, tensor in (tensors | own).items()})
+
+
+def _law(layout: Layout, keys: dict[str, str], one: _Found, theta: Tensor) -> Law:
+    """A recorder's law over the network's own layout. What the recorder saw frozen does not vary."""
+    recorder = one.weights.recorder
+    assert recorder is not None
+    assert recorder.layout is not None
+    seen, law = recorder.layout, recorder.law()
+    starts = [0, *torch.tensor(seen.sizes).cumsum(0).tolist()]
+    varying = range(seen.trained + seen.moving)
+    spans = {seen.names[i]: slice(starts[i], starts[i + 1]) for i in varying}
+    trained = set(seen.names[: seen.trained])
+    for name in layout.names[layout.trained + layout.moving :]:
+        if keys.get(name) in trained:
+            raise ValueError(f"{one.who} was trained in {name}, which is frozen in the network that model() returns")
+    still = layout.views(theta)
+
+    def carried(field: str, tensor: Tensor) -> Tensor:
+        pieces = []
+        for name in layout.names[: layout.trained + layout.moving]:
+            if (span := spans.get(keys.get(name, ""))) is not None:
+                pieces.append(tensor[..., span])
+            else:
+                value = still[name].reshape(-1).to(tensor)
+                value = value if field in ("mean", "points") else torch.zeros_like(value)
+                pieces.append(value.expand(*tensor.shape[:-1], -1))
+        return torch.cat(pieces, dim=-1)
+
+    return LAWS[law.kind](**{field: carried(field, tensor) for field, tensor in law.tensors().items()})
+
+
+def _trained(theta: Tensor, law: Law | None, dtype: torch.dtype, place: torch.device) -> Trained:
+    moved = None
+    if law is not None:
+        moved = LAWS[law.kind](**{name: tensor.to(place, dtype) for name, tensor in law.tensors().items()})
+    return Trained(theta.to(place), moved, [math.nan], None, 0.0, "elsewhere")
+
+
+def _check_function(network: Network, one: _Found, theta: Tensor, example: Tensor) -> None:
+    """A member that is itself a network must answer as the model does with its weights, if it can be asked."""
+    if not isinstance(one.member, nn.Module):
+        return
+    try:
+        with torch.no_grad():
+            own = copy.deepcopy(unwrapped(one.member)).to("cpu", theta.dtype).eval()(example)
+            answers = network.private("members").call(network.layout.views(theta), example, (), False)
+            own = own.reshape(answers.shape)
+    except Exception:  # it may be called in any other way than the model: then it cannot be asked
+        return
+    if not torch.allclose(answers, own, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            f"{one.who} gives other answers than the model does with its weights: model() is not what was trained. "
+            "Does it have another activation, or other settings?"
+        )
+
+
+def _warn_of_cut_noise(
+    likelihood: Regression, networks: Mapping[str, Network], mixture: Sequence[Component], example: Tensor
+) -> None:
+    """A predicted variance is taken within a millionth and a million: networks that saw y as it was may be beyond."""
+    if likelihood.noise != "predicted":
+        return
+    for component in mixture:
+        network = networks[family_of(component.run)]
+        theta = component.trained.last.cpu()
+        with torch.no_grad():
+            answers = network.private("members").call(network.layout.views(theta), example, (), False)
+        if float(likelihood.split(answers)[1].abs().max()) > MOST_LOG_VARIANCE:
+            warnings.warn(
+                f"{component.run} predicts log variances beyond ±{MOST_LOG_VARIANCE:.1f}, which are cut there: train "
+                "on a y of about unit variance, and say how it was scaled (scaler=...)",
+                stacklevel=4,
+            )
+            return

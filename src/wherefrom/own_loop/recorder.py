@@ -1,0 +1,289 @@
+"""A recorder: the law that a trajectory leaves, from any training loop, one `update(model)` at a time.
+
+It copies the weights that it is shown and keeps nothing of the model. What it holds is laid out as in the cohort
+engine: one flat theta of what is trained, then floating-point buffers (the running statistics of batch normalisation
+belong to theta), then frozen parameters, which have no law but belong to the network all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from wherefrom import laws
+from wherefrom.laws import Law, TrajectoryLaw, delta
+from wherefrom.own_loop.running import Watch, split, watch
+from wherefrom.training.network import Layout
+
+FORMAT = 1
+_MARK = "wherefrom recorder"  # in the metadata of a safetensors file, with the number of its format
+
+
+class Recorder:
+    """Watches a training loop: `update(model)` once an epoch, or every so many steps, from where the law shall begin.
+
+    `law` is a law of trajectories, such as `wf.SWAG(rank=20)`; without one, only the last weights are kept. How many
+    updates there will be need not be known, but for TRADI, whose memory is a share of them: `expected` is about that
+    many. What is gathered lies on the model's own device, or on the one that is given; half-precision weights are
+    gathered in single precision. SWAG takes the memory of 3 + rank copies of the weights, snapshots of up to
+    1 + 2 `keep`, TRADI of 5.
+
+    >>> from wherefrom.laws import SWAG
+    >>> net = nn.Linear(3, 1)
+    >>> recorder = Recorder(SWAG(rank=5))
+    >>> for step in range(10):
+    ...     with torch.no_grad():
+    ...         net.weight += 0.1  # stands for some steps of training
+    ...     recorder.update(net)
+    >>> recorder
+    Recorder(SWAG(rank=5, diagonal_only=False), 10 updates)
+    >>> recorder.law().mean.shape  # three weights and a bias
+    torch.Size([4])
+    """
+
+    def __init__(
+        self,
+        law: TrajectoryLaw | None = None,
+        *,
+        expected: int | None = None,
+        device: str | torch.device | None = None,
+    ) -> None:
+        if law is not None and (isinstance(law, type) or not hasattr(law, "collector")):
+            raise TypeError(f"law must be a law such as wf.SWAG(rank=20), or None for the last weights, not {law!r}")
+        if expected is not None and (int(expected) != expected or expected < 1):
+            raise ValueError(f"expected is a number of updates, at least 1, not {expected}")
+        self.how, self.expected, self.device = law, expected, device
+        if law is not None:
+            watch(law, torch.empty(0), expected)  # raises if the law must know more
+        self.updates = 0
+        self.layout: Layout | None = None  # of the model, from the first update on
+        self._theta = torch.empty(0)  # the last one shown  # (size,)
+        self._whole: dict[str, Tensor] = {}  # buffers of whole numbers
+        self._watch: Watch | None = None
+
+    def __repr__(self) -> str:
+        return f"Recorder({self.how or 'the last weights'}, {self.updates} update{'s' * (self.updates != 1)})"
+
+    # ------------------------------------------------------------------ watching
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Look at the model's weights as they are now. It is neither changed nor kept."""
+        self.finish(model)
+        self.updates += 1
+        if self._watch is not None and self.layout is not None:
+            self._watch.collect(self._theta[: self.layout.varying_size])
+
+    @torch.no_grad()
+    def finish(self, model: nn.Module) -> None:
+        """Look at the weights in which training ended, if the last update was before: they are no part of the law."""
+        tensors, layout = self._looked_at(model)
+        _check_finite({name: tensors[name] for name in layout.names}, self.updates)
+        if self.layout is None:
+            self._begin(layout, tensors)
+        for name, view in layout.views(self._theta).items():
+            view.copy_(tensors[name])
+        self._whole = {
+            name: tensor.detach().to(self._theta.device, copy=True)
+            for name, tensor in tensors.items()
+            if name not in layout.names and not name.endswith("num_batches_tracked")
+        }
+
+    def check(self, model: nn.Module) -> None:
+        """Raise now what `update` would raise later: for the beginning of a training that takes days."""
+        self._looked_at(model)
+
+    def _looked_at(self, model: nn.Module) -> tuple[dict[str, Tensor], Layout]:
+        tensors = tensors_of(model)
+        layout = _layout(tensors)
+        if self.layout is not None and layout != self.layout:
+            raise ValueError(f"the model is another than at the first update: {_difference(self.layout, layout)}")
+        return tensors, layout
+
+    def _begin(self, layout: Layout, tensors: dict[str, Tensor]) -> None:
+        floats = [tensors[name] for name in layout.names]
+        dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in floats) else torch.float32
+        theta = torch.empty(layout.size, dtype=dtype, device=self.device or floats[0].device)
+        if self.how is not None:
+            self._watch = watch(self.how, theta[: layout.varying_size], self.expected)
+        self.layout, self._theta = layout, theta
+
+    # ------------------------------------------------------------------ what it saw
+
+    def law(self) -> Law:
+        """The law of what it was shown, over trained parameters and buffers; of the last weights, if it has no law."""
+        layout = self._seen()
+        if self._watch is None or self.how is None:
+            return delta(self._theta[: layout.varying_size].clone())
+        if self.updates < self.how.fewest:
+            raise ValueError(
+                f"{self.how} needs at least {self.how.fewest} updates, and had {self.updates}: update more often, or "
+                "begin earlier"
+            )
+        return self._watch.law()
+
+    def last(self) -> dict[str, Tensor]:
+        """The last weights by name, with buffers and frozen parameters: what `model.state_dict()` was."""
+        return self._seen().views(self._theta.clone()) | dict(self._whole)
+
+    def _seen(self) -> Layout:
+        if self.layout is None:
+            raise ValueError("this recorder has seen nothing yet: call recorder.update(model) in the training loop")
+        return self.layout
+
+    # ------------------------------------------------------------------ files
+
+    def save(self, path: str | Path) -> None:
+        """Write all that was gathered as one safetensors file, with which recording can also go on."""
+        layout, path = self._seen(), Path(path)
+        tensors = {"theta": self._theta} | {f"whole.{name}": tensor for name, tensor in self._whole.items()}
+        gathered, numbers = split(self._watch.state()) if self._watch is not None else ({}, {})
+        tensors |= {f"law.{name}": tensor for name, tensor in gathered.items()}
+        about = {
+            "law": _law_to_json(self.how),
+            "expected": self.expected,
+            "numbers": numbers,
+            "updates": self.updates,
+            "names": layout.names,
+            "shapes": layout.shapes,
+            "trained": layout.trained,
+            "moving": layout.moving,
+        }
+        own = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            save_file(own, temporary, {_MARK: str(FORMAT), "about": json.dumps(about)})
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Recorder:
+        """Read what `save` wrote."""
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            metadata = file.metadata() or {}
+            if not is_recording(metadata):
+                raise ValueError(f"{path} was not written by Recorder.save")
+            if int(metadata[_MARK]) > FORMAT:
+                raise ValueError(f"{path} was written by a newer version of wherefrom: update it")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+        about = json.loads(metadata["about"])
+        recorder = cls(_law_from_json(about["law"], path), expected=about["expected"], device=device)
+        shapes = tuple(torch.Size(shape) for shape in about["shapes"])
+        recorder.layout = layout = Layout(tuple(about["names"]), shapes, about["trained"], about["moving"])
+        recorder.updates, recorder._theta = about["updates"], tensors["theta"]
+        recorder._whole = _under("whole.", tensors)
+        if recorder.how is not None:
+            recorder._watch = watch(recorder.how, recorder._theta[: layout.varying_size], recorder.expected)
+            recorder._watch.restore(_under("law.", tensors) | about["numbers"])
+        return recorder
+
+
+def is_recording(metadata: Mapping[str, str] | None) -> bool:
+    """Whether a safetensors file with this metadata was written by a recorder."""
+    return _MARK in (metadata or {})
+
+
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
+    """A model's parameters and buffers by name, without what DataParallel, DDP and torch.compile wrap around it."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"a recorder looks at an nn.Module, not at {type(model).__name__}")
+    model = unwrapped(model)
+    found = dict(model.named_parameters()) | dict(model.named_buffers())
+    for name, tensor in found.items():
+        if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer):
+            raise ValueError(f"{name} is a lazy parameter without a size yet: run the model once first")
+        if hasattr(tensor, "full_tensor"):
+            raise ValueError(
+                f"{name} is sharded over several processes: gather the weights (tensor.full_tensor()) into an ordinary "
+                "network first, and show it that one"
+            )
+    return {name.replace("_orig_mod.", ""): tensor for name, tensor in found.items()}
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model itself, without wrappers."""
+    while (inner := _wrapped(model)) is not None:
+        model = inner
+    return model
+
+
+def _wrapped(model: nn.Module) -> nn.Module | None:
+    """What is inside, if this is only a wrapper: it has a module and no parameters of its own."""
+    if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+        return inner
+    alone = [name for name, _ in model.named_children()] == ["module"] and not [*model.parameters(recurse=False)]
+    return model.get_submodule("module") if alone else None
+
+
+def _layout(tensors: dict[str, Tensor]) -> Layout:
+    trained = [name for name, tensor in tensors.items() if tensor.requires_grad]
+    if not trained:
+        raise ValueError("the model has no parameters that require a gradient: there is no training to be seen")
+    for name in trained:
+        if not tensors[name].is_floating_point():
+            raise ValueError(f"{name} holds {tensors[name].dtype}; only real weights can be recorded")
+    floating = [name for name, tensor in tensors.items() if tensor.is_floating_point() and name not in trained]
+    moving = [name for name in floating if not isinstance(tensors[name], nn.Parameter)]
+    names = (*trained, *moving, *(name for name in floating if name not in moving))
+    return Layout(names, tuple(tensors[name].shape for name in names), len(trained), len(moving))
+
+
+def _difference(before: Layout, now: Layout) -> str:
+    was, is_ = (dict(zip(one.names, one.shapes, strict=True)) for one in (before, now))
+    for name in {**was, **is_}:
+        if name not in is_:
+            return f"{name} is gone"
+        if name not in was:
+            return f"{name} was not there"
+        if was[name] != is_[name]:
+            return f"{name} had the shape {tuple(was[name])} and has {tuple(is_[name])}"
+    for name in was:
+        froze, freed = name in before.names[: before.trained], name in now.names[: now.trained]
+        if froze != freed:
+            return f"{name} was {'trained and is frozen' if froze else 'frozen and is trained'} now. Begin after that"
+    return "its tensors stand in another order"
+
+
+def _check_finite(tensors: dict[str, Tensor], updates: int) -> None:
+    one = next(iter(tensors.values()))
+    finite = torch.stack([torch.isfinite(tensor).all().to(one.device) for tensor in tensors.values()]).tolist()
+    for name, is_finite in zip(tensors, finite, strict=True):
+        if not is_finite:
+            raise ValueError(
+                f"{name} holds numbers that are not finite: this training has diverged. The {updates} updates before "
+                "are as they were"
+            )
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _law_to_json(law: TrajectoryLaw | None) -> dict[str, Any] | None:
+    if law is None:
+        return None
+    name = type(law).__name__
+    if getattr(laws, name, None) is not type(law) or not is_dataclass(law):
+        raise ValueError(f"{law!r} is a law of your own, which a file cannot hold")
+    return {"name": name, "settings": asdict(law)}
+
+
+def _law_from_json(about: dict[str, Any] | None, path: str | Path) -> TrajectoryLaw | None:
+    if about is None:
+        return None
+    kind = getattr(laws, about["name"], None)
+    if not isinstance(kind, type) or not hasattr(kind, "collector"):
+        raise ValueError(f"{path} holds a law that this version does not know, {about['name']}: update wherefrom")
+    law: TrajectoryLaw = kind(**about["settings"])
+    return law

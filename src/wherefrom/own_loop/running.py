@@ -1,0 +1,147 @@
+"""What a law needs of a trajectory whose length nobody knows beforehand.
+
+An engine tells a law how many iterates it will see; a loop of the user's own does not. Where a law is made of moments
+and iterates, the moments are gathered and those iterates kept that it may still ask for (`may_ask_for` has a rule for
+each law); at the end the law is told the number, and makes of them what it makes of an engine's. A law that
+follows the trajectory in a way of its own, as TRADI does, has to be told how many iterates to expect.
+"""
+
+from __future__ import annotations
+
+import copy
+from functools import singledispatch
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from wherefrom.laws import SWAG, Iterates, Law, Snapshots, TrajectoryLaw
+
+State = dict[str, Any]  # tensors and plain numbers, by name
+
+
+class Watch(Protocol):
+    """Gathers one trajectory, of any length."""
+
+    count: int
+
+    def collect(self, theta: Tensor) -> None: ...  # (size,)
+
+    def law(self) -> Law: ...  # of the iterates so far, changing nothing: there can be more
+
+    def state(self) -> State: ...
+
+    def restore(self, state: State) -> None: ...
+
+
+def watch(how: TrajectoryLaw, theta: Tensor, expected: int | None) -> Watch:
+    """Something that gathers what the law needs, of iterates that are like theta."""
+    if may_ask_for.dispatch(type(how)) is not may_ask_for.dispatch(object):
+        return Running(how, theta)
+    if expected is None:
+        raise ValueError(f"{how} has to know how many updates there will be, about: Recorder({how}, expected=1000)")
+    return Following(how, theta, expected)
+
+
+@singledispatch
+def may_ask_for(law: Any, number: int, count: int) -> bool:
+    """Whether the iterate of that number, of `count` so far, may be one of those that the law asks for in the end."""
+    raise TypeError(f"there is no rule for {law}")
+
+
+@may_ask_for.register
+def _(law: SWAG, number: int, count: int) -> bool:
+    return not law.diagonal_only and number >= count - law.rank
+
+
+@may_ask_for.register
+def _(law: Snapshots, number: int, count: int) -> bool:
+    """All at first, then every second, every fourth, ...: at least `keep` of them, at most twice as many; and the last.
+
+    Evenly spread ones can be taken from them whenever it ends. Before there are 2 `keep` iterates they are the same as
+    if the number had been known; later, each is off by at most half the distance between two.
+    """
+    stride = 1
+    while count // stride >= 2 * law.keep:
+        stride *= 2
+    return (number + 1) % stride == 0 or number == count - 1
+
+
+class Running:
+    """The moments of the iterates so far, if the law has any use for them, and some iterates by their numbers."""
+
+    def __init__(self, how: TrajectoryLaw, theta: Tensor) -> None:
+        self.how, self.count = how, 0
+        rows = len(self._asked(theta[:0], how.fewest).mean)
+        self.mean = theta.new_zeros(rows, len(theta))
+        self.squares = theta.new_zeros(rows, len(theta))  # sums of squared deviations from the running mean (Welford)
+        self.kept: dict[int, Tensor] = {}  # each (size,)
+
+    def collect(self, theta: Tensor) -> None:
+        self.count += 1
+        self.kept = {number: kept for number, kept in self.kept.items() if may_ask_for(self.how, number, self.count)}
+        if may_ask_for(self.how, self.count - 1, self.count):
+            self.kept[self.count - 1] = theta.clone()
+        if len(self.mean):
+            change = theta - self.mean
+            self.mean.add_(change, alpha=1 / self.count)
+            self.squares.addcmul_(change, theta - self.mean)
+
+    def law(self) -> Law:
+        asked = self._asked(self.mean[0] if len(self.mean) else self.kept[self.count - 1], self.count)
+        asked.count = self.count
+        asked.mean.copy_(self.mean)
+        asked.squares.copy_(self.squares)
+        for place, number in {place: number for number, place in enumerate(asked.places) if place >= 0}.items():
+            nearest = min(self.kept, key=lambda kept: abs(kept - number))
+            asked.points[0, place] = self.kept[nearest]
+        return asked.laws()[0]
+
+    def state(self) -> State:
+        kept = {f"kept.{number}": theta for number, theta in self.kept.items()}
+        return {"count": self.count, "mean": self.mean, "squares": self.squares, **kept}
+
+    def restore(self, state: State) -> None:
+        self.count, self.mean, self.squares = state["count"], state["mean"], state["squares"]
+        kept = {name.removeprefix("kept."): theta for name, theta in state.items() if name.startswith("kept.")}
+        self.kept = {int(number): theta for number, theta in kept.items()}
+
+    def _asked(self, theta: Tensor, count: int) -> Iterates:
+        """What the law asks for of so many iterates like theta, with room for it."""
+        asked = self.how.collector(theta.unsqueeze(0), count)
+        assert isinstance(asked, Iterates)
+        return asked
+
+
+class Following:
+    """The law's own way of following a trajectory of about the expected length."""
+
+    def __init__(self, how: TrajectoryLaw, theta: Tensor, expected: int) -> None:
+        self.how, self.expected, self.count = how, expected, 0
+        self.collector = how.collector(theta.unsqueeze(0), expected)
+        if isinstance(self.collector, Iterates):
+            raise TypeError(
+                f"{how} asks for iterates by their numbers: say by wherefrom.own_loop.running.may_ask_for.register "
+                "which ones to keep while the last number is not known"
+            )
+
+    def collect(self, theta: Tensor) -> None:
+        self.count += 1
+        self.collector.collect(theta.unsqueeze(0))
+
+    def law(self) -> Law:
+        return copy.deepcopy(self.collector).laws()[0]
+
+    def state(self) -> State:
+        return {"count": self.count} | {f"own.{name}": value for name, value in vars(self.collector).items()}
+
+    def restore(self, state: State) -> None:
+        self.count = state["count"]
+        for name, value in vars(self.collector).items():
+            found = state[f"own.{name}"]
+            setattr(self.collector, name, tuple(found) if isinstance(value, tuple) else found)
+
+
+def split(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a state, and its plain numbers."""
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    return tensors, {name: value for name, value in state.items() if name not in tensors}

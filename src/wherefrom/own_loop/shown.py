@@ -1,0 +1,107 @@
+"""What is known of data that was trained on elsewhere: its columns, its targets, and the units in which it was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom.likelihood import Regression
+from wherefrom.training import streams
+from wherefrom.training.data import Rows, Scaler, Schema, as_inputs, as_rows, as_targets, column_names
+from wherefrom.training.mlp import MLP
+from wherefrom.variables.family import Factory
+
+_PROBE_ROWS = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What is known of the data: some rows of x, what y looks like, and whole tables of them, if they were given."""
+
+    inputs: Tensor
+    x_names: tuple[str, ...]
+    targets: int | None
+    y_names: tuple[str, ...]
+    y_is_flat: bool | None
+    trained_on: Rows | None
+    scaled_by: Rows | None
+    aside: Rows | None
+
+    @classmethod
+    def of(cls, x: Any, y: Any, data: Any, standardise_by: Any, held_out: Any) -> Shown:
+        tables = [None if table is None else as_rows(table) for table in (data, standardise_by, held_out)]
+        known = next((table for table in tables if table is not None), None)
+        if x is None and known is None:
+            raise ValueError("give some rows of x, as the networks will be asked to predict on: x=x_train[:10]")
+        inputs = as_inputs(x) if x is not None else known.x  # type: ignore[union-attr]
+        names = column_names(x) if x is not None else known.x_names  # type: ignore[union-attr]
+        if not len(inputs):
+            raise ValueError("x has no rows")
+        for table in tables:
+            if table is not None and table.x.shape[1:] != inputs.shape[1:]:
+                raise ValueError(f"rows of x have the shapes {tuple(inputs.shape[1:])} and {tuple(table.x.shape[1:])}")
+        if y is not None:
+            y_found = as_targets(y)
+            about: Any = (1 if y_found.ndim == 1 else y_found.shape[1], column_names(y), y_found.ndim == 1)
+        else:
+            about = (None, (), None) if known is None else (known.y.shape[1], known.y_names, known.y_is_flat)
+        return cls(inputs, names, *about, *tables)
+
+    def example(self, units: Scaler, dtype: torch.dtype) -> Tensor:
+        """A few rows as the networks see them."""
+        rows = self.inputs[torch.arange(_PROBE_ROWS) % len(self.inputs)]
+        return units.x(rows, dtype)
+
+    def schema(self, targets: int) -> Schema:
+        is_flat = targets == 1 if self.y_is_flat is None else self.y_is_flat
+        digest = "" if self.trained_on is None else self.trained_on.schema.digest
+        shape = tuple(self.inputs.shape[1:])
+        return Schema(shape, self.x_names, self.inputs.is_floating_point(), targets, self.y_names, is_flat, digest)
+
+
+def targets_of(factory: Factory, likelihood: Regression, example: Tensor) -> int:
+    """How many columns y must have, by the outputs of the model."""
+    if isinstance(factory, MLP):
+        raise ValueError(f"{factory} takes its sizes from the data: give y, or some rows of it")
+    with streams.torch_seeded(0, "probe"):
+        module = factory()
+    try:
+        with torch.no_grad():
+            answers = module.to(dtype=example.dtype if example.is_floating_point() else None).eval()(example)
+    except (RuntimeError, IndexError):
+        return 1  # the error is told where the model is built
+    outputs = answers[0].numel() if isinstance(answers, Tensor) and answers.ndim else 1
+    return max(1, outputs // likelihood.outputs(1))
+
+
+def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: int | None) -> Scaler:
+    """The units in which the networks saw the data: as it was, if nothing else is said."""
+    if given is not None and shown.scaled_by is not None:
+        raise ValueError("give either scaler or standardise_by")
+    if shown.scaled_by is not None:
+        return Scaler.of(shown.scaled_by, True)
+    known = dict(given._asdict() if isinstance(given, Scaler) else given or {})
+    if unknown := set(known) - set(Scaler._fields):
+        raise ValueError(f"scaler has {', '.join(Scaler._fields)}, and no {', '.join(map(str, unknown))}")
+    parts = []
+    for name in Scaler._fields:
+        part = torch.as_tensor(known.get(name, 0.0 if name.endswith("mean") else 1.0), dtype=torch.float64).cpu()
+        if name.startswith("x"):
+            shape = tuple(shown.inputs.shape[1:])
+            part = part.reshape(1) if not part.ndim else part
+            fits = part.ndim <= len(shape)
+            fits = fits and all(a in (1, b) for a, b in zip(reversed(part.shape), reversed(shape), strict=False))
+        else:
+            shape = (part.numel() if targets is None else targets,)
+            fits = part.ndim == 0 or part.shape == shape
+            part = part.expand(shape).clone() if fits else part
+        if not fits:
+            raise ValueError(f"{name} has the shape {tuple(part.shape)}, which does not fit {shape}")
+        if not bool(torch.isfinite(part).all()) or (name.endswith("std") and not bool((part > 0).all())):
+            raise ValueError(f"{name} must hold finite numbers, and deviations above zero")
+        parts.append(part)
+    return Scaler(*parts)

@@ -1,0 +1,257 @@
+"""A_h: an optimisation algorithm with all of its settings, as one value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+from torch.distributions import Distribution
+
+from wherefrom.training import optimisers, schedules, torch_classes
+from wherefrom.training.optimisers import OPTIMISERS
+from wherefrom.training.schedules import Schedule
+from wherefrom.training.torch_classes import TorchOptimiser
+
+# What every algorithm has, and what some have.
+_COMMON = ("lr", "batch_size", "clip", "replacement", "schedule")
+SETTINGS = (*_COMMON, *dict.fromkeys(name for o in OPTIMISERS.values() for name in o.defaults))
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Algorithm:
+    """A_h: an optimisation algorithm with its settings h.
+
+    By name, with torch.optim's settings and defaults ("adam" with betas, eps, weight_decay, amsgrad, ...):
+    "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "adadelta" and "lion". Or any class of
+    `torch.optim.Optimizer`'s kind, with its own arguments; members then step one by one.
+
+    With each of them: `clip`, the largest norm of a gradient; `schedule`, one of `wf.schedules` or any function of
+    progress in [0, 1) that gives factors of lr; and `replacement`, whether each batch is drawn from all rows, uniformly
+    and with replacement, where otherwise an epoch visits every row once.
+
+    >>> Algorithm("adam", lr=0.01, batch_size=100)
+    Algorithm('adam', lr=0.01, batch_size=100)
+    >>> Algorithm("sgd", lr=0.1, batch_size=32, momentum=0.9, nesterov=True).settings["momentum"]
+    0.9
+    >>> Algorithm(torch.optim.Adafactor, lr=0.01, batch_size=100, clip=1.0, eps=(None, 1e-3))
+    Algorithm(torch.optim.Adafactor, lr=0.01, batch_size=100, clip=1, eps=(None, 0.001))
+    """
+
+    name: str
+    batch_size: int
+    settings: dict[str, float] = field(hash=False)  # complete, with what was not given at its default; clip if it clips
+    schedule: Schedule | None = field(hash=False)
+    replacement: bool
+    structure: str | TorchOptimiser  # what members that train together have in common
+    random: dict[str, Any] = field(hash=False)  # settings that are yet to be drawn, as they were given
+
+    def __init__(
+        self,
+        name: str | type[torch.optim.Optimizer] | TorchOptimiser,
+        *,
+        lr: Any,
+        batch_size: Any,
+        clip: Any = math.inf,
+        schedule: Any = None,
+        replacement: Any = False,
+        **settings: Any,
+    ) -> None:
+        given = {"lr": lr, **_without_betas(settings, name), "clip": clip}
+        structure, fixed, known = _structure(name, given)
+        given = {k: v for k, v in given.items() if k not in fixed}
+        random = {k: v for k, v in {**given, "batch_size": batch_size}.items() if _is_random(k, v, structure)}
+        chosen = known | {k: _number(k, v, structure) for k, v in given.items() if k not in random}
+        chosen = {k: v for k, v in chosen.items() if k not in random}
+        optimisers.check({k: v for k, v in chosen.items() if isinstance(structure, str) or k in _COMMON})
+        if math.isinf(chosen.get("clip", 0.0)):
+            del chosen["clip"]
+        schedules.check(schedule)
+        if replacement not in (False, True):
+            raise TypeError(f"replacement must be True or False, not {replacement!r}")
+        object.__setattr__(self, "name", structure if isinstance(structure, str) else structure.name)
+        object.__setattr__(self, "batch_size", 1 if "batch_size" in random else _rows(batch_size))
+        object.__setattr__(self, "settings", chosen)
+        object.__setattr__(self, "schedule", schedule)
+        object.__setattr__(self, "replacement", bool(replacement))
+        object.__setattr__(self, "structure", structure)
+        object.__setattr__(self, "random", random)
+
+    def but(self, **changes: Any) -> Algorithm:
+        """The same algorithm with some settings changed; `schedule__final=0.1` changes a field of its schedule.
+
+        >>> Algorithm("adam", lr=0.1, batch_size=10, schedule=schedules.Cosine()).but(lr=0.2, schedule__final=0.5)
+        Algorithm('adam', lr=0.2, batch_size=10, schedule=Cosine(final=0.5))
+        """
+        fields = {name: changes.pop(name) for name in list(changes) if name.startswith("schedule__")}
+        schedule = changes.pop("schedule", self.schedule)
+        for path, value in fields.items():
+            if schedule is None:
+                raise ValueError(
+                    f"there is no schedule of which {path} could be changed: give one, as schedule=Cosine()"
+                )
+            schedule = schedules.changed(schedule, path.removeprefix("schedule__"), value)
+        own: dict[str, Any] = {"batch_size": self.batch_size, "replacement": self.replacement}
+        own |= self.settings | self.random | self._fixed | _without_betas(changes, self.structure)
+        return Algorithm(self.structure, schedule=schedule, **own)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a setting to change."""
+        if name.startswith("schedule__"):
+            return schedules.get(self.schedule, name.removeprefix("schedule__")) is not None
+        if isinstance(self.structure, TorchOptimiser):
+            return name in _COMMON or self.structure.takes(name)
+        return name in _COMMON or name in OPTIMISERS[self.structure].defaults
+
+    def get(self, name: str) -> Any:
+        """The value of any setting, by the name that `but` knows it by; None where there is none."""
+        if name.startswith("schedule__"):
+            return schedules.get(self.schedule, name.removeprefix("schedule__"))
+        if name in ("batch_size", "replacement", "schedule"):
+            return self.random.get(name, getattr(self, name))
+        return (self.settings | self.random).get(name, math.inf if name == "clip" else None)
+
+    @property
+    def _fixed(self) -> dict[str, Any]:
+        """Arguments of a class that are not numbers."""
+        return self.structure.fixed if isinstance(self.structure, TorchOptimiser) else {}
+
+    def __repr__(self) -> str:
+        defaults = OPTIMISERS[self.structure].defaults if isinstance(self.structure, str) else {}
+        given = {k: v for k, v in self.settings.items() if k not in defaults or defaults[k] != v}
+        shown = {"lr": given.pop("lr", None), "batch_size": self.batch_size} | given | self._fixed | self.random
+        shown |= {"schedule": self.schedule} if self.schedule is not None else {}
+        shown |= {"replacement": True} if self.replacement else {}
+        return f"Algorithm({self.structure!r}, {', '.join(f'{k}={_written(v)}' for k, v in shown.items())})"
+
+    # ------------------------------------------------------------------ in files
+
+    def described(self) -> dict[str, Any]:
+        """The algorithm as JSON has it. What is code (a class, somebody's own schedule) is there by its name alone."""
+        if self.random:
+            raise ValueError(f"{self} has settings that are yet to be drawn: their distributions are stored elsewhere")
+        about: dict[str, Any] = {"name": self.name, "batch_size": self.batch_size}
+        about |= {k: v if math.isfinite(v) else str(v) for k, v in self.settings.items()}
+        if self.schedule is not None:
+            about["schedule"] = schedules.described(self.schedule)
+        if self.replacement:
+            about["replacement"] = True
+        if isinstance(self.structure, TorchOptimiser):
+            about["fixed"] = {k: _stored(v) for k, v in self._fixed.items()}
+        return about
+
+    @classmethod
+    def from_description(
+        cls, about: Mapping[str, Any], classes: Iterable[type[torch.optim.Optimizer]] = ()
+    ) -> Algorithm:
+        """The algorithm that was described; optimisers that are not torch's own are looked for among the classes given.
+
+        Nothing is imported. One whose class is not given can be shown and compared, but not trained with.
+
+        >>> about = Algorithm(torch.optim.Adafactor, lr=0.01, batch_size=100, clip=1.0).described()
+        >>> Algorithm.from_description(about)
+        Algorithm(torch.optim.Adafactor, lr=0.01, batch_size=100, clip=1)
+        """
+        own = {k: float(v) if isinstance(v, str) else v for k, v in about.items() if k not in ("name", "fixed")}
+        own["schedule"] = schedules.from_description(about.get("schedule"))
+        name: str | TorchOptimiser = about["name"]
+        if "fixed" in about:
+            kind = torch_classes.known_by(about["name"], classes)
+            name = TorchOptimiser(about["name"], kind)
+            own |= {k: _restored(v) for k, v in about["fixed"].items()}
+        return cls(name, **own)
+
+
+def _structure(
+    name: str | type[torch.optim.Optimizer] | TorchOptimiser, given: Mapping[str, Any]
+) -> tuple[str | TorchOptimiser, Mapping[str, Any], dict[str, float]]:
+    """What members share, those of its arguments that are not numbers, and the defaults of the others."""
+    if isinstance(name, str):
+        name = name.lower()
+        if name not in OPTIMISERS:
+            raise ValueError(
+                f"unknown algorithm {name!r}; there are {', '.join(OPTIMISERS)}, and every class of torch.optim's kind"
+            )
+        known = OPTIMISERS[name].defaults
+        for setting in given:
+            if setting not in (*known, *_COMMON):
+                others = ", ".join(known)
+                raise ValueError(f"{name} has no setting {setting!r}; it has {', '.join(_COMMON)}, {others}")
+        return name, {}, dict(known)
+    own = {k: v for k, v in given.items() if k != "clip"}
+    fixed = {k: v for k, v in own.items() if isinstance(v, bool) or not isinstance(v, Real | Distribution)}
+    fixed.pop("lr", None)
+    if isinstance(name, TorchOptimiser):
+        found = TorchOptimiser(name.name, name.kind, fixed)
+    elif torch_classes.is_class(name):
+        found = TorchOptimiser.of(name, fixed)
+    else:
+        hint = "; give the class, and lr here" if isinstance(name, torch.optim.Optimizer) else ""
+        raise TypeError(
+            f"an algorithm is a name, such as 'adam', or a class such as torch.optim.Adam, not {name!r}{hint}"
+        )
+    found.check_names(own)
+    return found, fixed, {}
+
+
+def _without_betas(settings: Mapping[str, Any], name: object) -> dict[str, Any]:
+    """betas=(0.9, 0.99) as the two settings that they are, unless a class of torch's kind has them."""
+    if "betas" not in settings or not isinstance(name, str):
+        return dict(settings)
+    if "beta1" in settings or "beta2" in settings:
+        raise ValueError("give either betas, or beta1 and beta2")
+    try:
+        beta1, beta2 = settings["betas"]
+    except (TypeError, ValueError):
+        raise ValueError(f"betas must be two numbers, not {settings['betas']!r}") from None
+    return {k: v for k, v in settings.items() if k != "betas"} | {"beta1": beta1, "beta2": beta2}
+
+
+def _is_random(name: str, value: Any, structure: str | TorchOptimiser) -> bool:
+    """Whether a value says from where to draw one. Classes have lists and functions as arguments of their own."""
+    if isinstance(structure, str) or name in _COMMON:
+        return isinstance(value, Distribution | list | tuple | dict) or callable(value)
+    return isinstance(value, Distribution)
+
+
+def _number(name: str, value: Any, structure: str | TorchOptimiser) -> float:
+    if isinstance(value, Integral) and not isinstance(structure, str):
+        return int(value)  # a class may want it as it is
+    try:
+        number = None if isinstance(value, str) else float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None:
+        raise TypeError(f"{name} must be a number, not {value!r}; to make it random, use wf.Hyperparameters")
+    return number
+
+
+def _rows(batch_size: Any) -> int:
+    if not isinstance(batch_size, Real) or not float(batch_size).is_integer() or batch_size < 1:
+        raise ValueError(
+            f"batch_size must be a whole number of rows, at least 1; it is {batch_size}. "
+            "To make it random, give a list of values"
+        )
+    return int(batch_size)  # type: ignore[call-overload]
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else repr(value)
+
+
+def _stored(value: Any) -> Any:
+    """An argument of a class, if JSON has a form for it, else as it was written."""
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, tuple | list):
+        return [_stored(one) for one in value]
+    return {"as_written": repr(value)}
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_restored(one) for one in value)
+    return torch_classes.Forgotten(value["as_written"]) if isinstance(value, dict) else value

@@ -1,0 +1,67 @@
+"""The network of most tables, as a model factory that takes x's and y's sizes from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from torch import nn
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "tanh": nn.Tanh,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "elu": nn.ELU,
+    "softplus": nn.Softplus,
+    "sigmoid": nn.Sigmoid,
+}
+
+
+@dataclass(frozen=True, init=False)
+class MLP:
+    """Linear layers with an activation, and dropout where its rate is above zero, after each but the last.
+
+    >>> MLP([50, 50], "tanh", dropout=0.05).sized(8, 1)()
+    Sequential(
+      (0): Linear(in_features=8, out_features=50, bias=True)
+      (1): Tanh()
+      (2): Dropout(p=0.05, inplace=False)
+      (3): Linear(in_features=50, out_features=50, bias=True)
+      (4): Tanh()
+      (5): Dropout(p=0.05, inplace=False)
+      (6): Linear(in_features=50, out_features=1, bias=True)
+    )
+    """
+
+    hidden: tuple[int, ...]
+    activation: str
+    dropout: float
+
+    def __init__(self, hidden: Sequence[int] = (50,), activation: str = "relu", dropout: float = 0.0) -> None:
+        if any(int(width) != width or width < 1 for width in hidden):
+            raise ValueError(f"widths of hidden layers must be whole numbers, at least 1, not {list(hidden)}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"there is no activation {activation!r}; there are {', '.join(ACTIVATIONS)}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout must lie in [0, 1); it is {dropout}")
+        object.__setattr__(self, "hidden", tuple(int(width) for width in hidden))
+        object.__setattr__(self, "activation", activation)
+        object.__setattr__(self, "dropout", float(dropout))
+
+    def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
+        """The factory for so many columns of x and outputs."""
+
+        def make() -> nn.Module:
+            layers: list[nn.Module] = []
+            for before, after in pairwise((inputs, *self.hidden)):
+                layers += [nn.Linear(before, after), ACTIVATIONS[self.activation]()]
+                layers += [nn.Dropout(self.dropout)] if self.dropout else []
+            return nn.Sequential(*layers, nn.Linear(self.hidden[-1] if self.hidden else inputs, outputs))
+
+        return make
+
+    def __call__(self) -> nn.Module:
+        raise ValueError(f"{self} takes its sizes from the data; on its own, use {self}.sized(inputs, outputs)()")

@@ -1,0 +1,164 @@
+"""Any class of torch.optim's kind as an optimiser: each member has an object of its own.
+
+The members' gradients are still computed together. Each object sees its member's parameters tensor by tensor, in their
+real shapes, as views of its row of theta: what it writes, it writes there, and optimisers that look at whole matrices
+(Adafactor, Muon) are right.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from wherefrom.training import streams
+from wherefrom.training.network import Layout
+from wherefrom.training.rules import Array
+
+
+@dataclass(frozen=True)
+class TorchOptimiser:
+    """A class, by the name that is stored and shown, and those of its arguments that all members share."""
+
+    name: str
+    kind: type[torch.optim.Optimizer] | None  # None where a file knew of a class that nobody has given
+    fixed: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(cls, kind: type[torch.optim.Optimizer], fixed: Mapping[str, Any]) -> TorchOptimiser:
+        closure = inspect.signature(kind.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            raise ValueError(
+                f"{name_of(kind)} computes the loss several times in one step (it needs a closure), which members that "
+                "are trained together cannot: choose an optimiser that takes a gradient"
+            )
+        return cls(name_of(kind), kind, dict(fixed))
+
+    def takes(self, name: str) -> bool:
+        """Whether the class has such an argument, as far as it is known."""
+        if self.kind is None:
+            return True
+        parameters = list(inspect.signature(self.kind).parameters.values())[1:]
+        return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def check_names(self, given: Iterable[str]) -> None:
+        """Whether the class takes all of these arguments, and needs no others."""
+        if self.kind is None:
+            return
+        parameters = list(inspect.signature(self.kind).parameters.values())[1:]  # the first are the network's
+        named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        known = [p.name for p in named]
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            for name in given:
+                if name not in known:
+                    others = ", ".join(k for k in known if k != "lr")
+                    raise ValueError(f"{self.name} has no setting {name!r}; it has lr, batch_size, clip, {others}")
+        if missing := [p.name for p in named if p.default is p.empty and p.name not in given]:
+            raise ValueError(f"{self.name} needs {', '.join(missing)}")
+
+    def make(self, parameters: list[nn.Parameter], settings: Mapping[str, float]) -> torch.optim.Optimizer:
+        """One member's optimiser."""
+        forgotten = [value for value in self.fixed.values() if isinstance(value, Forgotten)]
+        if self.kind is None or forgotten:
+            what = f"the argument {forgotten[0]!r} of {self.name}" if self.kind else self.name
+            hint = "" if self.kind else ": give the class to wf.load(..., optimisers=[...])"
+            raise ValueError(f"{what} is code, which is not stored, so a loaded posterior cannot train with it{hint}")
+        own: dict[str, Any] = {name: value for name, value in settings.items() if name != "clip"}
+        try:
+            return self.kind(parameters, **own, **self.fixed)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{self.name} cannot be used here: {error}") from error
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """An argument that a file cannot hold."""
+
+    as_written: str
+
+    def __repr__(self) -> str:
+        return self.as_written
+
+
+class OneByOne:
+    """The step of every member by its own object: a rule as those of `rules` are.
+
+    Random numbers that a step draws from torch's generator (Langevin dynamics) come from the member's stream, so they
+    are the same in any group.
+    """
+
+    def __init__(
+        self,
+        optimiser: TorchOptimiser,
+        layout: Layout,
+        weights: Tensor,
+        settings: Sequence[Mapping[str, float]],
+        orders: Sequence[int],
+    ) -> None:
+        self.shapes, self.sizes = layout.shapes[: layout.trained], layout.sizes[: layout.trained]
+        self.weights = self._views(weights)
+        self.parameters = [[nn.Parameter(view) for view in own] for own in self.weights]
+        self.optimisers = [optimiser.make(own, s) for own, s in zip(self.parameters, settings, strict=True)]
+        self.keys = np.array([streams.key(order, "step") for order in orders], dtype=np.uint64)[:, None]
+        self.lr = [own["lr"] for own in settings]
+        self.gradient = torch.empty(0)
+        self.gradients: list[list[Tensor]] = []
+
+    def plan(self, lr: Array, count: Array) -> Iterable[Sequence[Any]]:
+        seeds = streams.numbers(
+            self.keys, streams.address(count.astype(np.int64), np.zeros(1, np.uint64))
+        ) >> np.uint64(1)
+        return zip(lr.T.tolist(), seeds.T.tolist(), strict=True)
+
+    def step(self, gradient: Tensor, lr: list[float], seeds: list[int]) -> None:
+        if gradient is not self.gradient:  # that of a batch of another size is elsewhere
+            self.gradient, self.gradients = gradient, self._views(gradient)
+        if lr != self.lr:
+            self.lr = lr
+            for optimiser, rate in zip(self.optimisers, lr, strict=True):
+                for group in optimiser.param_groups:
+                    group["lr"] = rate
+        with streams.torch_seeded(0, "step"):
+            for member, optimiser in enumerate(self.optimisers):
+                torch.default_generator.manual_seed(seeds[member])
+                for parameter, own in zip(self.parameters[member], self.gradients[member], strict=True):
+                    parameter.grad = own
+                optimiser.step()
+                for parameter, view in zip(self.parameters[member], self.weights[member], strict=True):
+                    if parameter.data_ptr() != view.data_ptr():  # it was given new memory, instead of new numbers
+                        parameter.data = view.copy_(parameter.data)
+
+    def _views(self, rows: Tensor) -> list[list[Tensor]]:
+        """Every member's tensors, in their shapes."""
+        return [
+            [piece.view(shape) for piece, shape in zip(row.split(self.sizes), self.shapes, strict=True)] for row in rows
+        ]
+
+
+def is_class(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, torch.optim.Optimizer)
+
+
+def name_of(kind: type) -> str:
+    """Where it can be found: torch.optim.Adafactor, or the module in which it was written.
+
+    >>> name_of(torch.optim.Adafactor)
+    'torch.optim.Adafactor'
+    """
+    if getattr(torch.optim, kind.__name__, None) is kind:
+        return f"torch.optim.{kind.__name__}"
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def known_by(name: str, given: Iterable[type[torch.optim.Optimizer]]) -> type[torch.optim.Optimizer] | None:
+    """The class of that name, among those given and torch's own. Nothing is imported by a name from a file."""
+    own = getattr(torch.optim, name.removeprefix("torch.optim."), None)
+    return next((kind for kind in (*given, own) if is_class(kind) and name_of(kind) == name), None)  # type: ignore[arg-type]

@@ -1,0 +1,52 @@
+"""D: the rows that are learnt from. The paper conditions on them; they were drawn from something, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from wherefrom.training import streams
+from wherefrom.variables.drawn import check_draws
+
+
+@dataclass(frozen=True)
+class Resample:
+    """The training rows are random: each draw takes as many of them again, with replacement (the bootstrap).
+
+    With a `share` below 1, it takes that share of them, each at most once (subsampling). Standardisation and held-out
+    rows are those of the whole data.
+
+    >>> Resample(20)
+    Resample(draws=20, share=None)
+    """
+
+    slot: ClassVar[str] = "D"
+    is_finite: ClassVar[bool] = False
+    weights: ClassVar[None] = None
+    draws: int | None = None
+    share: float | None = None
+
+    def __post_init__(self) -> None:
+        check_draws(self)
+        if self.share is not None and not 0 < self.share < 1:
+            raise ValueError(
+                f"share is a part of the rows, between 0 and 1, not {self.share}; leave it out to bootstrap"
+            )
+
+    def drawn_jointly(self) -> Resample:
+        return self
+
+    def choices(self, seed: int, draw: int) -> dict[str, Any]:
+        return {"share": self.share}
+
+    @staticmethod
+    def rows(count: int, share: float | None, seed: int, draw: int) -> Tensor:
+        """The rows of a draw, by their numbers."""
+        generator = streams.generator(seed, "D", draw)
+        if share is None:
+            return torch.from_numpy(generator.integers(count, size=count)).sort().values
+        kept = max(1, round(share * count))
+        return torch.from_numpy(generator.permutation(count)[:kept]).sort().values
