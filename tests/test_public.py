@@ -20,6 +20,7 @@ ROOMS = [
     ("predictive", "runs"),
     ("posterior",),
     ("store",),
+    ("own_loop",),
     ("recipes",),
     ("report",),
     ("reproduce",),

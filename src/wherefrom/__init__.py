@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from wherefrom import recipes
     from wherefrom.laws import SWAG, TRADI, Snapshots
     from wherefrom.likelihood import Regression
+    from wherefrom.own_loop import callbacks
+    from wherefrom.own_loop.recorder import Recorder
     from wherefrom.posterior import DivergedError, Posterior, marginalise, marginalise_folds
     from wherefrom.predictive import one_shot
     from wherefrom.predictive.prediction import Prediction
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
     "wherefrom.likelihood": ("Regression",),
+    "wherefrom.own_loop.recorder": ("Recorder",),
     "wherefrom.posterior": ("DivergedError", "Posterior", "marginalise", "marginalise_folds"),
     "wherefrom.predictive.prediction": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
@@ -64,6 +67,7 @@ _HOMES = {
     ),
 }
 _MODULES = {
+    "callbacks": "wherefrom.own_loop.callbacks",
     "recipes": "wherefrom.recipes",
     "one_shot": "wherefrom.predictive.one_shot",
     "schedules": "wherefrom.training.schedules",
@@ -95,6 +99,8 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "glorot_uniform",
     "recipes",
     "Posterior",
+    "Recorder",
+    "callbacks",
     "Prediction",
     "one_shot",
     "Sources",

@@ -474,6 +474,11 @@ class Posterior:
             raise ValueError("name one variable and how many further draws of it to train, such as theta0=5")
         if self.own_weights is not None:
             raise ValueError("weights were set for these members alone: extend the posterior first, then weigh it")
+        if self.training.is_elsewhere:
+            raise ValueError(
+                "these members were trained elsewhere: train more of them there, and make a posterior of all by "
+                "wf.Posterior.from_members"
+            )
         if self.is_part:
             raise ValueError("a part of a posterior cannot be extended: extend the whole, then take the part")
         ((name, count),) = more.items()
@@ -494,7 +499,9 @@ class Posterior:
     def with_data(self, data: Any) -> Posterior:
         """The same posterior with its training data at hand again, after `wf.load`."""
         fold = Fold.of(self.training, as_rows(data), self.seed)
-        if fold.rows.schema.digest != self.schema.digest:
+        self.schema.inputs(fold.rows.x)
+        # Of members that were trained elsewhere, the data may never have been seen.
+        if self.schema.digest and fold.rows.schema.digest != self.schema.digest:
             raise ValueError("this is not the data that the posterior was trained on")
         return replace(self, rows=fold.rows, held_out=fold.held_out)
 
@@ -553,7 +560,7 @@ class Posterior:
         if self.rows is None:
             raise ValueError(
                 "batch normalisation needs training rows for every sample of the weights, and a run holds no data: "
-                "give it again, as wf.load(folder, model, data=(x, y))"
+                "give it again, as wf.load(folder, model, data=(x, y)) or from_members(..., data=(x, y))"
             )
         rows = self.scaler.x(self.rows.x, self.dtype).to(self.device)
         return lambda network, theta: batch_norm.refresh(network, theta, rows)

@@ -51,7 +51,7 @@ class Fold:
     def of(cls, training: Training, rows: Rows, seed: int) -> Fold:
         """Hold rows out where the noise is to be fitted on them."""
         held_out = None
-        if training.likelihood.noise == "fit":
+        if training.likelihood.noise == "fit" and not training.is_elsewhere:
             order = torch.from_numpy(streams.generator(seed, "held out").permutation(len(rows)))
             aside = round(len(rows) * training.likelihood.held_out)
             if aside < 2 or len(rows) - aside < 1:

@@ -49,6 +49,7 @@ from wherefrom.variables import (
 )
 from wherefrom.variables.algorithm import drawn, space
 from wherefrom.variables.family import Factory
+from wherefrom.variables.given import Given
 
 FORMAT = 2
 OptimiserClass = type[torch.optim.Optimizer]
@@ -313,6 +314,8 @@ def _design_from_json(
 
 
 def _variable_to_json(variable: Any) -> dict[str, Any]:
+    if isinstance(variable, Given):
+        return {"given": asdict(variable)}
     if isinstance(variable, InitialCondition):
         return {"slot": "theta0", "draws": variable.draws, "init": variable.init is not None}
     if isinstance(variable, BatchOrder):
@@ -333,6 +336,8 @@ def _variable_to_json(variable: Any) -> dict[str, Any]:
 
 
 def _variable_from_json(about: dict[str, Any], models: dict[str, Factory], optimisers: Sequence[OptimiserClass]) -> Any:
+    if "given" in about:
+        return Given(**about["given"])
     if about["slot"] == "theta0":
         return InitialCondition(about["draws"], _forgotten_init if about["init"] else None)
     if about["slot"] == "order":

@@ -38,6 +38,11 @@ class Training:
     likelihood: Regression = field(default_factory=Regression)
     standardise: bool = True
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it only stands for what somebody else trained, as in `Posterior.from_members`."""
+        return self.algorithm.name == "elsewhere"
+
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm, Algorithm):
             raise TypeError(f"algorithm must be wf.Algorithm(...), not {self.algorithm!r}")

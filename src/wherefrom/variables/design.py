@@ -93,7 +93,7 @@ class Run:
     @property
     def name(self) -> tuple[str | int, ...]:
         """The run's own name in streams: the slots that are not at draw 0."""
-        return tuple(part for slot in SLOTS if self.slots[slot] for part in (slot, self.slots[slot]))
+        return tuple(part for slot in self.slots if self.slots[slot] for part in (slot, self.slots[slot]))
 
     def __str__(self) -> str:
         return ", ".join(f"{axis} {draw}" for axis, draw in self.labels.items()) or "the only member"
