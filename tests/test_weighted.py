@@ -38,13 +38,12 @@ def test_stacking_is_best_among_weights(posterior, data):
     others += [posterior.weighted(np.eye(6)[k]) for k in range(6)]
     assert all(log_score(other, data[1]) <= best + 1e-7 for other in [posterior, *others])
     assert math.isclose(sum(stacked.weights), 1)
-    hopeless = [w for c, w in zip(stacked.mixture, stacked.weights, strict=True) if c.algorithm.settings["lr"] == 1e-5]
-    assert hopeless == [0, 0]
+    assert all(c.algorithm.settings["lr"] > 1e-5 for c in stacked.mixture)  # those weigh nothing, and are left out
 
 
 def test_greedy_takes_a_few(posterior, data):
     chosen = posterior.weighted("greedy", data[1], distinct=2)
-    assert sum(weight > 0 for weight in chosen.weights) <= 2
+    assert len(chosen) <= 2
     single = max(log_score(posterior.weighted(np.eye(6)[k]), data[1]) for k in range(6))
     assert log_score(chosen, data[1]) >= single
 
@@ -59,9 +58,9 @@ def test_weights_of_one_are_one_member(posterior):
 def test_what_becomes_of_weights(posterior, tmp_path):
     weights = [0.1, 0.2, 0.3, 0.4, 0.0, 0.0]
     found = posterior.weighted(weights)
-    assert np.allclose([row[3] for row in found.members().rows], weights)
+    assert np.allclose([row[3] for row in found.members().rows], weights[:4])
     part = found.select(theta0=1)
-    kept = [w for c, w in zip(found.mixture, weights, strict=True) if c.run.labels["theta0"] == 1]
+    kept = [w for c, w in zip(found.mixture, weights, strict=False) if c.run.labels["theta0"] == 1]
     assert np.allclose(part.weights, np.array(kept) / sum(kept))
     found.save(tmp_path)
     again = wf.load(tmp_path, model=training().model)
@@ -70,7 +69,8 @@ def test_what_becomes_of_weights(posterior, tmp_path):
     with pytest.raises(ValueError, match="extend the posterior first"):
         found.extend(theta0=1)
     turns = found._turns(10)
-    assert [turns.count(k) for k in range(6)] == [1, 2, 3, 4, 0, 0]
+    assert [turns.count(k) for k in range(4)] == [1, 2, 3, 4]
+    assert repr(found) == "Posterior(4 weighted members, marginalises theta0, h)"
     assert len(found.sample(10)) == 10
 
 
@@ -104,8 +104,8 @@ def test_hyper_deep_ensembles_search_choose_and_choose_again(data):
         base, *data, draws=5, chosen=2, inits=3, lr=[1e-5, 0.003, 0.03], dropout=[0.05, 0.2], progress=False
     )
     assert found.design.names == ("theta0+order", "h")
-    assert 1 <= sum(weight > 0 for weight in found.weights) <= 2
-    assert {c.algorithm.settings["lr"] for c, w in zip(found.mixture, found.weights, strict=True) if w} <= {0.003, 0.03}
+    assert 1 <= len(found) <= 2
+    assert {c.algorithm.settings["lr"] for c in found.mixture} <= {0.003, 0.03}
 
 
 def test_the_file_mixes_by_weight(posterior, tmp_path):

@@ -104,7 +104,8 @@ class Posterior:
     def __repr__(self) -> str:
         over = ", ".join(self.design.names) or "nothing"
         lost = f"; {len(self.diverged)} diverged" if self.diverged else ""
-        return f"Posterior({len(self)} member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
+        weighted = "weighted " if self._is_weighted else ""
+        return f"Posterior({len(self)} {weighted}member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
 
     def members(self) -> Table:
         """Every member's draws, settings, first and last training loss, processor seconds (its share), and engine."""
@@ -161,29 +162,30 @@ class Posterior:
         """The same members with other weights, by rows that were not trained on, or as they are given.
 
         "stacking" finds the weights that make these rows most likely, "greedy" picks members one after the other, with
-        replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps.
+        replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps. Members that
+        weigh nothing are left out.
         """
         if isinstance(by, str):
             if by not in ("stacking", "greedy"):
                 raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
-            if data is None:
+            if data is None and self.held_out is None:
                 raise ValueError(f'weighted("{by}", (x, y)) needs rows that were not trained on')
-            rows = as_rows(data)
-            densities = self.predict(rows.x, samples).member_log_densities(
-                rows.y if rows.y.shape[1] > 1 else rows.y[:, 0]
-            )
+            rows = self.held_out if data is None else as_rows(data)
+            assert rows is not None
+            densities = self.predict(rows.x, samples).member_log_densities(rows.y, by_output=True).flatten(1)
             found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
             given = found.tolist()
         else:
             given = [float(weight) for weight in by]
         if len(given) != len(self) or min(given) < 0 or not math.isfinite(total := math.fsum(given)) or total <= 0:
             raise ValueError(f"give one weight for each of the {len(self)} members, none below zero, not {given}")
-        changed = replace(self, own_weights=tuple(weight / total for weight in given), fitted_noise=None)
-        return (
-            _with_fitted_noise(changed)
-            if self.held_out is not None
-            else replace(changed, fitted_noise=self.fitted_noise)
+        changed = replace(
+            self,
+            mixture=tuple(component for component, weight in zip(self.mixture, given, strict=True) if weight),
+            own_weights=tuple(weight / total for weight in given if weight),
+            is_part=True,
         )
+        return changed if self.held_out is None else _with_fitted_noise(replace(changed, fitted_noise=None))
 
     @property
     def engines(self) -> tuple[str, ...]:

@@ -88,13 +88,13 @@ def hyper_deep_ensemble(
 
     `draws` settings are drawn and trained; up to `chosen` of them, those whose mixture makes the validation rows most
     likely, are trained again from `inits` initial conditions each; and up to `chosen` of these members are weighted by
-    a last greedy choice. The others stay in the posterior, and weigh nothing.
+    a last greedy choice.
     """
     if chosen < 2:
         raise ValueError(f"chosen must be at least 2; it is {chosen}")
     searched = marginalise(training, data, hyper_ensemble(draws, **settings), seed, progress=progress)
     rows = as_rows(validation)
-    densities = searched.predict(rows.x).member_log_densities(rows.y)
+    densities = searched.predict(rows.x).member_log_densities(rows.y, by_output=True).flatten(1)
     weights = greedy(densities, _PICKS, distinct=chosen)
     # Those that were picked and, if that is a single one, the next best.
     order = sorted(range(draws), key=lambda k: (float(weights[k]), float(densities[k].mean())), reverse=True)

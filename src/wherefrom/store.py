@@ -149,6 +149,8 @@ def load(
             f"{folder} was written by a newer version (format {document['format']}; this one reads up to {FORMAT}): "
             "update wherefrom"
         )
+    if document["format"] < FORMAT:
+        raise ValueError(f"{folder} was written before the first release, in a format that is no longer read")
     with safe_open(folder / document["tensors"], framework="pt", device=str(place)) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
 

@@ -52,10 +52,13 @@ def compare(one_shot: Prediction, sampled: Prediction) -> OneShotCheck:
     """Compare the moments of the answers, without noise, which both have in common."""
     answers = sampled.answers.double()
     groups = min(_GROUPS, answers.shape[1])
-    mean, std = _moments(answers)
-    own_mean = one_shot.answers.double().mean((0, 1))
+    weights = torch.full((len(answers),), 1 / len(answers), dtype=torch.float64)
+    weights = weights if sampled.weights is None else sampled.weights
+    mean, std = _moments(answers, weights)
     assert one_shot.spread is not None
-    own_std = (one_shot.answers.double().var((0, 1), correction=0) + one_shot.spread.double().mean((0, 1))).sqrt()
+    each, own_spread = one_shot.answers.double(), one_shot.spread.double().mean(1)
+    own_mean = torch.tensordot(weights, each.mean(1), 1)
+    own_std = torch.tensordot(weights, (each - own_mean).square().mean(1) + own_spread, 1).sqrt()
     alive = (std > 0) & (own_std > 0)
     if not bool(alive.any()):
         raise ValueError("nothing is uncertain at these rows: there is nothing to compare")
@@ -65,7 +68,7 @@ def compare(one_shot: Prediction, sampled: Prediction) -> OneShotCheck:
 
     # Without each group of samples in turn: the samples' own noise, in either error.
     number = torch.arange(answers.shape[1]) * groups // answers.shape[1]
-    without = [errors(*_moments(answers[:, number != group])) for group in range(groups)] if groups > 1 else []
+    without = [errors(*_moments(answers[:, number != group], weights)) for group in range(groups)] if groups > 1 else []
     said = []
     for place, error in enumerate(errors(mean, std)):
         replicates = torch.stack([each[place] for each in without]) if without else error.unsqueeze(0)
@@ -90,10 +93,12 @@ def remembered(posterior: Any, check: Callable[[], OneShotCheck]) -> OneShotChec
     return _remembered[posterior]
 
 
-def _moments(answers: Tensor) -> tuple[Tensor, Tensor]:
-    """Over members and samples; within members the variance is that of a sample."""
-    means = answers.mean(1)
-    within = answers.var(1, correction=1).mean(0) if answers.shape[1] > 1 else torch.zeros_like(means[0])
+def _moments(answers: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Over members, by their weights, and samples; within members the variance is that of a sample."""
+    means, samples = answers.mean(1), answers.shape[1]
+    own = answers.var(1, correction=1) if samples > 1 else torch.zeros_like(means)
+    mean, within = (torch.tensordot(weights, part, 1) for part in (means, own))
     # The members' means carry some of it along.
-    between = means.var(0, correction=0) - within * (1 - 1 / len(means)) / answers.shape[1]
-    return means.mean(0), (within + between.clamp_min(0)).sqrt()
+    carried = (1 - weights)[:, None, None] * own / samples
+    between = torch.tensordot(weights, (means - mean).square() - carried, 1)
+    return mean, (within + between.clamp_min(0)).sqrt()
