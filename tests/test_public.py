@@ -19,6 +19,7 @@ ROOMS = [
     ("variables",),
     ("predictive", "runs"),
     ("posterior",),
+    ("marginalisation",),
     ("store",),
     ("own_loop",),
     ("recipes",),

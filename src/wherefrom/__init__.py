@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from wherefrom import recipes
     from wherefrom.laws import SWAG, TRADI, Snapshots
     from wherefrom.likelihood import Regression
+    from wherefrom.marginalisation import marginalise, marginalise_folds
     from wherefrom.own_loop import callbacks
     from wherefrom.own_loop.recorder import Recorder
-    from wherefrom.posterior import DivergedError, Posterior, marginalise, marginalise_folds
+    from wherefrom.posterior import DivergedError, Posterior
     from wherefrom.predictive import one_shot
     from wherefrom.predictive.prediction import Prediction
     from wherefrom.predictive.sources import Sources
@@ -45,7 +46,8 @@ _HOMES = {
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
     "wherefrom.likelihood": ("Regression",),
     "wherefrom.own_loop.recorder": ("Recorder",),
-    "wherefrom.posterior": ("DivergedError", "Posterior", "marginalise", "marginalise_folds"),
+    "wherefrom.marginalisation": ("marginalise", "marginalise_folds"),
+    "wherefrom.posterior": ("DivergedError", "Posterior"),
     "wherefrom.predictive.prediction": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
     "wherefrom.store": ("load",),

@@ -25,14 +25,14 @@ from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
 from wherefrom.predictive.weights import greedy, stacking
-from wherefrom.runs import Component, Execution, Fold, build_networks, family_of, network_of, train_runs
+from wherefrom.runs import Component, Execution, Fold, family_of, network_of, train_runs
 from wherefrom.table import Table
 from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
-from wherefrom.training.workers import available, one_core
+from wherefrom.training.workers import one_core
 from wherefrom.variables import Axis, Design, Families, Run
 
 if TYPE_CHECKING:
@@ -496,7 +496,7 @@ class Posterior:
         (new,) = train_runs(self.training, self.networks, design, [(fold, new_runs)], how)
         components = present | {tuple(component.run.labels.values()): component for component in new}
         grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)
-        return _finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence)[0]
+        return finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence)[0]
 
     def with_data(self, data: Any) -> Posterior:
         """The same posterior with its training data at hand again, after `wf.load`."""
@@ -652,98 +652,7 @@ class Posterior:
 Divergence = Literal["raise", "keep"]
 
 
-def marginalise(
-    training: Training,
-    data: Any,
-    over: Sequence[Any],
-    seed: int = 0,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: str | torch.device = "cpu",
-    engine: Choice = "auto",
-    workers: int | None = None,
-    on_divergence: Divergence = "raise",
-    progress: Show = None,
-) -> Posterior:
-    """Train every draw of the variables in `over`, and return the posterior that marginalises them.
-
-    `data` is (x, y) of arrays, tensors or frames, or a map-style torch Dataset. `engine` is "torch" (any network, any
-    device), "native" (plain MLPs on a CPU, several times as fast; needs numba) or "auto" (native where it can be and
-    is worth a compilation). `workers` counts threads (default: all cores); `progress` shows a bar (default: on a
-    terminal), or is a function to call with the members' epochs done since. When members diverge, the error names
-    them and holds the others; `on_divergence="keep"` goes on with the others.
-
-    Same seed, same members: alone, among others, on any number of workers, or extended later.
-    """
-    (posterior,) = marginalise_folds(
-        training,
-        data,
-        [slice(None)],
-        over,
-        seed,
-        dtype=dtype,
-        device=device,
-        engine=engine,
-        workers=workers,
-        on_divergence=on_divergence,
-        progress=progress,
-    )
-    return posterior
-
-
-def marginalise_folds(
-    training: Training,
-    data: Any,
-    folds: Sequence[Any],
-    over: Sequence[Any],
-    seed: int = 0,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: str | torch.device = "cpu",
-    engine: Choice = "auto",
-    workers: int | None = None,
-    on_divergence: Divergence = "raise",
-    progress: Show = None,
-) -> list[Posterior]:
-    """One posterior for each fold (the indices of its training rows), all of them trained together.
-
-    Fold k is what `marginalise` gives on its rows with seed + k.
-    """
-    if on_divergence not in ("raise", "keep"):
-        raise ValueError(f'on_divergence must be "raise" or "keep", not {on_divergence!r}')
-    if not isinstance(seed, Integral):
-        raise TypeError(f"seed must be a whole number, not {seed!r}")
-    seed = int(seed)
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64, not {dtype}")
-    if not folds:
-        raise ValueError("there are no folds to train on")
-    rows, place, design = as_rows(data), available(device), Design.of(over)
-    work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
-    example = work[0].scaler.x(work[0].rows.x, dtype)
-    networks = build_networks(training, design, example, rows.y.shape[1], seed)
-    networks = {family: network.to(place) for family, network in networks.items()}
-    jobs = [(fold, design.runs(fold.seed)) for fold in work]
-    trained = train_runs(training, networks, design, jobs, Execution(dtype, place, engine, workers, progress))
-    empty = [
-        Posterior(
-            training,
-            design,
-            fold.seed,
-            networks,
-            fold.scaler,
-            fold.rows.schema,
-            dtype,
-            place,
-            rows=fold.rows,
-            held_out=fold.held_out,
-        )
-        for fold in work
-    ]
-    return _finished(list(zip(empty, trained, strict=True)), on_divergence)
-
-
-def _finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence) -> list[Posterior]:
+def finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence) -> list[Posterior]:
     """Posteriors with their members, without those that diverged, and with their noise."""
     finished: list[Posterior] = []
     told: list[str] = []

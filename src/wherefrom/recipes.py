@@ -19,7 +19,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from wherefrom.laws import SWAG, TRADI, Snapshots
-from wherefrom.posterior import Posterior, marginalise
+from wherefrom.marginalisation import marginalise
+from wherefrom.posterior import Posterior
 from wherefrom.predictive.weights import greedy
 from wherefrom.training.data import as_rows
 from wherefrom.training.point import Training

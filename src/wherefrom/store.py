@@ -75,7 +75,9 @@ def save(posterior: Posterior, folder: Path) -> None:
                 "labels": component.run.labels,
                 "slots": component.run.slots,
                 "choices": {
-                    k: v for k, v in component.run.choices.items() if k not in ("init", "algorithm", "schedule")
+                    name: _value_to_json(value)
+                    for name, value in component.run.choices.items()
+                    if name not in ("init", "algorithm")
                 },
                 "algorithm": _algorithm_to_json(component.algorithm),
                 "law": None if trained.law is None else trained.law.kind,
@@ -251,7 +253,7 @@ def _component(
         law = LAWS[member["law"]](**{k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
     losses = [math.nan if loss is None else loss for loss in member["losses"]]
     return Component(
-        Run(member["labels"], member["slots"], member["choices"]),
+        Run(member["labels"], member["slots"], {k: _value_from_json(v) for k, v in member["choices"].items()}),
         _algorithm_from_json(member["algorithm"], optimisers),
         Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"], member.get("engine", "torch")),
     )
@@ -385,12 +387,16 @@ def _values_to_json(values: Any) -> Any:
 
 
 def _value_to_json(value: Any) -> Any:
-    """A number, or one of several schedules."""
-    return {"schedule": schedules.described(value)} if callable(value) else value
+    """A number, for which JSON has no word if it is infinite, or one of several schedules."""
+    if callable(value):
+        return {"schedule": schedules.described(value)}
+    return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _value_from_json(value: Any) -> Any:
-    return schedules.from_description(value["schedule"]) if isinstance(value, dict) else value
+    if not isinstance(value, dict):
+        return value
+    return float(value["number"]) if "number" in value else schedules.from_description(value["schedule"])
 
 
 def _own(distribution: Distribution, name: str) -> Any:

@@ -1,5 +1,7 @@
 """gamma and h: algorithms as a variable, and every setting as one."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -161,12 +163,15 @@ def test_log_uniform():
 
 def test_drawn_settings_come_back_from_a_file(problem, tmp_path):
     over = [
-        wf.Hyperparameters(2, lr=wf.LogUniform(0.001, 0.03), schedule=[wf.schedules.Cosine()], clip={1.0: 1, 2.0: 2})
+        wf.Hyperparameters(
+            2, lr=wf.LogUniform(0.001, 0.03), schedule=[wf.schedules.Cosine()], clip={1.0: 1, math.inf: 2}
+        )
     ]
     found = wf.marginalise(training(epochs=2), problem, over, seed=3, progress=False)
     found.save(tmp_path)
     again = wf.load(tmp_path, model=training().model, data=problem)
     assert [c.algorithm for c in again.mixture] == [c.algorithm for c in found.mixture]
+    assert again.members().rows == found.members().rows
     more = wf.marginalise(training(epochs=2), problem, [replaced(over[0], 4)], seed=3, progress=False)
     grown = again.extend(h=2)
     assert [c.algorithm for c in grown.mixture] == [c.algorithm for c in more.mixture]
