@@ -118,3 +118,29 @@ def test_the_file_mixes_by_weight(posterior, tmp_path):
     known = found.one_shot(NEW, covariance="diagonal")
     assert np.allclose(mean, known.mean, rtol=1e-4)
     assert np.allclose(variance, known.variance, rtol=1e-4)
+
+
+def test_weights_beside_those_of_variables(data):
+    over = [wf.Families({"a": wf.MLP([4]), "b": wf.MLP([8])}, weights=[1, 3]), wf.InitialCondition(2)]
+    found = wf.marginalise(training(epochs=4, likelihood=wf.Regression(noise="fit")), data[0], over, progress=False)
+    some = found.weighted([0, 0, 2, 3])
+    assert some.weights == (0.4, 0.6)
+    assert torch.allclose(
+        some.predict(NEW).mean,
+        0.4 * found.select(F=1, theta0=0).predict(NEW).mean + 0.6 * found.select(F=1, theta0=1).predict(NEW).mean,
+    )
+
+
+def test_noise_is_not_that_of_other_weights(data, tmp_path):
+    over = [wf.Hyperparameters(lr=[1e-5, 0.03])]
+    found = wf.marginalise(training(epochs=8, likelihood=wf.Regression(noise="fit")), data[0], over, progress=False)
+    found.save(tmp_path)
+    with pytest.raises(ValueError, match="is not fitted"):
+        wf.load(tmp_path, model=training().model).weighted([0, 1]).predict(NEW)
+
+
+def test_parts_of_what_is_left(posterior):
+    some = posterior.weighted([0, 1, 0, 0, 0, 1])  # theta0 0 with h 1, and theta0 1 with h 2
+    assert len(some.marginalising()) == 1
+    with pytest.raises(ValueError, match="its members weigh nothing"):
+        some.select(theta0=0, h=0) if 0 in some.draws("h") else some.select(theta0=0, h=2)

@@ -87,7 +87,7 @@ def marginalise_folds(
     rows, place, design = as_rows(data), available(device), Design.of(over)
     work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
     example = work[0].scaler.x(work[0].rows.x, dtype)
-    networks = build_networks(training, design, example, rows.y.shape[1], seed)
+    networks = build_networks(training, design, design.dropout, example, rows.y.shape[1], seed)
     networks = {family: network.to(place) for family, network in networks.items()}
     jobs = [(fold, design.runs(fold.seed)) for fold in work]
     trained = train_runs(training, networks, design, jobs, Execution(dtype, place, engine, workers, progress))
@@ -103,6 +103,7 @@ def marginalise_folds(
             place,
             rows=fold.rows,
             held_out=fold.held_out,
+            dropping=design.dropout,
         )
         for fold in work
     ]

@@ -33,7 +33,7 @@ from wherefrom.training.network import Network
 from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.training.workers import one_core
-from wherefrom.variables import Axis, Design, Families, Run
+from wherefrom.variables import Axis, Design, Dropout, Families, Run
 
 if TYPE_CHECKING:
     from wherefrom.predictive.one_shot.check import OneShotCheck
@@ -79,6 +79,7 @@ class Posterior:
     diverged: tuple[str, ...] = ()
     is_part: bool = False  # of another posterior's members or variables
     own_weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
+    dropping: Dropout | None = None  # with which it was trained, also where a part no longer marginalises it
 
     @classmethod
     def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior:
@@ -111,6 +112,10 @@ class Posterior:
         """Every member's draws, settings, first and last training loss, processor seconds (its share), and engine."""
         axes = [axis.name for axis in self.design.axes]
         drawn = dict.fromkeys(s for c in self.mixture for s in c.run.choices if s not in ("init", "share"))
+        if self.design.algorithms is not None:
+            drawn |= dict.fromkeys(
+                ("algorithm", *(name for a in self.design.algorithms.algorithms for name in a.random))
+            )
         rows = []
         for component, weight in zip(self.mixture, self.weights, strict=True):
             losses = component.trained.losses
@@ -131,11 +136,12 @@ class Posterior:
     @property
     def weights(self) -> tuple[float, ...]:
         """What each member weighs in the mixture: by the families, algorithms or points that it is of, or as `weighted`
-        has set it; they add up to one."""
+        has set it. They add up to one; where members diverged, the others keep their proportions."""
         if self.own_weights is not None:
             return self.own_weights
+        each = {axis.name: self._axis_weights(axis) for axis in self.design.axes if axis.weights is not None}
         found = [
-            math.prod(self._axis_weights(axis)[component.run.labels[axis.name]] for axis in self.design.axes)
+            math.prod(weights[component.run.labels[name]] for name, weights in each.items())
             for component in self.mixture
         ]
         return tuple(weight / math.fsum(found) for weight in found)
@@ -185,7 +191,7 @@ class Posterior:
             own_weights=tuple(weight / total for weight in given if weight),
             is_part=True,
         )
-        return changed if self.held_out is None else _with_fitted_noise(replace(changed, fitted_noise=None))
+        return _with_fitted_noise(replace(changed, fitted_noise=None))
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -391,7 +397,8 @@ class Posterior:
         return torch.tensor(self.weights, dtype=torch.float64) if is_needed else None
 
     def _crossed(self, axis: Axis) -> CrossedAxis:
-        weights = None if axis.weights is None or self.diverged else tuple(self._axis_weights(axis).values())
+        is_told = axis.weights is not None and self._explicit_weights is None
+        weights = tuple(self._axis_weights(axis).values()) if is_told else None
         return CrossedAxis(axis.name, axis.draws, axis.is_finite, weights)
 
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior:
@@ -416,8 +423,8 @@ class Posterior:
     def marginalising(self, *names: str) -> Posterior:
         """The posterior that marginalises only these of its variables, from the same trainings: `marginalising("t")`.
 
-        A variable that is left out stands at one value: theta0, h and order at the first draw that is there, t at the
-        last iterate, F at the whole network.
+        A variable that is left out stands at one value: what is drawn before training at the first draw that is there
+        (D, too, at the first draw of the rows), t at the last iterate, dropout at the whole network.
         """
         masks = self.design.of_masks
         sampled = {"t": self.design.iterations, masks: self.design.dropout}
@@ -428,7 +435,8 @@ class Posterior:
                 self.design.axis(name)  # raises if there is none of that name
         kept = {self.design.axis(name).name for name in names if name not in sampled}
         axes = tuple(axis for axis in self.design.axes if axis.name in kept)
-        fixed = {axis.name: self.draws(axis.name)[:1] for axis in self.design.axes if axis.name not in kept}
+        first = self.mixture[0].run.labels
+        fixed = {axis.name: [first[axis.name]] for axis in self.design.axes if axis.name not in kept}
         design = Design(
             axes,
             self.design.iterations if "t" in names else None,
@@ -612,13 +620,12 @@ class Posterior:
             for place, run in zip(places, runs, strict=True)
         )
         if not chosen:
-            raise ValueError(f"no member is left of that part; these diverged: {'; '.join(self.diverged)}")
+            lost = f"these diverged: {'; '.join(self.diverged)}" if self.diverged else "its members weigh nothing"
+            raise ValueError(f"no member is left of that part; {lost}")
         missing = self.diverged if len(chosen) < design.size else ()
         part = replace(self, design=design, mixture=chosen, diverged=missing, fitted_noise=None, is_part=True)
         if self.own_weights is not None:
             own = [self.own_weights[place] for place in places]
-            if not sum(own):
-                raise ValueError("every member of that part weighs nothing")
             part = replace(part, own_weights=tuple(weight / math.fsum(own) for weight in own))
         if self.design.families and not design.families:
             part = part._as_one_family(self.design.families)
@@ -684,6 +691,8 @@ def _shown(component: Component, setting: str) -> Any:
     if setting in ("family", "dropout"):
         return drawn
     value = algorithm.get(setting)
+    if setting == "betas" and value is None:
+        value = algorithm.get("beta1"), algorithm.get("beta2")
     return "" if value is None else value
 
 

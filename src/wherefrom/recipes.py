@@ -93,18 +93,21 @@ def hyper_deep_ensemble(
     """
     if chosen < 2:
         raise ValueError(f"chosen must be at least 2; it is {chosen}")
-    searched = marginalise(training, data, hyper_ensemble(draws, **settings), seed, progress=progress)
+    if training.likelihood.noise is None:
+        raise ValueError("a choice by validation rows needs densities: give the likelihood a noise")
+    over = hyper_ensemble(draws, **settings)
+    searched = marginalise(training, data, over, seed, progress=progress, on_divergence="keep")
     rows = as_rows(validation)
     densities = searched.predict(rows.x).member_log_densities(rows.y, by_output=True).flatten(1)
     weights = greedy(densities, _PICKS, distinct=chosen)
     # Those that were picked and, if that is a single one, the next best.
-    order = sorted(range(draws), key=lambda k: (float(weights[k]), float(densities[k].mean())), reverse=True)
+    order = sorted(range(len(searched)), key=lambda k: (float(weights[k]), float(densities[k].mean())), reverse=True)
     picked = order[: max(2, int((weights > 0).sum()))]
     names = Hyperparameters(2, **settings).names
     drawn = [searched.mixture[k].run.choices for k in picked]
     points = [{name: choices[name] for name in names if name in choices} for choices in drawn]
-    over = [Hyperparameters(points=points), *deep_ensemble(inits)]
-    return marginalise(training, data, over, seed, progress=progress).weighted("greedy", validation, distinct=chosen)
+    best = [Hyperparameters(points=points), *deep_ensemble(inits)]
+    return marginalise(training, data, best, seed, progress=progress).weighted("greedy", validation, distinct=chosen)
 
 
 def multi_swag(draws: int, rank: int = 20, start: Start = 0.5) -> Variables:

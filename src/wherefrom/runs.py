@@ -22,7 +22,7 @@ from wherefrom.training.point import Algorithm, Training
 from wherefrom.training.progress import Show, progress_bar
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.training.workers import train_cohorts
-from wherefrom.variables import Design, Dropout, Resample, Run
+from wherefrom.variables import Algorithms, Design, Dropout, Hyperparameters, Resample, Run
 from wherefrom.variables.family import Factory
 
 _PROBE_ROWS = 4
@@ -63,10 +63,15 @@ class Fold:
         return cls(rows, held_out, Scaler.of(rows, training.standardise), seed)
 
 
-def build_networks(training: Training, design: Design, x: Tensor, targets: int, seed: int) -> dict[str, Network]:
-    """Each family's model as a function, checked against the data, the likelihood and the design."""
+def build_networks(
+    training: Training, design: Design, dropout: Dropout | None, x: Tensor, targets: int, seed: int
+) -> dict[str, Network]:
+    """Each family's model as a function, checked against the data, the likelihood, the design and what is dropped."""
+    draws_rates = any(isinstance(v, Hyperparameters) and "dropout" in v.names for a in design.axes for v in a.variables)
+    if draws_rates and dropout is not None and (dropout.rate is not None or dropout.on == "weights"):
+        raise ValueError("the dropout rate is drawn by Hyperparameters(dropout=...): leave it out of Dropout")
     return {
-        family: _build_network(factory, family, training.likelihood, design.dropout, x, targets, seed)
+        family: _build_network(factory, family, training.likelihood, dropout, draws_rates, x, targets, seed)
         for family, factory in factories(training, design, x, targets).items()
     }
 
@@ -89,6 +94,7 @@ def _build_network(
     family: str,
     likelihood: Regression,
     dropout: Dropout | None,
+    draws_rates: bool,
     x: Tensor,
     targets: int,
     seed: int,
@@ -107,7 +113,9 @@ def _build_network(
             f"{the_model} has {network.outputs} outputs, but {likelihood} needs {needed} "
             f"for {targets} column{'s' * (targets > 1)} of y"
         )
-    if dropout is None:
+    if draws_rates and not network.sites:
+        raise ValueError(f"Hyperparameters(dropout=...) needs units to drop, and {the_model} has no nn.Dropout")
+    if dropout is None or draws_rates:
         return network
     if dropout.on == "weights":
         assert dropout.rate is not None
@@ -156,7 +164,7 @@ def train_runs(
         # Where each loss levels off is known when it has been seen: once without collecting, then again.
         found = work.train("first look", dict.fromkeys(everyone))
         losses = {place: tuple(one.losses) for place, one in found.items() if one.diverged is None}
-        found |= work.train("training", losses)
+        found |= work.train("training", losses) if losses else {}
     else:
         found = work.train("training", dict.fromkeys(everyone, ()))
     return [
@@ -181,7 +189,9 @@ class _Trainings:
     ) -> None:
         self.training, self.networks, self.design, self.jobs, self.how = training, networks, design, jobs, how
         self.algorithms: dict[_Place, Algorithm] = {
-            (j, r): algorithm_of(training, run) for j, (_, runs) in enumerate(jobs) for r, run in enumerate(runs)
+            (j, r): algorithm_of(training, design.algorithms, run)
+            for j, (_, runs) in enumerate(jobs)
+            for r, run in enumerate(runs)
         }
         fold = jobs[0][0]
         models = factories(training, design, fold.rows.x, fold.rows.y.shape[1])
@@ -295,11 +305,14 @@ def network_of(networks: dict[str, Network], run: Run) -> Network:
     return network.with_dropout_rate(run.choices["dropout"]) if "dropout" in run.choices else network
 
 
-def algorithm_of(training: Training, run: Run) -> Algorithm:
+def algorithm_of(training: Training, several: Algorithms | None, run: Run) -> Algorithm:
     """The training's algorithm, or the one that was drawn, with the settings that were drawn and that it has."""
     algorithm = run.choices.get("algorithm", training.algorithm)
     changes = {name: value for name, value in run.choices.items() if name not in _NOT_SETTINGS}
-    if "algorithm" in run.choices:  # of several, some may not have it
+    if several is not None:  # some of which may not have a setting, but not all
+        for name in changes:
+            if not any(one.has(name) for one in several.algorithms):
+                raise ValueError(f"none of {several} has a setting {name!r}")
         changes = {name: value for name, value in changes.items() if algorithm.has(name)}
     try:
         return algorithm.but(**changes) if changes else algorithm

@@ -86,7 +86,7 @@ def save(posterior: Posterior, folder: Path) -> None:
                 "engine": trained.engine,
             }
         )
-    training = posterior.training
+    training, dropping = posterior.training, posterior.dropping or posterior.design.dropout
     document = {
         "format": FORMAT,
         "seed": posterior.seed,
@@ -111,6 +111,7 @@ def save(posterior: Posterior, folder: Path) -> None:
         "diverged": list(posterior.diverged),
         "is_part": posterior.is_part,
         "weights": posterior.own_weights,
+        "dropping": dropping and asdict(dropping),
     }
     # A new name for the numbers: until the JSON that speaks of them is in place, the old run is whole.
     numbers = f"posterior-{secrets.token_hex(4)}.safetensors"
@@ -170,7 +171,8 @@ def load(
     lists = {name: tuple(value) for name, value in document["schema"].items() if isinstance(value, list)}
     schema = Schema(**document["schema"] | lists)
     example = torch.zeros(4, *schema.x_shape, dtype=dtype if schema.x_is_float else torch.int64)
-    built = build_networks(training, design, example, schema.targets, document["seed"])
+    dropping = document["dropping"] and Dropout(**document["dropping"])
+    built = build_networks(training, design, dropping, example, schema.targets, document["seed"])
     networks = {name: network.to(place) for name, network in built.items()}
     for name, stored in document["families"].items():
         the_model = f"the model {name!r}" if name else "the model"
@@ -198,6 +200,7 @@ def load(
         diverged=tuple(document["diverged"]),
         is_part=document["is_part"],
         own_weights=document["weights"] and tuple(document["weights"]),
+        dropping=dropping,
     )
     for name, answers in _probes(posterior).items():
         if not torch.allclose(answers, tensors[f"probe.{name}"].cpu(), rtol=1e-3, atol=1e-5, equal_nan=True):
@@ -359,7 +362,8 @@ def _variable_from_json(about: dict[str, Any], models: dict[str, Factory], optim
         points = [{name: _value_from_json(value) for name, value in point.items()} for point in about["points"]]
         return Hyperparameters(points=points, weights=about["weights"])
     settings = {name: _values_from_json(values) for name, values in about["settings"].items()}
-    return Hyperparameters(about["draws"], **settings)
+    found = Hyperparameters(about["draws"], **settings)
+    return found if about["draws"] else found.drawn_jointly()
 
 
 def _forgotten_init(network: nn.Module) -> None:

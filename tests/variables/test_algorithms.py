@@ -75,8 +75,21 @@ def test_settings_beside_algorithms_go_to_those_that_have_them(problem):
 def test_what_algorithms_cannot_be(problem):
     with pytest.raises(ValueError, match="at least two"):
         wf.Algorithms([SGD])
+    spaces = [SGD, wf.Algorithm("adam", lr=Uniform(0.1, 0.2), batch_size=10)]
     with pytest.raises(ValueError, match="say how many draws"):
-        wf.Algorithms([SGD, wf.Algorithm("adam", lr=Uniform(0.1, 0.2), batch_size=10)])
+        wf.marginalise(training(), problem, [wf.Algorithms(spaces)])
+    with pytest.raises(ValueError, match="asks for 7 draws but Jointly for 5"):
+        wf.Jointly(wf.InitialCondition(), wf.Algorithms(spaces, draws=7), draws=5)
+    with pytest.raises(ValueError, match="none of Algorithms"):
+        wf.marginalise(training(), problem, [wf.Algorithms([SGD, ADAM]), wf.Hyperparameters(lrr=[0.1, 0.2])])
+    for name in ("family", "algorithm", "init", "share"):
+        with pytest.raises(ValueError, match="has a variable of its own"):
+            wf.Hyperparameters(**{name: [0.1, 0.2]})
+    with pytest.raises(TypeError, match="fixed schedule"):
+        wf.Hyperparameters(2, schedule=wf.schedules.Cosine())
+    weighted = wf.Hyperparameters(points=[{"lr": 0.1}, {"lr": 0.2}], weights=[9, 1])
+    with pytest.raises(ValueError, match="each as likely as the others"):
+        wf.Jointly(wf.InitialCondition(), weighted, draws=2)
     with pytest.raises(TypeError, match=r"list of wf\.Algorithm"):
         wf.Algorithms(["sgd", "adam"])
     spaces = wf.Algorithms([SGD, wf.Algorithm("adam", lr=Uniform(0.1, 0.2), batch_size=10)], draws=3)
@@ -179,3 +192,30 @@ def test_drawn_settings_come_back_from_a_file(problem, tmp_path):
 
 def replaced(variable: wf.Hyperparameters, draws: int) -> wf.Hyperparameters:
     return wf.Hyperparameters(draws, **variable.settings)
+
+
+def test_lists_drawn_jointly_are_drawn_again_after_a_reload(problem, tmp_path):
+    found = wf.marginalise(
+        training(epochs=2), problem, wf.recipes.hyper_ensemble(3, lr=[0.001, 0.01, 0.02, 0.03]), seed=3, progress=False
+    )
+    found.save(tmp_path)
+    again = wf.load(tmp_path, model=training().model, data=problem).extend(theta0=2)
+    direct = found.extend(theta0=2)
+    assert [c.algorithm for c in again.mixture] == [c.algorithm for c in direct.mixture]
+
+
+def test_drawn_algorithms_show_their_settings(problem, tmp_path):
+    spaces = [wf.Algorithm("sgd", lr=Uniform(0.001, 0.01), batch_size=[10, 20]), ADAM]
+    joint = wf.Jointly(wf.InitialCondition(), wf.Algorithms(spaces), draws=4)
+    found = wf.marginalise(training(epochs=2), problem, [joint], seed=3, progress=False)
+    assert found.design.names == ("theta0+gamma+h",)
+    table = found.members()
+    assert table.columns[1:4] == ("algorithm", "lr", "batch_size")
+    assert [row[2] for row in table.rows] == [c.algorithm.settings["lr"] for c in found.mixture]
+    found.save(tmp_path)
+    assert wf.load(tmp_path, model=training().model).members().rows == table.rows
+
+
+def test_numbers_of_numpy_are_taken_as_pythons(problem, tmp_path):
+    over = [wf.Hyperparameters(2, batch_size={np.int64(10): 1, np.int64(20): 1})]
+    wf.marginalise(training(epochs=2), problem, over, progress=False).save(tmp_path)

@@ -175,3 +175,50 @@ def test_members_can_have_their_own_dropout_rates(problem):
     narrow, wide = (found.select(h=place).predict(NEW, 400).std.mean() for place in range(2))
     assert wide > narrow
     assert [row[1] for row in found.members().rows] == [0.05, 0.4]
+
+
+@pytest.mark.parametrize("rate", [1.5, 1.0, -1.0])
+def test_rates_that_are_none_are_refused(problem, rate):
+    with pytest.raises(ValueError, match="dropout rate must lie in"):
+        wf.marginalise(training(large, epochs=2), problem, [wf.Hyperparameters(dropout=[0.1, rate])], progress=False)
+
+
+def test_rates_can_be_drawn_only_where_something_is_dropped(problem):
+    rates = wf.Hyperparameters(dropout=[0.1, 0.2])
+    with pytest.raises(ValueError, match=r"has no nn\.Dropout"):
+        wf.marginalise(training(small), problem, [rates])
+    with pytest.raises(ValueError, match="leave it out of Dropout"):
+        wf.marginalise(training(large), problem, [rates, wf.Dropout(rate=0.3)])
+    none = lambda: nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.0), nn.Linear(5, 1))  # noqa: E731
+    found = wf.marginalise(training(none, epochs=2), problem, [rates, wf.Dropout()], progress=False)
+    assert found.predict(NEW, 40).sources().names == ("h", "F")
+
+
+@pytest.mark.parametrize("dropout", [wf.Dropout(rate=0.3), wf.Dropout(rate=0.3, on="weights"), wf.Dropout()])
+def test_parts_without_dropout_come_back_from_a_file(problem, tmp_path, dropout):
+    over = [wf.InitialCondition(2), dropout, wf.Iterations(wf.SWAG(2))]
+    found = wf.marginalise(training(large, epochs=4), problem, over, progress=False)
+    for names in ((), ("theta0",), ("t",), ("F",), ("theta0", "t"), ("t", "F")):
+        part = found.marginalising(*names)
+        part.save(tmp_path)
+        assert torch.equal(wf.load(tmp_path, model=large).predict(NEW, 8).mean, part.predict(NEW, 8).mean)
+
+
+def test_scales_of_normalisation_are_not_dropped(problem):
+    model = lambda: nn.Sequential(  # noqa: E731
+        nn.Linear(4, 6), nn.Unflatten(1, (2, 3)), nn.LayerNorm([2, 3]), nn.Flatten(), nn.Linear(6, 1)
+    )
+    found = wf.marginalise(training(model, epochs=2), problem, [wf.Dropout(0.1, on="weights")], progress=False)
+    assert [site.weight for site in found.network.sites] == ["0.weight", "4.weight"]
+
+
+def test_a_file_of_several_networks_is_refused(problem, tmp_path):
+    pytest.importorskip("onnxscript")
+    with pytest.raises(ValueError, match="one ONNX file holds members of one network"):
+        both(problem).export_onnx(tmp_path / "model.onnx")
+
+
+def test_what_mlps_cannot_be():
+    for wish in ({"widths": [5, 5]}, {"widths": [5], "depths": [0, 1]}, {"widths": [5]}):
+        with pytest.raises(ValueError, match=r"once|at least 1|single MLP"):
+            wf.MLPs(**wish)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import wherefrom as wf
+from conftest import training
 from wherefrom.laws import TRADI
 from wherefrom.variables.iterations import levelled_off
 
@@ -152,3 +153,9 @@ def test_a_quarter_and_five_epochs_are_left_in_any_case(epochs: int):
     left = epochs - levelled_off(falling)
     assert left == min(epochs, max(5, -(-epochs // 4)))
     assert epochs - levelled_off(noise(epochs, epochs)) >= left
+
+
+def test_auto_says_when_everyone_diverges(problem):
+    wild = wf.Algorithm("sgd", lr=1e9, batch_size=25)
+    with pytest.raises(wf.DivergedError, match="1 of 1 members diverged"):
+        wf.marginalise(training(algorithm=wild, epochs=8), problem, [wf.Iterations(wf.SWAG(3), "auto")], progress=False)

@@ -85,7 +85,7 @@ def from_members(
     example, place = shown.example(units_of(scaler, shown, None), dtype), available(device)
     targets = shown.targets or targets_of(factory, likelihood, example)
     units = units_of(scaler, shown, targets)
-    networks = build_networks(training, design, example, targets, seed)
+    networks = build_networks(training, design, design.dropout, example, targets, seed)
     with streams.torch_seeded(seed, "theta0", 0):
         fresh = {name: make().to(dtype) for name, make in factories(training, design, example, targets).items()}
 

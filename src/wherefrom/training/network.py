@@ -27,6 +27,8 @@ Parameters = dict[str, Tensor]
 _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
 
+_NORMALISATION = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+
 # Whole channels or single elements: what one entry of the mask covers, by the number of its own dimensions kept.
 ELEMENT_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout, torch.dropout)
 CHANNEL_DROPOUT: tuple[Callable[..., Tensor], ...] = (
@@ -366,6 +368,8 @@ class Network:
 
     def with_dropout_rate(self, rate: float) -> Network:
         """The same network with every dropout site at another rate; for one rate, always the same object."""
+        if not 0 <= rate < 1:
+            raise ValueError(f"a dropout rate must lie in [0, 1); one of {rate} was drawn")
         if rate not in self._at_rates:
             changed = copy.copy(self)
             changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
@@ -378,9 +382,18 @@ class Network:
         changed = copy.copy(self)
         changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
         trained = list(zip(self.layout.names, self.layout.shapes, strict=True))[: self.layout.trained]
-        weights = [Site(rate, tuple(shape), weight=name) for name, shape in trained if len(shape) > 1]
+        weights = [Site(rate, tuple(shape), weight=name) for name, shape in trained if self._multiplies(name, shape)]
         changed.sites = (*self.sites, *weights)
         return changed
+
+    def _multiplies(self, name: str, shape: torch.Size) -> bool:
+        """Whether a parameter is a weight of connections, and not a bias or a scale of normalisation."""
+        owner, _, own_name = name.rpartition(".")
+        return (
+            len(shape) > 1
+            and own_name != "bias"
+            and not isinstance(self._skeletons[False].get_submodule(owner), _NORMALISATION)
+        )
 
     @property
     def rates(self) -> tuple[float, ...]:

@@ -13,8 +13,11 @@ from torch.distributions import AffineTransform, Distribution, ExpTransform, Tra
 
 from wherefrom.training import streams
 from wherefrom.training.point import Algorithm
+from wherefrom.training.schedules import SCHEDULES
 from wherefrom.variables.drawn import check_draws
 from wherefrom.variables.finite import Finite, shares
+
+_RESERVED = {"family", "algorithm", "init", "share"}  # what other variables choose
 
 Space = Distribution | Finite | Callable[[dict[str, Any]], Any]  # the last: a space that depends on earlier draws
 
@@ -73,6 +76,8 @@ class Hyperparameters:
     ) -> None:
         if (points is None) == (not settings):
             raise ValueError("give either settings, such as lr=[0.01, 0.1], or points=[dict(lr=...), ...]")
+        for name in {*settings, *(name for point in points or () for name in point)} & _RESERVED:
+            raise ValueError(f"{name!r} is not a setting of an algorithm, and has a variable of its own")
         known = {name: space(name, values) for name, values in settings.items()}
         if points is not None and draws is not None:
             raise ValueError("points are gone through one by one: leave draws out")
@@ -89,6 +94,8 @@ class Hyperparameters:
 
     def drawn_jointly(self) -> Hyperparameters:
         """The same within `Jointly`, which says how many draws there are: values from lists are drawn at random."""
+        if not self.settings and self.weights is not None:
+            raise ValueError("within Jointly points are gone through one by one, each as likely as the others")
         if not self.settings or self.points is None:
             return self
         drawn = copy.copy(self)
@@ -129,6 +136,8 @@ def space(name: str, values: Any) -> Space:
         return values
     if isinstance(values, Finite):
         return values
+    if isinstance(values, tuple(SCHEDULES.values())):
+        raise TypeError(f"{name} is a fixed schedule, which belongs into wf.Algorithm; to draw it, give a list")
     if callable(values):
         return values
     if isinstance(values, str) or not hasattr(values, "__iter__"):
@@ -136,7 +145,8 @@ def space(name: str, values: Any) -> Space:
             f"{name} must be a torch.distributions object or a list of values, not {values!r}; "
             "a fixed value belongs into wf.Algorithm"
         )
-    found = Finite.of(values if isinstance(values, Mapping) else [_plain(value) for value in values])
+    is_weighted = isinstance(values, Mapping)
+    found = Finite.of({_plain(k): v for k, v in values.items()} if is_weighted else [_plain(value) for value in values])
     if not found.values:
         raise ValueError(f"{name}: the list of values is empty")
     return found
@@ -236,14 +246,11 @@ class Algorithms:
             )
         if not all(isinstance(algorithm, Algorithm) for algorithm in algorithms):
             raise TypeError("Algorithms takes a list of wf.Algorithm(...)")
-        if draws is None and any(algorithm.random for algorithm in algorithms):
-            raise ValueError(
-                "these algorithms have random settings: say how many draws to train, Algorithms(..., draws=5)"
-            )
+        is_drawn = draws is not None or any(algorithm.random for algorithm in algorithms)
         object.__setattr__(self, "algorithms", algorithms)
         object.__setattr__(self, "weights", shares(weights, len(algorithms)))
-        object.__setattr__(self, "draws", len(algorithms) if draws is None else draws)
-        object.__setattr__(self, "is_drawn", draws is not None)
+        object.__setattr__(self, "draws", draws if is_drawn else len(algorithms))
+        object.__setattr__(self, "is_drawn", is_drawn)
         check_draws(self)
 
     @property
@@ -255,6 +262,8 @@ class Algorithms:
         return any(algorithm.random for algorithm in self.algorithms)
 
     def drawn_jointly(self) -> Algorithms:
+        if self.is_drawn:
+            return self
         joint = copy.copy(self)
         object.__setattr__(joint, "draws", None)
         object.__setattr__(joint, "is_drawn", True)

@@ -17,7 +17,8 @@ class Resample:
     """The training rows are random: each draw takes as many of them again, with replacement (the bootstrap).
 
     With a `share` below 1, it takes that share of them, each at most once (subsampling). Standardisation and held-out
-    rows are those of the whole data.
+    rows are those of the whole data, and so are the running statistics of batch normalisation where they are estimated
+    anew for sampled weights.
 
     >>> Resample(20)
     Resample(draws=20, share=None)

@@ -2,7 +2,8 @@
 
 A run is one training: the draw that it takes of each slot (F, theta0, h, ...). Slots that no variable redraws stay at
 draw 0. Streams are named by these draws alone, so a run does not know which design it belongs to: the same run appears
-in a larger design, in another order of variables, or after more draws, with the same result.
+in a larger design, in another order of variables, or after more draws, with the same result. (Only D differs: without
+a variable for it, the rows are those that were given, and with one its first draw is a draw of them.)
 """
 
 from __future__ import annotations
@@ -154,6 +155,10 @@ class Design:
     @property
     def families(self) -> Families | None:
         return next((v for axis in self.axes for v in axis.variables if isinstance(v, Families)), None)
+
+    @property
+    def algorithms(self) -> Algorithms | None:
+        return next((v for axis in self.axes for v in axis.variables if isinstance(v, Algorithms)), None)
 
     @property
     def size(self) -> int:

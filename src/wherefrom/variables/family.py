@@ -109,6 +109,12 @@ def MLPs(
     """
     found = {}
     for width, depth, activation in itertools.product(widths, depths, activations):
-        hidden = [width] * depth
-        found[f"{'-'.join(map(str, hidden))} {activation}"] = MLP(hidden, activation, dropout)
+        if depth < 1:
+            raise ValueError(f"depths count hidden layers, and are at least 1, not {depth}")
+        name = f"{'-'.join([str(width)] * depth)} {activation}"
+        if name in found:
+            raise ValueError(f"there are two MLPs {name!r}: name each width, depth and activation once")
+        found[name] = MLP([width] * depth, activation, dropout)
+    if len(found) < 2:
+        raise ValueError("a single MLP is no doubt about the architecture: give several widths, depths or activations")
     return Families(found, weights)

@@ -50,6 +50,10 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
     path, rows = Path(path), _some_rows(posterior)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+    if len(posterior._groups()) > 1:
+        raise ValueError(
+            "one ONNX file holds members of one network: take one family, or one dropout rate, as select(F=0)"
+        )
     said = posterior.one_shot(rows, covariance=covariance)  # which has words for what cannot be propagated
     thetas = _thetas(posterior, covariance)
     if (size := sum(theta.nbytes for theta in thetas)) > _MOST_BYTES:
@@ -80,7 +84,7 @@ class _Model(nn.Module):
 
     def __init__(self, posterior: Posterior, said: Prediction, covariance: Covariance) -> None:
         super().__init__()
-        self.network = copy.copy(posterior.network.private("export"))
+        self.network = copy.copy(posterior._groups()[0].network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
         self.graph = Graph(self.network.skeleton(False))
         self.what = Uncertain(covariance, masks=posterior.design.dropout is not None, inputs=False)
