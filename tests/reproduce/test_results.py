@@ -22,6 +22,7 @@ RUN = {
         SETUPS["tuned"].but(start=0.1, dropout=0.0),
         SETUPS["main"].but(noise="fit"),
         SETUPS["main"].but(noise="predicted"),
+        SETUPS["main"].but(method="one_shot"),
     )
 }
 
