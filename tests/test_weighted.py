@@ -94,6 +94,8 @@ def test_what_weights_cannot_be(posterior, data):
         posterior.weighted([1, 1, 1, 1, 1, -1])
     with pytest.raises(ValueError, match="needs rows that were not trained on"):
         posterior.weighted("stacking")
+    with pytest.raises(ValueError, match="were trained on: give others"):
+        posterior.weighted("stacking", data[0])
     with pytest.raises(ValueError, match="or a list of weights"):
         posterior.weighted("best", data[1])
 

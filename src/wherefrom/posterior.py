@@ -75,7 +75,7 @@ class Posterior:
     mixture: tuple[Component, ...] = ()
     rows: Rows | None = None  # what it was trained on; not stored in files
     held_out: Rows | None = None
-    fitted_noise: Tensor | None = None  # variance of each output, standardised
+    fitted_noise: Tensor | None = None  # the variance of each output's noise, in units of y's own variance
     diverged: tuple[str, ...] = ()
     is_part: bool = False  # of another posterior's members or variables
     own_weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
@@ -167,6 +167,7 @@ class Posterior:
     ) -> Posterior:
         """The same members with other weights, by rows that were not trained on, or as they are given.
 
+        Without `data`, they are the rows that were held out to fit the noise, where there are any.
         "stacking" finds the weights that make these rows most likely, "greedy" picks members one after the other, with
         replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps. Members that
         weigh nothing are left out.
@@ -178,6 +179,8 @@ class Posterior:
                 raise ValueError(f'weighted("{by}", (x, y)) needs rows that were not trained on')
             rows = self.held_out if data is None else as_rows(data)
             assert rows is not None
+            if rows.schema.digest == self.schema.digest:
+                raise ValueError("these are the rows that the members were trained on: give others")
             densities = self.predict(rows.x, samples).member_log_densities(rows.y, by_output=True).flatten(1)
             found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
             given = found.tolist()
@@ -371,7 +374,7 @@ class Posterior:
         if likelihood.noise == "fit":
             if self.fitted_noise is None:
                 raise ValueError(
-                    "the noise of this part is not fitted, and a loaded posterior has no held-out rows: "
+                    "the noise of these members is not fitted, and there are no held-out rows at hand: "
                     "give rows that were not trained on to fit_noise((x, y))"
                 )
             noise = self.fitted_noise
@@ -444,14 +447,17 @@ class Posterior:
         )
         return self._part(fixed, design)
 
-    def select(self, **draws: Sequence[int] | int) -> Posterior:
-        """The members with these draws only: `posterior.select(theta0=[0, 1, 2])`. One draw fixes the variable."""
+    def select(self, **draws: Sequence[int | str] | int | str) -> Posterior:
+        """The members with these draws only: `posterior.select(theta0=[0, 1, 2])`. One draw fixes the variable.
+
+        Families go by their names, too: `posterior.select(F="wide")`.
+        """
         chosen: dict[str, list[int]] = {}
         for name, numbers in draws.items():
             axis = self.design.axis(name)
             if axis.name in chosen:
                 raise ValueError(f"{axis.name} is drawn jointly: select it by one of its names")
-            chosen[axis.name] = [int(numbers)] if isinstance(numbers, Integral) else list(numbers)  # type: ignore[arg-type]
+            chosen[axis.name] = self._numbers(axis, numbers)
             for number in chosen[axis.name]:
                 if number not in self.draws(axis.name):
                     there = ", ".join(map(str, self.draws(axis.name)))
@@ -464,6 +470,12 @@ class Posterior:
             if len(chosen.get(a.name, range(a.draws))) > 1
         )
         return self._part(chosen, replace(self.design, axes=axes))
+
+    def _numbers(self, axis: Axis, draws: Any) -> list[int]:
+        """Draws by their numbers; families also by their names."""
+        each: list[Any] = [draws] if isinstance(draws, Integral | str) else list(draws)
+        names = list(self.design.families.factories) if self.design.families and axis.is_finite else []
+        return [names.index(draw) if draw in names else draw for draw in each]
 
     def extend(
         self,

@@ -70,10 +70,35 @@ def build_networks(
     draws_rates = any(isinstance(v, Hyperparameters) and "dropout" in v.names for a in design.axes for v in a.variables)
     if draws_rates and dropout is not None and (dropout.rate is not None or dropout.on == "weights"):
         raise ValueError("the dropout rate is drawn by Hyperparameters(dropout=...): leave it out of Dropout")
-    return {
-        family: _build_network(factory, family, training.likelihood, dropout, draws_rates, x, targets, seed)
-        for family, factory in factories(training, design, x, targets).items()
-    }
+    models = factories(training, design, x, targets)
+    networks = {name: _build_network(f, name, training.likelihood, x, targets, seed) for name, f in models.items()}
+    if draws_rates:
+        for name, network in networks.items():
+            if not network.sites:
+                raise ValueError(
+                    f"Hyperparameters(dropout=...) needs units to drop, and {_called(name)} has no nn.Dropout"
+                )
+    elif dropout is not None:
+        networks = {name: _dropping(network, dropout) for name, network in networks.items()}
+        if not any(network.sites for network in networks.values()):
+            raise ValueError(
+                "Dropout() marginalises the sub-networks of a model with dropout; the model has no nn.Dropout. "
+                'Dropout(rate=0.05, on="weights") drops weights of any model'
+            )
+        if not any(rate > 0 for network in networks.values() for rate in network.rates):
+            raise ValueError("every dropout rate in the model is zero; give one, as Dropout(rate=0.05)")
+    return networks
+
+
+def _dropping(network: Network, dropout: Dropout) -> Network:
+    """As it is trained and sampled; a family without dropout has no other sub-network than itself."""
+    if dropout.rate is None:
+        return network
+    return (network.with_weight_dropout if dropout.on == "weights" else network.with_dropout_rate)(dropout.rate)
+
+
+def _called(family: str) -> str:
+    return f"the model {family!r}" if family else "the model"
 
 
 def factories(training: Training, design: Design, x: Tensor, targets: int) -> dict[str, Factory]:
@@ -93,13 +118,11 @@ def _build_network(
     factory: Factory,
     family: str,
     likelihood: Regression,
-    dropout: Dropout | None,
-    draws_rates: bool,
     x: Tensor,
     targets: int,
     seed: int,
 ) -> Network:
-    the_model = f"the model {family!r}" if family else "the model"
+    the_model = _called(family)
     with streams.torch_seeded(seed, "theta0", 0):
         module = factory().to(dtype=x.dtype if x.is_floating_point() else None)
     try:
@@ -113,22 +136,6 @@ def _build_network(
             f"{the_model} has {network.outputs} outputs, but {likelihood} needs {needed} "
             f"for {targets} column{'s' * (targets > 1)} of y"
         )
-    if draws_rates and not network.sites:
-        raise ValueError(f"Hyperparameters(dropout=...) needs units to drop, and {the_model} has no nn.Dropout")
-    if dropout is None or draws_rates:
-        return network
-    if dropout.on == "weights":
-        assert dropout.rate is not None
-        return network.with_weight_dropout(dropout.rate)
-    if not network.sites:
-        raise ValueError(
-            f"Dropout() marginalises the sub-networks of a model with dropout; {the_model} has no nn.Dropout. "
-            'Dropout(rate=0.05, on="weights") drops weights of any model'
-        )
-    if dropout.rate is not None:
-        return network.with_dropout_rate(dropout.rate)
-    if not any(site.rate > 0 for site in network.sites):
-        raise ValueError(f"every dropout rate in {the_model} is zero; give one, as Dropout(rate=0.05)")
     return network
 
 

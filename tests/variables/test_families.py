@@ -222,3 +222,13 @@ def test_what_mlps_cannot_be():
     for wish in ({"widths": [5, 5]}, {"widths": [5], "depths": [0, 1]}, {"widths": [5]}):
         with pytest.raises(ValueError, match=r"once|at least 1|single MLP"):
             wf.MLPs(**wish)
+
+
+def test_a_family_without_dropout_is_its_own_only_sub_network(problem):
+    found = both(problem, wf.Dropout())
+    plain, dropped = (found.select(F=name).predict(NEW, 50).std for name in ("small", "large"))
+    assert (plain == 0).all()
+    assert (dropped > 0).all()
+    assert found.predict(NEW, 50).sources().names == ("F", "M")
+    with pytest.raises(ValueError, match="has the draws 0, 1"):
+        found.select(F="huge")

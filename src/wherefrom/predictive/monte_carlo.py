@@ -42,7 +42,7 @@ class Plan:
     @classmethod
     def of(cls, samples: int, vary_theta: bool, vary_mask: bool) -> Plan:
         if int(samples) != samples or samples < 1:
-            raise ValueError(f"samples must be a whole number, at least 1; it is {samples}")
+            raise ValueError(f"samples must be a whole number, at least 1; it is {samples!r}")
         if not (vary_theta or vary_mask):
             return cls(1, False, False)  # every sample would be the same
         if vary_theta and vary_mask:

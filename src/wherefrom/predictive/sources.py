@@ -121,6 +121,8 @@ class Sources(Mapping[str, Tensor]):
         self._shares, self._overall = shares, overall
 
     def __getitem__(self, name: str) -> Tensor:
+        if name not in self._shares:
+            raise KeyError(f"there is no source {name!r}; there are {', '.join(self._shares) or 'none'}")
         return self._shares[name]
 
     def __iter__(self) -> Iterator[str]:

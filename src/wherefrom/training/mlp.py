@@ -40,7 +40,8 @@ class MLP:
     activation: str
     dropout: float
 
-    def __init__(self, hidden: Sequence[int] = (50,), activation: str = "relu", dropout: float = 0.0) -> None:
+    def __init__(self, hidden: int | Sequence[int] = (50,), activation: str = "relu", dropout: float = 0.0) -> None:
+        hidden = (hidden,) if isinstance(hidden, int) else hidden
         if any(int(width) != width or width < 1 for width in hidden):
             raise ValueError(f"widths of hidden layers must be whole numbers, at least 1, not {list(hidden)}")
         if activation not in ACTIVATIONS:

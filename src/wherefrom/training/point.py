@@ -57,7 +57,7 @@ class Training:
                 "not a network: its initial weights are one of the choices to draw"
             )
         if not isinstance(self.epochs, Integral) or self.epochs < 1:
-            raise ValueError(f"epochs must be a whole number, at least 1; it is {self.epochs}")
+            raise ValueError(f"epochs must be a whole number, at least 1; it is {self.epochs!r}")
         if not isinstance(self.likelihood, Regression):
             raise TypeError(f"likelihood must be wf.Regression(...), not {self.likelihood!r}")
         if not callable(self.model):
