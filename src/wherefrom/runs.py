@@ -165,15 +165,13 @@ def train_runs(
     """Train all runs of all folds, in as few cohorts as their structures allow."""
     work = _Trainings(training, networks, design, jobs, how)
     everyone = list(work.algorithms)
-    if design.iterations is None:
-        found = work.train("training", dict.fromkeys(everyone))
-    elif design.iterations.start == "auto":
+    if design.iterations is not None and design.iterations.start == "auto":
         # Where each loss levels off is known when it has been seen: once without collecting, then again.
-        found = work.train("first look", dict.fromkeys(everyone))
+        found = work.train("first look", everyone, collects=False)
         losses = {place: tuple(one.losses) for place, one in found.items() if one.diverged is None}
-        found |= work.train("training", losses) if losses else {}
+        found |= work.train("training", list(losses), collects=True, losses=losses) if losses else {}
     else:
-        found = work.train("training", dict.fromkeys(everyone, ()))
+        found = work.train("training", everyone, collects=design.iterations is not None)
     return [
         [Component(run, work.algorithms[j, r], found[j, r]) for r, run in enumerate(runs)]
         for j, (_, runs) in enumerate(jobs)
@@ -181,6 +179,7 @@ def train_runs(
 
 
 _Place = tuple[int, int]  # the number of a job, and of a run in it
+Losses = tuple[float, ...]  # of every epoch
 
 
 class _Trainings:
@@ -206,32 +205,33 @@ class _Trainings:
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
         self.collections: dict[tuple[int, int, int], Collection] = {}
 
-    def train(self, what: str, collected: Mapping[_Place, tuple[float, ...] | None]) -> dict[_Place, Trained]:
-        """Train these runs; those with losses (any, or none needed) collect their trajectories."""
-        cohorts, places = [], []
-        for key, held in self._alike(collected).items():
-            cohorts.append(self._cohort(key, held))
-            places.append(held)
-        total = self.training.epochs * len(collected)
-        with progress_bar(what, total, self.how.progress) as report:
+    def train(
+        self, what: str, places: Sequence[_Place], *, collects: bool, losses: Mapping[_Place, Losses] | None = None
+    ) -> dict[_Place, Trained]:
+        """Train these runs; if they collect their trajectories, their losses may tell from where on."""
+        alike = self._alike(places, collects, losses or {})
+        cohorts = [self._cohort(key, held) for key, held in alike.items()]
+        with progress_bar(what, self.training.epochs * len(places), self.how.progress) as report:
             how = self.how
             trained = train_cohorts(cohorts, how.device, how.workers, report, how.engine, how.announce)
         return {
             place: one
-            for held, some in zip(places, trained, strict=True)
+            for held, some in zip(alike.values(), trained, strict=True)
             for place, one in zip(held, some, strict=True)
         }
 
-    def _alike(self, collected: Mapping[_Place, tuple[float, ...] | None]) -> dict[_Structure, list[_Place]]:
+    def _alike(
+        self, places: Sequence[_Place], collects: bool, losses: Mapping[_Place, Losses]
+    ) -> dict[_Structure, list[_Place]]:
         """Runs that can train as one cohort."""
         found: dict[_Structure, list[_Place]] = defaultdict(list)
-        for place, losses in collected.items():
+        for place in places:
             algorithm, rows = self.algorithms[place], len(self._table(place).y)
             batch_size = min(algorithm.batch_size, rows)
             collection = None
-            if losses is not None and self.design.iterations is not None:
+            if collects and self.design.iterations is not None:
                 steps = -(-rows // batch_size)
-                own = self.design.iterations.collection(self.training.epochs, steps, losses or None)
+                own = self.design.iterations.collection(self.training.epochs, steps, losses.get(place))
                 collection = self.collections.setdefault((own.first, own.every, own.last), own)
             found[_Structure(self._family(place), algorithm.structure, batch_size, rows, collection)].append(place)
         return found
