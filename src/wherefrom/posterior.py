@@ -144,13 +144,15 @@ class Posterior:
             math.prod(weights[component.run.labels[name]] for name, weights in each.items())
             for component in self.mixture
         ]
-        return tuple(weight / math.fsum(found) for weight in found)
+        total = math.fsum(found)
+        return tuple(weight / total for weight in found)
 
     def _axis_weights(self, axis: Axis) -> dict[int, float]:
         """The probability of each draw of an axis, among those that are there."""
         numbers = self.draws(axis.name)
         own = {number: 1.0 if axis.weights is None else axis.weights[number] for number in numbers}
-        return {number: weight / math.fsum(own.values()) for number, weight in own.items()}
+        total = math.fsum(own.values())
+        return {number: weight / total for number, weight in own.items()}
 
     @property
     def _is_weighted(self) -> bool:
