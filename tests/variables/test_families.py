@@ -81,7 +81,7 @@ def test_families_with_dropout_call_it_m(problem):
     assert found.design.names == ("F", "t", "M")
     for prediction in (found.predict(NEW, 40), found.one_shot(NEW)):
         assert prediction.sources().names == ("F", "t", "M", "t x M")
-    assert found.marginalising("M").design.names == ("M",) or found.marginalising("M").design.names == ("F",)
+    assert found.marginalising("M").design.names == ("F",)  # with the family fixed, dropout has its own name back
     assert found.marginalising("F", "t").design.names == ("F", "t")
 
 
