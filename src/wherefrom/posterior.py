@@ -80,6 +80,7 @@ class Posterior:
     is_part: bool = False  # of another posterior's members or variables
     own_weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
     dropping: Dropout | None = None  # with which it was trained, also where a part no longer marginalises it
+    autocast: torch.dtype | None = None  # in which its forward passes multiplied while training
 
     @classmethod
     def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior:
@@ -514,7 +515,7 @@ class Posterior:
         runs = design.runs(self.seed)
         new_runs = [run for run in runs if tuple(run.labels.values()) not in present]
         same = cast(Choice, self.engines[0] if len(self.engines) == 1 else "auto")
-        how = Execution(self.dtype, self.device, engine or same, workers, progress)
+        how = Execution(self.dtype, self.device, engine or same, workers, progress, self.autocast)
         (new,) = train_runs(self.training, self.networks, design, [(fold, new_runs)], how)
         components = present | {tuple(component.run.labels.values()): component for component in new}
         grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)

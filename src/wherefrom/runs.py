@@ -148,6 +148,7 @@ class Execution:
     engine: Choice = "auto"
     workers: int | None = None
     progress: Show = None
+    autocast: torch.dtype | None = None
 
     def announce(self, message: str) -> None:
         """Tell whoever waits why, unless nothing is to be shown."""
@@ -253,6 +254,8 @@ class _Trainings:
             tuple(self._member(place, tables.index(self._table_key(place))) for place in held),
             tuple(self.tables[table] for table in tables),
             key.collection,
+            self.training.augment,
+            self.how.autocast,
         )
 
     def _member(self, place: _Place, table: int) -> Member:
@@ -267,6 +270,7 @@ class _Trainings:
             table,
             network_of(self.networks, run).rates if "dropout" in run.choices else None,
             algorithm.schedule,
+            streams.key(fold.seed, "order", order, "augmentation"),
             algorithm.replacement,
         )
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from wherefrom.training import schedules, streams
 from wherefrom.training.network import Network
 from wherefrom.training.schedules import Schedule
 from wherefrom.training.torch_classes import TorchOptimiser
+
+Augmentation = Callable[[Tensor, torch.Generator], Tensor]  # (rows, ...) -> (rows, ...), at random
 
 
 class Examples(NamedTuple):
@@ -42,6 +45,7 @@ class Member:
     table: int  # which of the cohort's tables holds its rows
     rates: tuple[float, ...] | None = None  # dropout at each site, where not the network's own
     schedule: Schedule | None = None  # of its learning rate, where that is not constant
+    augmentation: int = 0  # the stream of what is done to its batches
     replacement: bool = False  # whether its batches are drawn anew each time; else an epoch visits each row once
 
 
@@ -74,6 +78,8 @@ class Cohort:
     members: tuple[Member, ...]
     tables: tuple[Examples, ...]
     collection: Collection | None
+    augment: Augmentation | None = None
+    autocast: torch.dtype | None = None  # in which the forward pass multiplies, where that is not theta's own
 
     @property
     def rows(self) -> int:

@@ -10,6 +10,7 @@ from torch import nn
 
 from wherefrom.likelihood import Regression
 from wherefrom.training.algorithm import SETTINGS, Algorithm
+from wherefrom.training.cohort import Augmentation
 
 __all__ = ["SETTINGS", "Algorithm", "Training"]
 
@@ -37,6 +38,7 @@ class Training:
     epochs: int
     likelihood: Regression = field(default_factory=Regression)
     standardise: bool = True
+    augment: Augmentation | None = None  # what is done to the rows of every batch, such as wf.augment.CropAndFlip()
 
     @property
     def is_elsewhere(self) -> bool:
@@ -60,5 +62,7 @@ class Training:
             raise ValueError(f"epochs must be a whole number, at least 1; it is {self.epochs!r}")
         if not isinstance(self.likelihood, Regression):
             raise TypeError(f"likelihood must be wf.Regression(...), not {self.likelihood!r}")
+        if self.augment is not None and not callable(self.augment):
+            raise TypeError(f"augment must be a function of a batch and a generator, not {self.augment!r}")
         if not callable(self.model):
             raise TypeError(f"model must be a function that returns a network, not {self.model!r}")
