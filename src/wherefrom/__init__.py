@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from wherefrom.predictive.prediction import Prediction
     from wherefrom.predictive.sources import Sources
     from wherefrom.store import load
+    from wherefrom.training import augmentation as augment
     from wherefrom.training import schedules
     from wherefrom.training.mlp import MLP
     from wherefrom.training.point import Algorithm, Training
@@ -69,6 +70,7 @@ _HOMES = {
     ),
 }
 _MODULES = {
+    "augment": "wherefrom.training.augmentation",
     "callbacks": "wherefrom.own_loop.callbacks",
     "recipes": "wherefrom.recipes",
     "one_shot": "wherefrom.predictive.one_shot",
@@ -91,6 +93,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "LogUniform",
     "Algorithms",
     "schedules",
+    "augment",
     "BatchOrder",
     "Families",
     "MLP",

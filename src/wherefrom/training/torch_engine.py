@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.training import program, streams
+from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, orders, parts
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.optimisers import OPTIMISERS, clipping
@@ -185,19 +186,23 @@ def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:
 
 
 class Batches:
-    """The rows of each step for a group of members, gathered with one indexed copy into memory that stays the same."""
+    """The rows of each step for a group of members, gathered and augmented into memory that stays the same.
+
+    A table's inputs, targets and weights stand side by side and are gathered as one.
+    """
 
     def __init__(self, cohort: Cohort, members: Sequence[Member], device: torch.device) -> None:
-        self.size, self.rows, self.members = cohort.batch_size, cohort.rows, len(members)
+        self.size, self.rows, self.members, self.augment = cohort.batch_size, cohort.rows, members, cohort.augment
+        self.steps_per_epoch, self.epoch = cohort.steps_per_epoch, 0
         tables = sorted({member.table for member in members})
         used = [cohort.tables[t] for t in tables]
-        columns = [torch.cat([t.x for t in used]), torch.cat([t.y for t in used])]
+        columns = [_joined([t.x for t in used]), _joined([t.y for t in used])]
         if any(t.weights is not None for t in used):
             ones = columns[1].new_ones(self.rows)
             columns.append(torch.cat([ones if t.weights is None else t.weights for t in used]).unsqueeze(1))
         self.shapes = [column.shape[1:] for column in columns]
         flat = [column.flatten(1).to(device) for column in columns]
-        together = len({column.dtype for column in columns}) == 1
+        together = columns[0].ndim == 2 and len({column.dtype for column in columns}) == 1
         self.columns = [torch.cat(flat, dim=1)] if together else flat  # side by side if they can be
         self.memory: dict[int, list[Tensor]] = {}  # by the number of rows
         # Members with the same stream share their order, so each is computed once.
@@ -212,7 +217,7 @@ class Batches:
 
     def shuffle(self, epoch: int) -> None:
         order = orders(self.keys, self.replacement, epoch, self.rows)[self.place]
-        self.order = torch.from_numpy(order).to(self.offset.device) + self.offset  # (members, rows)
+        self.epoch, self.order = epoch, torch.from_numpy(order).to(self.offset.device) + self.offset  # (members, rows)
 
     def get(self, index: int) -> list[Tensor]:
         """The index-th batch of the epoch: x, y and, where rows have them, weights.  # each (members, rows, ...)"""
@@ -223,8 +228,17 @@ class Batches:
         for columns, memory in zip(self.columns, self.memory[rows], strict=True):
             torch.index_select(columns, 0, flat, out=memory)
         widths = [shape.numel() for shape in self.shapes]
-        batch = self.memory[rows] if len(self.columns) > 1 else self.memory[rows][0].split(widths, dim=1)
-        return [
-            part.unflatten(0, (self.members, rows)).unflatten(-1, shape)
-            for part, shape in zip(batch, self.shapes, strict=True)
+        parts = self.memory[rows] if len(self.columns) > 1 else self.memory[rows][0].split(widths, dim=1)
+        batch = [
+            part.unflatten(0, (len(self.members), rows)).unflatten(-1, shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
         ]
+        if self.augment is not None:
+            step = self.epoch * self.steps_per_epoch + index
+            for own, member in zip(batch[0], self.members, strict=True):
+                own.copy_(augmented(self.augment, own.clone(), member.augmentation, step))
+        return batch
+
+
+def _joined(tables: list[Tensor]) -> Tensor:
+    return tables[0] if len(tables) == 1 else torch.cat(tables)

@@ -44,6 +44,10 @@ def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
         raise Obstacle(f"it runs on the CPU, not on {device}")
     if x.dtype != torch.float32:
         raise Obstacle(f"it computes in single precision, and the data is {x.dtype}")
+    if cohort.augment is not None:
+        raise Obstacle("it does not augment")
+    if cohort.autocast is not None:
+        raise Obstacle("it multiplies in single precision, not by autocast")
     if type(cohort.loss) not in LOSSES:
         raise Obstacle(f"it does not know the loss {cohort.loss!r}")
     if cohort.optimiser not in OPTIMISERS:
