@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -320,9 +321,9 @@ def risk_coverage(confidence: Any, errors: Any) -> RiskCoverage:
 
 
 def _numbers(values: Any) -> Tensor:
-    return (
-        values.detach().cpu().double() if isinstance(values, Tensor) else torch.as_tensor(values, dtype=torch.float64)
-    )
+    if isinstance(values, Tensor):
+        return values.detach().cpu().double()
+    return torch.from_numpy(np.array(values, dtype=np.float64))  # a copy: whatever its strides, and read-only ones, too
 
 
 def _probabilities(given: Any) -> Tensor:
@@ -347,12 +348,12 @@ def _labelled(given: Any, y: Any) -> tuple[Tensor, Tensor]:
     if probabilities.ndim != 2:
         raise ValueError(f"probabilities are a table of rows by classes; their shape is {tuple(probabilities.shape)}")
     rows, classes = probabilities.shape
-    y = torch.as_tensor(y).detach().cpu()
-    if y.shape != (rows,):
-        raise ValueError(f"there are probabilities for {rows} rows, but y has shape {tuple(y.shape)}")
-    if y.is_floating_point() or y.is_complex():
-        raise ValueError(f"y must be the numbers of classes, as integers; it is of {y.dtype}")
-    y = y.long()
+    labels = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
+    if labels.shape != (rows,):
+        raise ValueError(f"there are probabilities for {rows} rows, but y has shape {labels.shape}")
+    if labels.dtype.kind not in "iub":
+        raise ValueError(f"y must be the numbers of classes, as integers; its type is {labels.dtype}")
+    y = torch.from_numpy(labels.astype(np.int64))
     if int(y.min()) < 0 or int(y.max()) >= classes:
         raise ValueError(f"y must be from 0 to {classes - 1}; it goes from {int(y.min())} to {int(y.max())}")
     return probabilities, y
