@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from wherefrom.predictive.class_scores import Reliability, RiskCoverage
 from wherefrom.predictive.prediction import Prediction
+
+Curve = TypeVar("Curve")
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart, and a grey for noise.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
@@ -39,6 +42,74 @@ def save_overview(prediction: Prediction, y: Tensor, path: Path, title: str, uni
     _intervals_against_truth(left, prediction, y, unit)
     _variance_by_source(right, prediction, unit)
     figure.savefig(path, dpi=150)
+
+
+def reliability_diagram(reliability: Reliability | Mapping[str, Reliability], place: Any) -> Any:
+    """How often rows are right against how sure they were; larger dots are more rows, and below the line is too sure.
+
+    One, or several by name; drawn into a file or onto matplotlib's axes, which are returned. Of one alone, grey bars
+    say where the bins of a calibrated model would lie, about nineteen times out of twenty.
+    """
+    axes, figure = _axes(place, 4.8, 4.8)
+    axes.plot([0, 1], [0, 1], color="black", linewidth=0.8, zorder=1)
+    curves = _named(reliability)
+    for (name, curve), colour in zip(curves.items(), _colours(len(curves)), strict=True):
+        filled = curve.count > 0
+        count, confidence, accuracy = (part[filled] for part in (curve.count, curve.confidence, curve.accuracy))
+        if len(curves) == 1:
+            reach = 1.96 * (confidence * (1 - confidence) / count).sqrt()
+            low, high = (confidence - reach).clamp_min(0), (confidence + reach).clamp_max(1)
+            axes.vlines(confidence.numpy(), low.numpy(), high.numpy(), color=NOISE_COLOUR, linewidth=4, zorder=0)
+        sizes = 12 + 150 * count / count.sum()
+        axes.plot(confidence.numpy(), accuracy.numpy(), color=colour, linewidth=1.2, zorder=2)
+        label = f"{name}, ece {curve.ece:.3f}".removeprefix(", ")
+        axes.scatter(confidence.numpy(), accuracy.numpy(), s=sizes.numpy(), color=colour, label=label, zorder=3)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel="confidence", ylabel="accuracy", aspect="equal")
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    return _finished(axes, figure, place)
+
+
+def risk_coverage_plot(risk_coverage: RiskCoverage | Mapping[str, RiskCoverage], place: Any) -> Any:
+    """The error among the most confident rows, by how many are answered; dotted, with an order that knows the errors.
+
+    One, or several by name; drawn into a file or onto matplotlib's axes, which are returned.
+    """
+    axes, figure = _axes(place, 5.6, 4.2)
+    curves = _named(risk_coverage)
+    first, *others = curves.values()
+    is_shared = all(torch.equal(first.best, other.best) for other in others)  # of one model, by several confidences
+    for curve, colour in [(first, "black")] if is_shared else zip(curves.values(), _colours(len(curves)), strict=True):
+        axes.plot(curve.coverage.numpy(), curve.best.numpy(), color=colour, linewidth=1, linestyle=":")
+    for (name, curve), colour in zip(curves.items(), _colours(len(curves)), strict=True):
+        label = f"{name}, area {curve.area:.3f}".removeprefix(", ")
+        axes.plot(curve.coverage.numpy(), curve.risk.numpy(), color=colour, linewidth=1.4, label=label)
+    axes.set(xlim=(0, 1), xlabel="coverage: share of rows that are answered", ylabel="risk: their mean error")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
+    return _finished(axes, figure, place)
+
+
+def _named(curves: Curve | Mapping[str, Curve]) -> Mapping[str, Curve]:
+    return curves if isinstance(curves, Mapping) else {"": curves}
+
+
+def _colours(count: int) -> list[str]:
+    return [COLOURS[i % len(COLOURS)] for i in range(count)]
+
+
+def _axes(place: Any, width: float, height: float) -> tuple[Any, Any]:
+    """The axes to draw on, and the figure if it is a new one."""
+    if not isinstance(place, str | Path):
+        return place, None
+    figure = new_figure(width, height, layout="constrained")
+    return figure.subplots(), figure
+
+
+def _finished(axes: Any, figure: Any, place: Any) -> Any:
+    _quiet(axes)
+    if figure is not None:
+        figure.savefig(place, dpi=150)
+    return axes
 
 
 def _intervals_against_truth(axes: Any, prediction: Prediction, y: Tensor, unit: str) -> None:
