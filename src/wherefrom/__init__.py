@@ -15,12 +15,13 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from wherefrom import recipes
     from wherefrom.laws import SWAG, TRADI, Snapshots
-    from wherefrom.likelihood import Regression
+    from wherefrom.likelihood import Classification, Regression
     from wherefrom.marginalisation import marginalise, marginalise_folds
     from wherefrom.own_loop import callbacks
     from wherefrom.own_loop.recorder import Recorder
     from wherefrom.posterior import DivergedError, Posterior
     from wherefrom.predictive import one_shot
+    from wherefrom.predictive.class_prediction import ClassPrediction
     from wherefrom.predictive.prediction import Prediction
     from wherefrom.predictive.sources import Sources
     from wherefrom.store import load
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
-    "wherefrom.likelihood": ("Regression",),
+    "wherefrom.likelihood": ("Classification", "Regression"),
     "wherefrom.own_loop.recorder": ("Recorder",),
     "wherefrom.marginalisation": ("marginalise", "marginalise_folds"),
     "wherefrom.posterior": ("DivergedError", "Posterior"),
+    "wherefrom.predictive.class_prediction": ("ClassPrediction",),
     "wherefrom.predictive.prediction": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
     "wherefrom.store": ("load",),
@@ -82,6 +84,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "Training",
     "Algorithm",
     "Regression",
+    "Classification",
     "marginalise",
     "marginalise_folds",
     "InitialCondition",
@@ -107,6 +110,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "Recorder",
     "callbacks",
     "Prediction",
+    "ClassPrediction",
     "one_shot",
     "Sources",
     "DivergedError",

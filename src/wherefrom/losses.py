@@ -7,6 +7,7 @@ of about one, and multiply each row's loss.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,13 +54,14 @@ class GaussianNLL:
 class CrossEntropy:
     """-sum_c t_c ln p_c with p the outputs' softmax; y holds the class's number, t is 1 there, or smoothed.
 
-    With label smoothing s, t is 1 - s for the class and s / classes for every class.
+    With label smoothing s, t is 1 - s for the class and s / classes for every class. Members that train together may
+    each have their own.
     """
 
-    label_smoothing: float = 0.0
+    label_smoothing: float | Tensor = 0.0  # (members, 1, 1) where members differ
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
+        if not isinstance(self.label_smoothing, Tensor) and not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must lie in [0, 1); it is {self.label_smoothing}")
 
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -68,3 +70,12 @@ class CrossEntropy:
         own = torch.where(is_own, log_p, 0.0).sum(-1, keepdim=True)
         smooth = log_p.mean(-1, keepdim=True)
         return _mean(-(1 - self.label_smoothing) * own - self.label_smoothing * smooth, weights)
+
+
+def together(losses: Sequence[Loss], like: Tensor) -> Loss:
+    """The losses of members that train together as one, for outputs with a leading dimension of members."""
+    if all(loss == losses[0] for loss in losses):
+        return losses[0]
+    assert all(isinstance(loss, CrossEntropy) for loss in losses)  # the others have nothing to differ in
+    smoothing = [loss.label_smoothing for loss in losses if isinstance(loss, CrossEntropy)]
+    return CrossEntropy(like.new_tensor(smoothing).reshape(-1, 1, 1))

@@ -90,10 +90,10 @@ def marginalise_folds(
         raise ValueError(f"autocast must be None or torch.bfloat16, whose range is that of float32, not {autocast}")
     if not folds:
         raise ValueError("there are no folds to train on")
-    rows, place, design = as_rows(data), available(device), Design.of(over)
+    rows, place, design = as_rows(data, training.likelihood), available(device), Design.of(over)
     work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
     example = work[0].scaler.x(work[0].rows.x, dtype)
-    networks = build_networks(training, design, design.dropout, example, rows.y.shape[1], seed)
+    networks = build_networks(training, design, design.dropout, example, rows.targets, seed)
     networks = {family: network.to(place) for family, network in networks.items()}
     jobs = [(fold, design.runs(fold.seed)) for fold in work]
     trained = train_runs(training, networks, design, jobs, Execution(dtype, place, engine, workers, progress, autocast))

@@ -20,8 +20,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.laws import Gaussian, Law, delta
-from wherefrom.likelihood import most_likely_noise
+from wherefrom.likelihood import Classification, most_likely_noise
 from wherefrom.predictive import batch_norm, monte_carlo
+from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
 from wherefrom.predictive.weights import greedy, stacking
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from wherefrom.predictive.one_shot.check import OneShotCheck
     from wherefrom.predictive.one_shot.member import Covariance
 
-_HOPELESS_LOSS = 3.0
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
 
 
@@ -180,11 +180,11 @@ class Posterior:
                 raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
             if data is None and self.held_out is None:
                 raise ValueError(f'weighted("{by}", (x, y)) needs rows that were not trained on')
-            rows = self.held_out if data is None else as_rows(data)
+            rows = self.held_out if data is None else self._as_rows(data)
             assert rows is not None
             if rows.schema.digest == self.schema.digest:
                 raise ValueError("these are the rows that the members were trained on: give others")
-            densities = self.predict(rows.x, samples).member_log_densities(rows.y, by_output=True).flatten(1)
+            densities = self.predict(rows.x, samples).member_log_densities(rows.truth, by_output=True).flatten(1)
             found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
             given = found.tolist()
         else:
@@ -251,8 +251,10 @@ class Posterior:
         *,
         method: Literal["monte_carlo", "one_shot", "auto"] = "monte_carlo",
         tolerance: float = 0.05,
-    ) -> Prediction:
+    ) -> Any:
         """The predictive distribution at x by Monte Carlo, with so many samples of each member.
+
+        It is a `Prediction` of quantities, or a `ClassPrediction` of classes.
 
         The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
         instead, for which `samples` and `seed` mean nothing; `"auto"` does so where `check_one_shot` finds the relative
@@ -276,15 +278,18 @@ class Posterior:
                 for group in self._groups()
             }
         )
-        noise = None
-        if self.training.likelihood.noise == "predicted":
-            answers, log_variance = self.training.likelihood.split(answers)
-            noise = self.training.likelihood.predicted_variance(log_variance)
+        likelihood, noise = self.training.likelihood, None
+        if isinstance(likelihood, Classification):
+            with one_core():
+                return self._class_prediction(torch.log_softmax(answers, -1), plan)
+        if likelihood.noise == "predicted":
+            answers, log_variance = likelihood.split(answers)
+            noise = likelihood.predicted_variance(log_variance)
         return self._prediction(answers, noise, plan)
 
     def one_shot(
         self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None
-    ) -> Prediction:
+    ) -> Any:
         """The predictive distribution at x by its moments: one pass for each member, and no sampling.
 
         `x_std` is the standard deviation of the inputs' own noise, in x's units: a number, one for each column, or
@@ -297,7 +302,7 @@ class Posterior:
         """
         from wherefrom.predictive.one_shot.propagate import propagate
 
-        inputs, x_variance = self._inputs(x), self._input_variance(x, x_std)
+        inputs, x_variance, likelihood = self._inputs(x), self._input_variance(x, x_std), self.training.likelihood
         found = {
             group: propagate(
                 group.network,
@@ -310,17 +315,17 @@ class Posterior:
                 rank=rank,
                 probes=None if rank is None else self._probes(),
                 refresh=self._refresh(group),
+                classes=isinstance(likelihood, Classification),
             )
             for group in self._groups()
         }
         mean = self._assembled({group: part.mean for group, part in found.items()})
         spread = self._assembled({group: part.variance for group, part in found.items()})
         noise, targets = None, self.schema.targets
-        if self.training.likelihood.noise == "predicted":
-            split = self.training.likelihood.split
-            (mean, log_mean), (spread, log_spread) = split(mean), split(spread)
+        if not isinstance(likelihood, Classification) and likelihood.noise == "predicted":
+            (mean, log_mean), (spread, log_spread) = likelihood.split(mean), likelihood.split(spread)
             # The mean of a log-normal variable.
-            noise = self.training.likelihood.predicted_variance(log_mean.double() + 0.5 * log_spread.double())
+            noise = likelihood.predicted_variance(log_mean.double() + 0.5 * log_spread.double())
 
         def within() -> dict[str, Tensor]:
             parts = {group: part.within() for group, part in found.items()}
@@ -329,7 +334,11 @@ class Posterior:
             return {self._own_name(name): part[..., :targets] for name, part in named.items()}
 
         plan = monte_carlo.Plan(mean.shape[1], vary_theta=False, vary_mask=False)
-        return replace(self._prediction(mean, noise, plan), spread=spread, within=within, covariance=covariance)
+        known: dict[str, Any] = {"spread": spread, "within": within, "covariance": covariance}
+        if isinstance(likelihood, Classification):
+            logs = mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
+            return replace(self._class_prediction(logs, plan), **known)
+        return replace(self._prediction(mean, noise, plan), **known)
 
     def export_onnx(self, path: str | Path, *, covariance: Covariance = "diagonal") -> None:
         """Write one-shot prediction as an ONNX file, for programs without Python; needs `wherefrom[onnx]`.
@@ -391,10 +400,25 @@ class Posterior:
             self.schema.y_is_flat,
             plan,
             tuple(self._crossed(axis) for axis in self.design.axes),
-            f"these diverged: {'; '.join(self.diverged)}" if self.diverged else None,
+            self._missing,
             self.schema.y_names,
             weights=self._explicit_weights,
         )
+
+    def _class_prediction(self, log_probabilities: Tensor, plan: monte_carlo.Plan) -> ClassPrediction:
+        return ClassPrediction(
+            log_probabilities,
+            self.schema.classes,
+            plan,
+            tuple(self._crossed(axis) for axis in self.design.axes),
+            self._missing,
+            weights=self._explicit_weights,
+        )
+
+    @property
+    def _missing(self) -> str | None:
+        """Why members are missing from the design's product, if any are."""
+        return f"these diverged: {'; '.join(self.diverged)}" if self.diverged else None
 
     @property
     def _explicit_weights(self) -> Tensor | None:
@@ -414,7 +438,7 @@ class Posterior:
         """
         if self.training.likelihood.noise != "fit":
             raise ValueError(f'{self.training.likelihood} has no noise to fit; use Regression(noise="fit")')
-        rows = as_rows(data)
+        rows = self._as_rows(data)
         if rows.y.shape[1] != self.schema.targets:
             raise ValueError(f"y has {rows.y.shape[1]} columns, but the model was trained on {self.schema.targets}")
         known = replace(self, fitted_noise=torch.zeros(rows.y.shape[1], dtype=torch.float64))
@@ -523,7 +547,7 @@ class Posterior:
 
     def with_data(self, data: Any) -> Posterior:
         """The same posterior with its training data at hand again, after `wf.load`."""
-        fold = Fold.of(self.training, as_rows(data), self.seed)
+        fold = Fold.of(self.training, self._as_rows(data), self.seed)
         self.schema.inputs(fold.rows.x)
         # Of members that were trained elsewhere, the data may never have been seen.
         if self.schema.digest and fold.rows.schema.digest != self.schema.digest:
@@ -589,6 +613,10 @@ class Posterior:
             )
         rows = self.scaler.x(self.rows.x, self.dtype).to(self.device)
         return lambda network, theta: batch_norm.refresh(network, theta, rows)
+
+    def _as_rows(self, data: Any) -> Rows:
+        """Data like that of the training."""
+        return as_rows(data, self.training.likelihood, self.schema.classes)
 
     def _inputs(self, x: Any) -> Tensor:
         return self.scaler.x(self.schema.inputs(x), self.dtype).to(self.device)
@@ -703,7 +731,7 @@ def _shown(component: Component, setting: str) -> Any:
     algorithm, drawn = component.algorithm, component.run.choices.get(setting, "")
     if setting == "algorithm":
         return algorithm.name
-    if setting in ("family", "dropout"):
+    if setting in ("family", "dropout", "label_smoothing"):
         return drawn
     value = algorithm.get(setting)
     if setting == "betas" and value is None:
@@ -712,15 +740,16 @@ def _shown(component: Component, setting: str) -> Any:
 
 
 def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component]) -> None:
-    """Finite losses can be hopeless too: where y is standardised, predicting its mean has a loss of 1."""
-    if not posterior.training.standardise or posterior.training.likelihood.noise == "predicted":
+    """Finite losses can be hopeless too: worse by far than those of an answer that is the same for every row."""
+    likelihood = posterior.training.likelihood
+    if not posterior.training.standardise and not isinstance(likelihood, Classification):
         return
-    worse = [c for c in components if c.trained.losses[-1] > _HOPELESS_LOSS]
+    worse = [c for c in components if c.trained.losses[-1] > likelihood.hopeless_loss(posterior.schema.targets)]
     if worse:
         one = worse[0]
         warnings.warn(
-            f"{len(worse)} of {len(components)} members end with a training loss far above that of predicting the mean "
-            f"of y, such as {one.run} with {one.trained.losses[-1]:.3g} ({one.algorithm}): they have learnt nothing",
+            f"{len(worse)} of {len(components)} members end with a training loss far above that of one answer for all "
+            f"rows, such as {one.run} with {one.trained.losses[-1]:.3g} ({one.algorithm}): they have learnt nothing",
             stacklevel=4,
         )
 

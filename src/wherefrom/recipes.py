@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from wherefrom.laws import SWAG, TRADI, Snapshots
+from wherefrom.likelihood import Regression
 from wherefrom.marginalisation import marginalise
 from wherefrom.posterior import Posterior
 from wherefrom.predictive.weights import greedy
@@ -93,12 +94,12 @@ def hyper_deep_ensemble(
     """
     if chosen < 2:
         raise ValueError(f"chosen must be at least 2; it is {chosen}")
-    if training.likelihood.noise is None:
+    if isinstance(training.likelihood, Regression) and training.likelihood.noise is None:
         raise ValueError("a choice by validation rows needs densities: give the likelihood a noise")
     over = hyper_ensemble(draws, **settings)
     searched = marginalise(training, data, over, seed, progress=progress, on_divergence="keep")
-    rows = as_rows(validation)
-    densities = searched.predict(rows.x).member_log_densities(rows.y, by_output=True).flatten(1)
+    rows = as_rows(validation, training.likelihood, searched.schema.classes)
+    densities = searched.predict(rows.x).member_log_densities(rows.truth, by_output=True).flatten(1)
     weights = greedy(densities, _PICKS, distinct=chosen)
     # Those that were picked and, if that is a single one, the next best.
     order = sorted(range(len(searched)), key=lambda k: (float(weights[k]), float(densities[k].mean())), reverse=True)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from wherefrom.likelihood import Regression
+from wherefrom import likelihood as likelihoods
+from wherefrom.likelihood import Classification, Likelihood
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Collection, Examples, Member, Trained
 from wherefrom.training.data import Rows, Scaler
@@ -117,7 +118,7 @@ def _columns(x: Tensor) -> int:
 def _build_network(
     factory: Factory,
     family: str,
-    likelihood: Regression,
+    likelihood: Likelihood,
     x: Tensor,
     targets: int,
     seed: int,
@@ -132,6 +133,11 @@ def _build_network(
         raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
     needed = likelihood.outputs(targets)
     if network.outputs != needed:
+        if isinstance(likelihood, Classification):
+            raise ValueError(
+                f"{the_model} has {network.outputs} output{'s' * (network.outputs > 1)}, but there are {targets} "
+                "classes, each with a logit of its own. If y lacks some, name them: wf.Classification(classes=...)"
+            )
         raise ValueError(
             f"{the_model} has {network.outputs} outputs, but {likelihood} needs {needed} "
             f"for {targets} column{'s' * (targets > 1)} of y"
@@ -201,7 +207,7 @@ class _Trainings:
             for r, run in enumerate(runs)
         }
         fold = jobs[0][0]
-        models = factories(training, design, fold.rows.x, fold.rows.y.shape[1])
+        models = factories(training, design, fold.rows.x, fold.rows.targets)
         self.initial = {name: _InitialConditions(models[name], networks[name], how.dtype) for name in models}
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
         self.collections: dict[tuple[int, int, int], Collection] = {}
@@ -261,7 +267,7 @@ class _Trainings:
     def _member(self, place: _Place, table: int) -> Member:
         (fold, runs), algorithm = self.jobs[place[0]], self.algorithms[place]
         run = runs[place[1]]
-        order = run.slots["order"]
+        order, likelihood = run.slots["order"], likelihood_of(self.training, run)
         return Member(
             self.initial[self._family(place)].get(fold.seed, run),
             algorithm.settings,
@@ -271,6 +277,7 @@ class _Trainings:
             network_of(self.networks, run).rates if "dropout" in run.choices else None,
             algorithm.schedule,
             streams.key(fold.seed, "order", order, "augmentation"),
+            None if likelihood is self.training.likelihood else likelihood.loss,
             algorithm.replacement,
         )
 
@@ -287,11 +294,18 @@ class _Trainings:
         key = self._table_key(place)
         if key not in self.tables:
             (fold, _), (_, draw, share) = self.jobs[place[0]], key
-            x, y = fold.rows.x, fold.rows.y
+            x, y, likelihood = fold.rows.x, fold.rows.y, self.training.likelihood
             if draw >= 0:
                 chosen = Resample.rows(len(y), share, fold.seed, draw)
                 x, y = x[chosen], y[chosen]
-            self.tables[key] = Examples(fold.scaler.x(x, self.how.dtype), fold.scaler.y(y, self.how.dtype))
+            weights = None
+            if isinstance(likelihood, Classification):
+                weights = likelihood.row_weights(y, fold.rows.classes)
+            self.tables[key] = Examples(
+                fold.scaler.x(x, self.how.dtype),
+                fold.scaler.y(y, self.how.dtype),
+                None if weights is None else weights.to(self.how.dtype),
+            )
         return self.tables[key]
 
 
@@ -316,10 +330,16 @@ def network_of(networks: dict[str, Network], run: Run) -> Network:
     return network.with_dropout_rate(run.choices["dropout"]) if "dropout" in run.choices else network
 
 
+def likelihood_of(training: Training, run: Run) -> Likelihood:
+    """The training's likelihood, with the settings of its loss that were drawn."""
+    return likelihoods.changed(training.likelihood, run.choices)
+
+
 def algorithm_of(training: Training, several: Algorithms | None, run: Run) -> Algorithm:
     """The training's algorithm, or the one that was drawn, with the settings that were drawn and that it has."""
     algorithm = run.choices.get("algorithm", training.algorithm)
-    changes = {name: value for name, value in run.choices.items() if name not in _NOT_SETTINGS}
+    others = (*_NOT_SETTINGS, *training.likelihood.settings)
+    changes = {name: value for name, value in run.choices.items() if name not in others}
     if several is not None:  # some of which may not have a setting, but not all
         for name in changes:
             if not any(one.has(name) for one in several.algorithms):

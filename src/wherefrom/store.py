@@ -22,7 +22,7 @@ from torch import Tensor, distributions, nn
 from torch.distributions import Distribution
 
 from wherefrom.laws import LAWS, SWAG, TRADI, Law, Snapshots
-from wherefrom.likelihood import Regression
+from wherefrom.likelihood import Classification, Likelihood, Regression
 from wherefrom.posterior import Posterior
 from wherefrom.runs import Component, build_networks, family_of
 from wherefrom.training import schedules, streams
@@ -94,7 +94,7 @@ def save(posterior: Posterior, folder: Path) -> None:
         "training": {
             "algorithm": _algorithm_to_json(training.algorithm),
             "epochs": training.epochs,
-            "likelihood": asdict(training.likelihood),
+            "likelihood": _likelihood_to_json(training.likelihood),
             "standardise": training.standardise,
         },
         "schema": asdict(posterior.schema),
@@ -154,7 +154,7 @@ def load(
         )
     if document["format"] < FORMAT:
         raise ValueError(f"{folder} was written before the first release, in a format that is no longer read")
-    with safe_open(folder / document["tensors"], framework="pt", device=str(place)) as file:
+    with safe_open(folder / document["tensors"], framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
 
     dtype = getattr(torch, document["dtype"])
@@ -164,7 +164,7 @@ def load(
         next(iter(models.values())),
         _algorithm_from_json(about["algorithm"], optimisers),
         about["epochs"],
-        Regression(**about["likelihood"]),
+        _likelihood_from_json(about["likelihood"]),
         about["standardise"],
     )
     design = _design_from_json(document["design"], models, optimisers)
@@ -184,7 +184,7 @@ def load(
             raise ValueError(
                 f"{the_model} is not the one that was saved: its dropout rates were {stored['dropout_rates']}"
             )
-    scaler = Scaler(**{name: tensors[f"scaler.{name}"].cpu() for name in Scaler._fields})
+    scaler = Scaler(**{name: tensors[f"scaler.{name}"] for name in Scaler._fields})
     noise = tensors.get("fitted_noise")
     posterior = Posterior(
         training,
@@ -195,15 +195,15 @@ def load(
         schema,
         dtype,
         place,
-        tuple(_component(i, member, tensors, optimisers) for i, member in enumerate(document["members"])),
-        fitted_noise=None if noise is None else noise.cpu(),
+        tuple(_component(i, member, tensors, optimisers, place) for i, member in enumerate(document["members"])),
+        fitted_noise=noise,
         diverged=tuple(document["diverged"]),
         is_part=document["is_part"],
         own_weights=document["weights"] and tuple(document["weights"]),
         dropping=dropping,
     )
     for name, answers in _probes(posterior).items():
-        if not torch.allclose(answers, tensors[f"probe.{name}"].cpu(), rtol=1e-3, atol=1e-5, equal_nan=True):
+        if not torch.allclose(answers, tensors[f"probe.{name}"], rtol=1e-3, atol=1e-5, equal_nan=True):
             the_model = f"the model {name!r}" if name else "the model"
             raise ValueError(f"{the_model} is not the one that was saved: the same weights give other answers")
     return posterior if data is None else posterior.with_data(data)
@@ -248,8 +248,13 @@ def _models(given: Factory | Mapping[str, Factory] | None, stored: dict[str, Any
 
 
 def _component(
-    i: int, member: dict[str, Any], tensors: dict[str, Tensor], optimisers: Sequence[OptimiserClass]
+    i: int,
+    member: dict[str, Any],
+    tensors: dict[str, Tensor],
+    optimisers: Sequence[OptimiserClass],
+    place: torch.device,
 ) -> Component:
+    """A member as it was: its theta on the device, its law in main memory."""
     law: Law | None = None
     if member["law"] is not None:
         start = f"{i}.law."
@@ -258,7 +263,7 @@ def _component(
     return Component(
         Run(member["labels"], member["slots"], {k: _value_from_json(v) for k, v in member["choices"].items()}),
         _algorithm_from_json(member["algorithm"], optimisers),
-        Trained(tensors[f"{i}.last"], law, losses, None, member["seconds"], member.get("engine", "torch")),
+        Trained(tensors[f"{i}.last"].to(place), law, losses, None, member["seconds"], member.get("engine", "torch")),
     )
 
 
@@ -287,6 +292,22 @@ def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
         return algorithm.described()
     some = algorithm.but(**drawn(spaces, 0, 0))  # stand-ins, which the spaces take the place of again
     return some.described() | {"random": {name: _values_to_json(values) for name, values in spaces.items()}}
+
+
+def _likelihood_to_json(likelihood: Likelihood) -> dict[str, Any]:
+    about = {"kind": type(likelihood).__name__, **asdict(likelihood)}
+    if isinstance(likelihood, Classification) and isinstance(likelihood.class_weights, Mapping):
+        about["class_weights"] = {"of": list(likelihood.class_weights), "are": list(likelihood.class_weights.values())}
+    return about
+
+
+def _likelihood_from_json(about: dict[str, Any]) -> Likelihood:
+    own = {name: value for name, value in about.items() if name != "kind"}
+    if about["kind"] == "Regression":
+        return Regression(**own)
+    if isinstance(weights := own["class_weights"], dict):
+        own["class_weights"] = dict(zip(weights["of"], weights["are"], strict=True))
+    return Classification(**own)
 
 
 def _algorithm_from_json(about: dict[str, Any], optimisers: Sequence[OptimiserClass]) -> Algorithm:

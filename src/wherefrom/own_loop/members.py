@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.laws import LAWS, Law, TrajectoryLaw
-from wherefrom.likelihood import Regression
+from wherefrom.likelihood import Likelihood, Regression
 from wherefrom.losses import MOST_LOG_VARIANCE
 from wherefrom.own_loop.labels import Labelled
 from wherefrom.own_loop.matching import Expected, matched
@@ -47,7 +47,7 @@ def from_members(
     model: Factory | Mapping[str, Factory],
     x: Any = None,
     y: Any = None,
-    likelihood: Regression | None = None,
+    likelihood: Likelihood | None = None,
     labels: Sequence[Mapping[str, Any]] | None = None,
     finite: Collection[str] = (),
     dropout: Dropout | None = None,
@@ -78,8 +78,8 @@ def from_members(
     if dropout is not None and design.families is None and any("F" in axis.name.split("+") for axis in design.axes):
         raise ValueError("F is a label here, and dropout would have the same name: call the label by another")
 
-    shown = Shown.of(x, y, data, standardise_by, held_out)
     likelihood = Regression() if likelihood is None else likelihood
+    shown = Shown.of(x, y, likelihood, data, standardise_by, held_out)
     factory: Any = model if labelled.families is None else next(iter(labelled.families.values()))
     training = Training(factory, ELSEWHERE, 1, likelihood, standardise=scaler is not None or standardise_by is not None)
     example, place = shown.example(units_of(scaler, shown, None), dtype), available(device)
@@ -198,9 +198,11 @@ def _law(layout: Layout, keys: dict[str, str], one: _Found, theta: Tensor) -> La
 
 
 def _trained(theta: Tensor, law: Law | None, dtype: torch.dtype, place: torch.device) -> Trained:
+    """Laws lie in main memory, and deviations that were rounded stay so."""
     moved = None
     if law is not None:
-        moved = LAWS[law.kind](**{name: tensor.to(place, dtype) for name, tensor in law.tensors().items()})
+        precisions = {name: torch.bfloat16 if t.dtype == torch.bfloat16 else dtype for name, t in law.tensors().items()}
+        moved = LAWS[law.kind](**{name: t.to("cpu", precisions[name]) for name, t in law.tensors().items()})
     return Trained(theta.to(place), moved, [math.nan], None, 0.0, "elsewhere")
 
 
@@ -223,10 +225,10 @@ def _check_function(network: Network, one: _Found, theta: Tensor, example: Tenso
 
 
 def _warn_of_cut_noise(
-    likelihood: Regression, networks: Mapping[str, Network], mixture: Sequence[Component], example: Tensor
+    likelihood: Likelihood, networks: Mapping[str, Network], mixture: Sequence[Component], example: Tensor
 ) -> None:
     """A predicted variance is taken within a millionth and a million: networks that saw y as it was may be beyond."""
-    if likelihood.noise != "predicted":
+    if not isinstance(likelihood, Regression) or likelihood.noise != "predicted":
         return
     for component in mixture:
         network = networks[family_of(component.run)]

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.likelihood import Regression
+from wherefrom.likelihood import Classification, Label, Likelihood
 from wherefrom.training import streams
-from wherefrom.training.data import Rows, Scaler, Schema, as_inputs, as_rows, as_targets, column_names
+from wherefrom.training.data import Rows, Scaler, Schema, as_classes, as_inputs, as_rows, as_targets, column_names
 from wherefrom.training.mlp import MLP
 from wherefrom.variables.family import Factory
 
@@ -27,13 +27,16 @@ class Shown:
     targets: int | None
     y_names: tuple[str, ...]
     y_is_flat: bool | None
+    classes: tuple[Label, ...]
     trained_on: Rows | None
     scaled_by: Rows | None
     aside: Rows | None
 
     @classmethod
-    def of(cls, x: Any, y: Any, data: Any, standardise_by: Any, held_out: Any) -> Shown:
-        tables = [None if table is None else as_rows(table) for table in (data, standardise_by, held_out)]
+    def of(cls, x: Any, y: Any, likelihood: Likelihood, data: Any, standardise_by: Any, held_out: Any) -> Shown:
+        classes = _classes_of(y, likelihood, data)
+        given = (data, standardise_by, held_out)
+        tables = [None if table is None else as_rows(table, likelihood, classes) for table in given]
         known = next((table for table in tables if table is not None), None)
         if x is None and known is None:
             raise ValueError("give some rows of x, as the networks will be asked to predict on: x=x_train[:10]")
@@ -44,12 +47,16 @@ class Shown:
         for table in tables:
             if table is not None and table.x.shape[1:] != inputs.shape[1:]:
                 raise ValueError(f"rows of x have the shapes {tuple(inputs.shape[1:])} and {tuple(table.x.shape[1:])}")
-        if y is not None:
+        if isinstance(likelihood, Classification):
+            classes = classes or (known.classes if known is not None else ())
+            about: Any = (len(classes) or None, column_names(y), True)
+        elif y is not None:
             y_found = as_targets(y)
-            about: Any = (1 if y_found.ndim == 1 else y_found.shape[1], column_names(y), y_found.ndim == 1)
+            about = (1 if y_found.ndim == 1 else y_found.shape[1], column_names(y), y_found.ndim == 1)
         else:
             about = (None, (), None) if known is None else (known.y.shape[1], known.y_names, known.y_is_flat)
-        return cls(inputs, names, *about, *tables)
+        targets, y_names, is_flat = about
+        return cls(inputs, names, targets, y_names, is_flat, classes, *tables)
 
     def example(self, units: Scaler, dtype: torch.dtype) -> Tensor:
         """A few rows as the networks see them."""
@@ -59,11 +66,26 @@ class Shown:
     def schema(self, targets: int) -> Schema:
         is_flat = targets == 1 if self.y_is_flat is None else self.y_is_flat
         digest = "" if self.trained_on is None else self.trained_on.schema.digest
-        shape = tuple(self.inputs.shape[1:])
-        return Schema(shape, self.x_names, self.inputs.is_floating_point(), targets, self.y_names, is_flat, digest)
+        shape, is_float = tuple(self.inputs.shape[1:]), self.inputs.is_floating_point()
+        return Schema(shape, self.x_names, is_float, targets, self.y_names, is_flat, digest, self.classes)
 
 
-def targets_of(factory: Factory, likelihood: Regression, example: Tensor) -> int:
+def _classes_of(y: Any, likelihood: Likelihood, data: Any) -> tuple[Label, ...]:
+    """The classes, by the likelihood's own word, by the data trained on, or by some rows of y."""
+    if not isinstance(likelihood, Classification):
+        return ()
+    if isinstance(likelihood.classes, int):
+        return tuple(range(likelihood.classes))
+    if likelihood.classes is not None:
+        return likelihood.classes
+    if data is not None:
+        return as_rows(data, likelihood).classes
+    if y is not None:
+        return as_classes(y, None)[1]
+    raise ValueError("the classes are not known: name them, as likelihood=wf.Classification(classes=[...])")
+
+
+def targets_of(factory: Factory, likelihood: Likelihood, example: Tensor) -> int:
     """How many columns y must have, by the outputs of the model."""
     if isinstance(factory, MLP):
         raise ValueError(f"{factory} takes its sizes from the data: give y, or some rows of it")

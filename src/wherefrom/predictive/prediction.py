@@ -16,68 +16,20 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.distributions import Normal
 
+from wherefrom.predictive.mixture import Members, counted, member_weights
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources, weights_of
+from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
 from wherefrom.training.data import as_targets, column_names
 from wherefrom.training.workers import one_core
 
 Reading = Literal["gaussian", "mixture"]
 _STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
-_NUMBERS_AT_ONCE = 2**21
-
-
-class _Members(NamedTuple):
-    """The members that a mixture is made of, and what they weigh."""
-
-    answers: Tensor  # (members, samples, rows, outputs)
-    noise: Tensor | None
-    spread: Tensor | None
-    weights: Tensor | None  # none of them zero, and not all equal
-
-    def weighing(self, weights: Tensor) -> _Members:
-        """Those of them that weigh anything."""
-        answers, noise, spread, _ = self
-        if not bool((live := weights > 0).all()):
-            places = torch.nonzero(live).flatten()
-            if noise is not None and noise.ndim == 4 and len(noise) > 1:
-                noise = noise[places]
-            spread = None if spread is None else spread[places]
-            answers, weights = answers[places], weights[places]
-        return _Members(answers, noise, spread, None if bool((weights == weights[0]).all()) else weights)
-
-    def average(self, values: Tensor) -> Tensor:
-        """Over members and samples.  # (members, samples, rows, outputs) -> (rows, outputs)"""
-        if self.weights is None:
-            return values.mean((0, 1))
-        members, samples = len(self.weights), values.shape[1]
-        weights = self.weights.repeat_interleave(samples) / samples
-        return torch.tensordot(weights, values.expand(members, -1, -1, -1).flatten(0, 1), 1)
-
-    def variance(self, mean: Tensor) -> Tensor:
-        """Of the answers around their mean.  # (rows, outputs)"""
-        answers = self.answers.double()
-        if self.weights is None:
-            return answers.var((0, 1), correction=0)
-        return self.average((answers - mean).square())
-
-    def components(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Answers and their variances, a few rows at a time.  # (members, samples, rows, outputs)"""
-        members, samples, rows, outputs = self.answers.shape
-        size = max(1, _NUMBERS_AT_ONCE // (members * samples * outputs))
-        for start in range(0, rows, size):
-            some = slice(start, start + size)
-            answers = self.answers[:, :, some].double()
-            noise = torch.zeros((), dtype=torch.float64) if self.noise is None else self.noise.double()
-            noise = (noise[:, :, some] if noise.ndim == 4 else noise).expand_as(answers)
-            if self.spread is not None:
-                noise = noise + self.spread[:, :, some].double()
-            yield some, answers, noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,29 +54,17 @@ class Prediction:
     weights: Tensor | None = None  # (members,), adding up to 1; left out, they are the axes' own, else equal
 
     def __post_init__(self) -> None:
-        weights = weights_of(self.axes) if self.weights is None else self.weights
-        if weights is None:
-            return
-        weights = torch.as_tensor(weights, dtype=torch.float64).cpu()
-        if weights.shape != self.answers.shape[:1]:
-            said = f" ({self.missing})" if self.missing else ""
-            raise ValueError(f"there are {len(self.answers)} members, but weights of {tuple(weights.shape)}{said}")
-        if not bool((weights >= 0).all()) or abs(float(weights.sum()) - 1) > 1e-9:
-            raise ValueError(f"weights are not negative and add up to 1, unlike {weights.tolist()}")
+        weights = member_weights(self.weights, self.axes, len(self.answers), self.missing)
         object.__setattr__(self, "weights", weights)
 
     def __len__(self) -> int:
         return self.answers.shape[2]
 
     def __repr__(self) -> str:
-        members, samples, rows, outputs = self.answers.shape
-        counts = ((rows, "row"), (outputs, "output"), (members, "member"), (samples, "sample"))
-        said = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts]
-        if self._members.weights is not None or len(self._members.answers) < members:
-            said[2] = f"{members} weighted member{'s' * (members != 1)}"
+        counts = counted(self.answers, self._members, "output")
         if self.method == "one_shot":
-            return f"Prediction({said[0]}, {said[1]}, {said[2]}, one-shot with {self.covariance} covariance)"
-        return f"Prediction({said[0]}, {said[1]}, {said[2]} x {said[3]})"
+            return f"Prediction({counts[0]}, {counts[1]}, {counts[2]}, one-shot with {self.covariance} covariance)"
+        return f"Prediction({counts[0]}, {counts[1]}, {counts[2]} x {counts[3]})"
 
     @property
     def method(self) -> str:
@@ -239,7 +179,7 @@ class Prediction:
         """
         z = (self._matrix(y) - self.location) / self.scale
         found = torch.empty(len(self.answers), *self._mean.shape, dtype=torch.float64)
-        for rows, answers, variance in _Members(self.answers, self.noise, self.spread, None).components():
+        for rows, answers, variance in Members(self.answers, self.noise, self.spread, None).components():
             if not self._is_dense:
                 variance = answers.var(1, correction=0, keepdim=True)
                 answers = answers.mean(1, keepdim=True)
@@ -261,8 +201,8 @@ class Prediction:
     # ------------------------------------------------------------------ in standardised units
 
     @cached_property
-    def _members(self) -> _Members:
-        everyone = _Members(self.answers, self.noise, self.spread, None)
+    def _members(self) -> Members:
+        everyone = Members(self.answers, self.noise, self.spread, None)
         return everyone if self.weights is None else everyone.weighing(self.weights)
 
     @cached_property

@@ -44,6 +44,7 @@ from torch import Tensor
 from wherefrom.table import Table
 
 if TYPE_CHECKING:
+    from wherefrom.predictive.class_prediction import ClassPrediction
     from wherefrom.predictive.prediction import Prediction
 
 _SAMPLE_GROUPS = 10
@@ -107,7 +108,8 @@ class Sources(Mapping[str, Tensor]):
     """Each source's share of the variance, row by row: `sources["t"]` has y's shape, and all of them add up to 1.
 
     `overall["t"]` speaks of all rows together; `variance` and `standard_error` hold the unbiased components themselves,
-    in y's units squared, before anything is taken as zero. Names of interactions are joined by " x ".
+    in y's units squared, before anything is taken as zero. Names of interactions are joined by " x ". Of classes, it is
+    the variance of their probabilities that is split, added up, and a row has one number.
     """
 
     def __init__(
@@ -165,13 +167,23 @@ class Sources(Mapping[str, Tensor]):
     __repr__ = __str__
 
 
-def sources(prediction: Prediction) -> Sources:
-    """Split a prediction's variance by the variables that were marginalised."""
-    data = _Answers.of(prediction)
-    rows = data.components()
-    spread = prediction.scale.square()
+def sources(prediction: Prediction | ClassPrediction, together: Tensor | None = None) -> Sources:
+    """Split a prediction's variance by the variables that were marginalised.
 
-    replicates = list(data.leave_one_out())
+    With `together`, (rows, outputs), the outputs' variances are added up by these weights, and are one.
+    """
+    data = _Answers.of(prediction)
+    spread, is_flat = prediction.scale.square(), prediction.is_flat
+    if together is not None:
+        spread, is_flat = torch.ones(1, dtype=torch.float64), True
+
+    def of_outputs(parts: Components) -> Components:
+        if together is None:
+            return parts
+        return {name: (part * together).sum(-1, keepdim=True) for name, part in parts.items()}
+
+    rows = of_outputs(data.components())
+    replicates = [(axis, weight, of_outputs(parts)) for axis, weight, parts in data.leave_one_out()]
     row_error = _jackknife(rows, replicates)
     shares = _shares(rows)
     overall = {name: part.mean(0, keepdim=True) for name, part in rows.items()}
@@ -187,7 +199,7 @@ def sources(prediction: Prediction) -> Sources:
         row_error[name] = torch.full_like(rows[name], math.nan)
 
     def shaped(parts: Components, unit: Tensor | float) -> Components:
-        return {name: (part * unit).squeeze(-1) if prediction.is_flat else part * unit for name, part in parts.items()}
+        return {name: (part * unit).squeeze(-1) if is_flat else part * unit for name, part in parts.items()}
 
     by_output = [
         {
@@ -215,7 +227,7 @@ class _Answers:
     known: Components | None = None  # variances within members, (*members, rows, outputs), if they are not estimated
 
     @classmethod
-    def of(cls, prediction: Prediction) -> _Answers:
+    def of(cls, prediction: Prediction | ClassPrediction) -> _Answers:
         plan, axes = prediction.plan, _axes_of(prediction)
         shape = [axis.draws for axis in axes]
         block = (-1, 2, 2) if plan.in_blocks else (-1, 1, 1)
@@ -312,7 +324,7 @@ class _Answers:
         return [name for name in parts if unknown and name != "noise"]
 
 
-def _axes_of(prediction: Prediction) -> tuple[CrossedAxis, ...]:
+def _axes_of(prediction: Prediction | ClassPrediction) -> tuple[CrossedAxis, ...]:
     """The crossed axes, with the probabilities that the members' weights give them; else one axis, of all members."""
     weights, axes = prediction.weights, prediction.axes
     if weights is None:

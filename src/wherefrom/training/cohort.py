@@ -46,6 +46,7 @@ class Member:
     rates: tuple[float, ...] | None = None  # dropout at each site, where not the network's own
     schedule: Schedule | None = None  # of its learning rate, where that is not constant
     augmentation: int = 0  # the stream of what is done to its batches
+    loss: Loss | None = None  # where it is not the cohort's
     replacement: bool = False  # whether its batches are drawn anew each time; else an epoch visits each row once
 
 
@@ -94,6 +95,9 @@ class Cohort:
         """The rows of a batch, and of the last one of an epoch if that is short."""
         short = self.rows % self.batch_size
         return (self.batch_size, short) if short else (self.batch_size,)
+
+    def loss_of(self, member: Member) -> Loss:
+        return self.loss if member.loss is None else member.loss
 
     def rates(self, member: Member) -> tuple[float, ...]:
         """A member's dropout rate at every site."""

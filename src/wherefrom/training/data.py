@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
+
+from wherefrom.likelihood import Classification, Label, Likelihood
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,17 @@ class Rows:
     x_names: tuple[str, ...]  # of a frame's columns; empty for arrays
     y_names: tuple[str, ...]
     y_is_flat: bool  # the user's y was one-dimensional, so predictions are too
+    classes: tuple[Label, ...] = ()  # whose numbers y holds, where it is not a quantity
+
+    @property
+    def targets(self) -> int:
+        """How many things the network speaks of: columns of y, or classes."""
+        return len(self.classes) or self.y.shape[1]
+
+    @property
+    def truth(self) -> Any:
+        """y as its owner would write it: classes by their labels."""
+        return [self.classes[int(number)] for number in self.y.flatten()] if self.classes else self.y
 
     def __len__(self) -> int:
         return len(self.y)
@@ -63,10 +77,11 @@ class Rows:
             tuple(self.x.shape[1:]),
             self.x_names,
             self.x.is_floating_point(),
-            self.y.shape[1],
+            self.targets,
             self.y_names,
             self.y_is_flat,
             digest.hexdigest(),
+            self.classes,
         )
 
 
@@ -81,6 +96,7 @@ class Schema:
     y_names: tuple[str, ...]
     y_is_flat: bool
     digest: str  # of the training rows, to know them again
+    classes: tuple[Label, ...] = ()
 
     def inputs(self, x: Any) -> Tensor:
         """x as a tensor, if it looks like what was trained on."""
@@ -105,8 +121,11 @@ class Schema:
         return tensor
 
 
-def as_rows(data: Any) -> Rows:
-    """Rows from (x, y) of arrays, tensors or frames, or from a map-style torch Dataset."""
+def as_rows(data: Any, likelihood: Likelihood, known: Sequence[Label] = ()) -> Rows:
+    """Rows from (x, y) of arrays, tensors or frames, or from a map-style torch Dataset.
+
+    The likelihood says whether y holds quantities or classes, and `known` which classes there are, if that is known.
+    """
     if isinstance(data, Rows):
         return data
     if isinstance(data, tuple | list) and len(data) == 2:
@@ -118,13 +137,19 @@ def as_rows(data: Any) -> Rows:
             f"data must be (x, y) or a map-style torch Dataset, not {type(data).__name__}: "
             "marginalise(training, (x, y), over=[...])"
         )
-    x, y = as_inputs(x_raw), as_targets(y_raw)
+    x = as_inputs(x_raw)
+    classes: tuple[Label, ...] = ()
+    if isinstance(likelihood, Classification):
+        y, classes = as_classes(y_raw, tuple(known) or likelihood.classes)
+    else:
+        y = as_targets(y_raw)
     if len(x) != len(y):
         raise ValueError(f"x has {len(x)} rows but y has {len(y)}")
     if len(y) == 0:
         raise ValueError("the data has no rows")
     _check_same_index(x_raw, y_raw)
-    return Rows(x, y if y.ndim == 2 else y.unsqueeze(1), column_names(x_raw), column_names(y_raw), y.ndim == 1)
+    matrix = y if y.ndim == 2 else y.unsqueeze(1)
+    return Rows(x, matrix, column_names(x_raw), column_names(y_raw), y.ndim == 1, classes)
 
 
 def as_inputs(x: Any) -> Tensor:
@@ -152,6 +177,69 @@ def as_targets(y: Any) -> Tensor:
         raise ValueError(f"y must have shape (rows,) or (rows, outputs), not {tuple(tensor.shape)}")
     _check_finite(tensor, "y", column_names(y))
     return tensor
+
+
+def as_classes(y: Any, known: int | tuple[Label, ...] | None) -> tuple[Tensor, tuple[Label, ...]]:
+    """Every row's class by its number, in double precision as all y, and the labels that the numbers stand for.
+
+    # (rows,)
+    """
+    array = _labels(y)
+    if known is None:
+        labels = tuple(np.unique(array).tolist())
+        if len(labels) < 2:
+            said = f"only {labels[0]!r}" if labels else "nothing"
+            raise ValueError(f"y holds {said}: to tell classes apart, it takes rows of at least two")
+        if len(labels) > max(100, len(array) // 2):
+            raise ValueError(
+                f"y holds {len(labels)} different values in {len(array)} rows: is it a quantity? Then use "
+                "wf.Regression(), else name the classes, as wf.Classification(classes=...)"
+            )
+    else:
+        labels = tuple(range(known)) if isinstance(known, int) else known
+    numbers = {label: number for number, label in enumerate(labels)}
+    found = [numbers.get(label, -1) for label in array.tolist()]
+    if -1 in found:
+        row = found.index(-1)
+        shown = ", ".join(map(repr, labels[:10])) + ", ..." * (len(labels) > 10)
+        raise ValueError(f"y is {array[row].item()!r} in row {row}, which is none of the classes {shown}")
+    return torch.tensor(found, dtype=torch.float64), labels
+
+
+def _labels(y: Any) -> np.ndarray:
+    """y as one array of whole numbers, words, or truth values.  # (rows,)"""
+    if isinstance(y, Tensor):
+        array = y.detach().cpu().numpy()
+    else:
+        array = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(
+            f"y must be one column of classes, not of shape {array.shape}; for one-hot columns use y.argmax(1)"
+        )
+    if array.dtype == object:
+        missing = [row for row, label in enumerate(array) if label is None or label != label]
+        if missing:
+            raise ValueError(f"y has {len(missing)} missing values, the first in row {missing[0]}: remove these rows")
+        kinds = {type(label).__name__ for label in array}
+        if len(kinds) > 1:
+            raise ValueError(f"y mixes {' and '.join(sorted(kinds))}: use one kind of label")
+        array = np.array(array.tolist())
+    if array.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(array))
+        if len(bad):
+            raise ValueError(f"y has {len(bad)} missing or infinite values, the first in row {bad[0]}: remove them")
+        uneven = np.flatnonzero(array != np.round(array))
+        if len(uneven):
+            raise ValueError(
+                f"y is {array[uneven[0]]} in row {uneven[0]}, which is no class: classes are whole numbers, words, or "
+                "true and false. For a quantity use wf.Regression()"
+            )
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iubU":
+        raise ValueError(f"y holds {array.dtype}; classes are whole numbers, words, or true and false")
+    return array
 
 
 def _check_same_index(x: Any, y: Any) -> None:
@@ -236,7 +324,8 @@ class Scaler(NamedTuple):
         """Tables are standardised column by column; images, sequences and integers are left as they are."""
         is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
         x_moments = _moments(rows.x) if standardise and is_table else _no_change(1)
-        return cls(*x_moments, *(_moments(rows.y) if standardise else _no_change(rows.y.shape[1])))
+        is_quantity = standardise and not rows.classes
+        return cls(*x_moments, *(_moments(rows.y) if is_quantity else _no_change(rows.y.shape[1])))
 
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():

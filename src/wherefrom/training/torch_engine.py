@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.losses import together
 from wherefrom.training import program, streams
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, orders, parts
@@ -93,7 +94,7 @@ class TorchEngine:
                     mask.drop(done)
                 if rows not in steps:
                     short = [mask.mask[:, :rows] for mask in masks]
-                    steps[rows] = program.record(_step(cohort), (theta, x, y, row_weights, short))
+                    steps[rows] = program.record(_step(cohort, members, theta), (theta, x, y, row_weights, short))
                 steps[rows]()
                 loss, gradient, buffers = steps[rows].results
                 for mask in masks:
@@ -142,11 +143,12 @@ def _plans(cohort: Cohort, members: Sequence[Member], rule: Rule) -> Iterator[Se
         yield from rule.plan(lr * factors, np.arange(first + 1, first + steps + 1, dtype=np.float64))
 
 
-def _step(cohort: Cohort) -> Step:
+def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
     """(theta, x, y, row weights, masks) -> each member's loss, its gradient, and its buffers after the step."""
     network = cohort.network.private("training")
     layout = network.layout
     trained, sizes = layout.trained, layout.sizes
+    loss_of = together([cohort.loss_of(member) for member in members], like)
 
     def step(
         theta: Tensor, x: Tensor, y: Tensor, row_weights: list[Tensor], masks: list[Tensor]
@@ -158,7 +160,7 @@ def _step(cohort: Cohort) -> Step:
         with torch.enable_grad():
             own = tensors | dict(zip(names, weights, strict=False)) | moving
             outputs = network.call_many(own, x, masks, True)
-            loss = cohort.loss(outputs, y, row_weights[0].squeeze(-1) if row_weights else None)
+            loss = loss_of(outputs, y, row_weights[0].squeeze(-1) if row_weights else None)
             gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
         flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]
         buffers = [b.reshape(len(x), -1) for b in moving.values()] or [theta[:, :0]]
@@ -178,7 +180,7 @@ def gradient(cohort: Cohort, dtype: torch.dtype) -> Tensor:
         for i, (site, rate) in enumerate(zip(cohort.network.sites, cohort.rates(member), strict=True))
     ]
     theta = member.theta0.to(dtype).unsqueeze(0)
-    return _step(cohort)(theta, x, y, [w.unsqueeze(-1) for w in weights], masks)[1][0].double()
+    return _step(cohort, [member], theta)(theta, x, y, [w.unsqueeze(-1) for w in weights], masks)[1][0].double()
 
 
 def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:
@@ -194,6 +196,7 @@ class Batches:
     def __init__(self, cohort: Cohort, members: Sequence[Member], device: torch.device) -> None:
         self.size, self.rows, self.members, self.augment = cohort.batch_size, cohort.rows, members, cohort.augment
         self.steps_per_epoch, self.epoch = cohort.steps_per_epoch, 0
+        self.channels_last = len(members) == 1 and cohort.network.convolves
         tables = sorted({member.table for member in members})
         used = [cohort.tables[t] for t in tables]
         columns = [_joined([t.x for t in used]), _joined([t.y for t in used])]
@@ -204,7 +207,8 @@ class Batches:
         flat = [column.flatten(1).to(device) for column in columns]
         together = columns[0].ndim == 2 and len({column.dtype for column in columns}) == 1
         self.columns = [torch.cat(flat, dim=1)] if together else flat  # side by side if they can be
-        self.memory: dict[int, list[Tensor]] = {}  # by the number of rows
+        self.memory: dict[int, list[Tensor]] = {}  # what is gathered, by the number of rows
+        self.seen: dict[int, Tensor] = {}  # what is made of the inputs, where that is something else
         # Members with the same stream share their order, so each is computed once.
         keys = [(member.order, member.replacement) for member in members]
         places = {key: place for place, key in enumerate(sorted(set(keys)))}
@@ -229,15 +233,30 @@ class Batches:
             torch.index_select(columns, 0, flat, out=memory)
         widths = [shape.numel() for shape in self.shapes]
         parts = self.memory[rows] if len(self.columns) > 1 else self.memory[rows][0].split(widths, dim=1)
-        batch = [
+        x, *others = (
             part.unflatten(0, (len(self.members), rows)).unflatten(-1, shape)
             for part, shape in zip(parts, self.shapes, strict=True)
-        ]
-        if self.augment is not None:
-            step = self.epoch * self.steps_per_epoch + index
-            for own, member in zip(batch[0], self.members, strict=True):
-                own.copy_(augmented(self.augment, own.clone(), member.augmentation, step))
-        return batch
+        )
+        return [self._seen(x, index), *others]
+
+    def _seen(self, x: Tensor, index: int) -> Tensor:
+        """The inputs as the members see them: augmented, and in the order of memory that suits the network."""
+        if self.augment is None and not self.channels_last:
+            return x
+        rows, step = x.shape[1], self.epoch * self.steps_per_epoch + index
+        if rows not in self.seen:
+            self.seen[rows] = channels_last(x) if self.channels_last else torch.empty_like(x)
+        for own, given, member in zip(self.seen[rows], x, self.members, strict=True):
+            own.copy_(given if self.augment is None else augmented(self.augment, given, member.augmentation, step))
+        return self.seen[rows]
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """The same images, each pixel's channels side by side in memory.  # (..., channels, height, width)
+
+    Torch convolves one network's images faster in that order, and keeps it from layer to layer.
+    """
+    return images.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def _joined(tables: list[Tensor]) -> Tensor:

@@ -108,6 +108,7 @@ def test_what_the_file_says_of_itself(file):
         "wherefrom_version": wf.__version__,
         "x_names": json.dumps(NAMES),
         "y_names": '["response"]',
+        "classes": "[]",
         "members": "3",
         "marginalises": "theta0, t, F",
         "covariance": "diagonal",

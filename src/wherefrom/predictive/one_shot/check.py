@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.one_shot.graph import NoRuleError
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.training.workers import one_core
@@ -48,7 +49,7 @@ class OneShotCheck:
 
 
 @one_core()
-def compare(one_shot: Prediction, sampled: Prediction) -> OneShotCheck:
+def compare(one_shot: Prediction | ClassPrediction, sampled: Prediction | ClassPrediction) -> OneShotCheck:
     """Compare the moments of the answers, without noise, which both have in common."""
     answers = sampled.answers.double()
     groups = min(_GROUPS, answers.shape[1])

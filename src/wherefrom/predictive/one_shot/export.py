@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.likelihood import Classification, Regression
 from wherefrom.predictive.one_shot import compiled, member
 from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
@@ -87,7 +88,8 @@ class _Model(nn.Module):
         self.network = copy.copy(posterior._groups()[0].network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
         self.graph = Graph(self.network.skeleton(False))
-        self.what = Uncertain(covariance, masks=posterior.design.dropout is not None, inputs=False)
+        is_classes = isinstance(posterior.training.likelihood, Classification)
+        self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, classes=is_classes)
         self.rewritten = _Rewritten()
         self.scaler, self.likelihood, self.is_flat = posterior.scaler, posterior.training.likelihood, said.is_flat
         self.predicts_noise = self.likelihood.noise == "predicted"
@@ -112,7 +114,7 @@ class _Model(nn.Module):
     def mixed(self, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of y, in double precision as the library's.  # from (components, rows, outputs)"""
         mean, spread, noise = means.double(), variances.double(), self.noise
-        if self.predicts_noise:
+        if self.predicts_noise and isinstance(self.likelihood, Regression):
             (mean, log_mean), (spread, log_spread) = self.likelihood.split(mean), self.likelihood.split(spread)
             # Of a log-normal variable.
             noise = self._average(self.likelihood.predicted_variance(log_mean + 0.5 * log_spread))
@@ -290,6 +292,7 @@ def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
         "wherefrom_version": __version__,
         "x_names": json.dumps(posterior.schema.x_names),
         "y_names": json.dumps(posterior.schema.y_names),
+        "classes": json.dumps(posterior.schema.classes),
         "members": str(len(posterior)),
         "marginalises": ", ".join(posterior.design.names),
         "covariance": covariance,

@@ -42,9 +42,8 @@ def softmax(x: Moments, dim: int | None = None, *_: Any, **__: Any) -> Moments:
     others = _without_own(x.mean.unsqueeze(-2).expand(*x.mean.shape, x.mean.shape[-1]))
     weights = torch.softmax(others, -1)  # (..., class, class): of the other classes
     centre = _log_sum_exp(x, others, weights)
-    own = torch.zeros_like(x.mean) if x.variance is None else x.variance
     moved = None if x.factors is None else x.factors - torch.einsum("...kj,r...j->r...k", weights, x.factors)
-    alone = own + _weighted_squares(weights, own)
+    alone = _variance_of(torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device) - weights, x)
     total = alone if moved is None else alone + moved.square().sum(0)
     pushed = scalars.sigmoid(x.mean - centre, total)
     whole = pushed.mean.sum(-1, keepdim=True)
@@ -64,24 +63,26 @@ def log_softmax(x: Moments, dim: int | None = None, *_: Any, **__: Any) -> Momen
     weights = torch.softmax(x.mean, -1).unsqueeze(-2)  # (..., 1, class)
     centre = _log_sum_exp(x, x.mean.unsqueeze(-2), weights)
     q = weights.squeeze(-2)
-    own = torch.zeros_like(x.mean) if x.variance is None else x.variance
-    variance = (own * (1 - 2 * q) + (q.square() * own).sum(-1, keepdim=True)).clamp_min(0.0)
+    variance = _variance_of(torch.eye(q.shape[-1], dtype=q.dtype, device=q.device) - weights, x)
     factors = None if x.factors is None else x.factors - (q * x.factors).sum(-1, keepdim=True)
     return _classes_back(Moments(x.mean - centre, variance, factors), _dim(dim))
 
 
 def _log_sum_exp(x: Moments, logits: Tensor, weights: Tensor) -> Tensor:
     """The mean of the log-sum-exp of each line of logits.  # weights: (..., lines, classes) -> (..., lines)"""
-    own = torch.zeros_like(x.mean) if x.variance is None else x.variance
-    spread = _weighted_squares(weights, own)
+    spread = _variance_of(weights, x)
     if x.factors is not None:
         spread = spread + torch.einsum("...kj,r...j->r...k", weights, x.factors).square().sum(0)
     trace = torch.einsum("...kj,...j->...k", weights, x.total_variance)
     return torch.logsumexp(logits, -1) + 0.5 * (trace - spread)
 
 
-def _weighted_squares(weights: Tensor, values: Tensor) -> Tensor:
-    return torch.einsum("...kj,...j->...k", weights.square(), values)
+def _variance_of(weights: Tensor, x: Moments) -> Tensor:
+    """Of weighted sums of the logits' rest, one for each line of weights.  # (..., lines, classes) -> (..., lines)"""
+    if x.covariance is not None:
+        return torch.einsum("...kj,...ji,...ki->...k", weights, x.covariance, weights).clamp_min(0.0)
+    own = torch.zeros_like(x.mean) if x.variance is None else x.variance
+    return torch.einsum("...kj,...j->...k", weights.square(), own)
 
 
 def _without_own(logits: Tensor) -> Tensor:
@@ -95,6 +96,8 @@ def _dim(dim: int | None) -> int:
 
 
 def _classes_last(x: Moments, dim: int) -> Moments:
+    if x.covariance is not None and dim in (-1, x.mean.ndim - 1):
+        return x
     return rearranged(Moments(x.mean, x.variance, x.factors), lambda values: values.movedim(dim, -1))
 
 

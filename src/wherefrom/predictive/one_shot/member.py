@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.predictive.one_shot.graph import Drop, Graph, dropped
+from wherefrom.predictive.one_shot.heads import softmax
 from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training.network import Network
 
@@ -33,6 +34,7 @@ class Uncertain:
     covariance: Covariance
     masks: bool
     inputs: bool
+    classes: bool = False  # whether the answers are logits, and what is wanted are the probabilities of classes
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def run(
     elif places.inputs and noise is not None:
         given = _with_shared_inputs(rows, noise, places)
     out = graph.run(given, tensors, drops_of(network, what.masks, places))
+    out = softmax(out, -1) if what.classes else out
     shape = (-1, network.outputs)
     return out.mean.reshape(shape), out.total_variance.reshape(shape)
 

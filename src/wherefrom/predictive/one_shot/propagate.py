@@ -57,6 +57,7 @@ def propagate(
     rank: int | None,
     probes: Tensor | None,
     refresh: Refresh | None,
+    classes: bool,
 ) -> Propagated:
     """One pass for each member; the passes that tell t, F and inputs apart are made when they are asked for."""
     if covariance not in get_args(Covariance):
@@ -65,7 +66,7 @@ def propagate(
         raise ValueError('rank says how many of the shared deviations covariance="low_rank" keeps: a whole number')
     uncertain = {"t": vary_theta, "F": vary_mask, "inputs": x_variance is not None}
     names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
-    job = Passes(network, members, x, x_variance, covariance, refresh, rank, probes)
+    job = Passes(network, members, x, x_variance, covariance, refresh, rank, probes, classes)
     mean, variance = job.moments(names)
 
     def within() -> dict[str, Tensor]:
@@ -105,6 +106,7 @@ class Passes:
     refresh: Refresh | None
     rank: int | None = None
     probes: Tensor | None = None  # rows that tell which factors matter most, where x is not standardised
+    classes: bool = False  # whether probabilities are wanted, and not the logits themselves
 
     @one_core()
     def moments(self, uncertain: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -113,7 +115,7 @@ class Passes:
         A Gaussian law is one component; points are as many as there are, each without a variance of its own.
         """
         network, x = self.network, self.x
-        what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain)
+        what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain, self.classes)
         pass_through = self._prepared().passing(what)
         x_variance = self.x_variance if what.inputs else None
         centres, spreads, factors = self.thetas("t" in uncertain)
@@ -144,7 +146,7 @@ class Passes:
             if len({len(own) for own in points}) > 1:
                 raise NoRuleError("the members' laws have different numbers of points: predict(x, samples=...)")
             return self._refreshed(torch.cat(points)), None, None
-        centres = torch.stack([torch.cat([member.law.mean, member.fixed]) for member in self.members])
+        centres = torch.stack([_centre(member) for member in self.members])
         alone, shared = [], []
         for member in self.members:
             law = member.law
@@ -163,7 +165,7 @@ class Passes:
             return law.factor
         if law not in _directions:
             _directions[law] = self._effects(sampled, law)
-        return _directions[law][:, :rank].T @ law.factor
+        return _directions[law][:, :rank].T @ law.factor.to(law.mean)
 
     def _effects(self, sampled: SampledMember, law: Gaussian) -> Tensor:
         """The directions among a law's factors, by the variance that they give to the answers, largest first.
@@ -176,7 +178,7 @@ class Passes:
                 raise ValueError("rank is for networks of measurements; whole numbers are taken as indices")
             rows = torch.randn(_PROBES, *self.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(self.x)
         spread, factor = _padded(sampled, law.diagonal), _padded(sampled, law.factor)
-        theta = tensors_of(self.network, False, torch.cat([law.mean, sampled.fixed]), spread, factor)
+        theta = tensors_of(self.network, False, _centre(sampled), spread, factor)
         graph, drops = self._prepared().graph, drops_of(self.network, False)
         moved = []
         for some in rows.split(_PROBES_AT_ONCE):
@@ -184,7 +186,7 @@ class Passes:
             assert out.factors is not None
             moved.append((out.factors * out.total_variance.clamp_min(1e-30).rsqrt()).flatten(1))
         effects = torch.cat(moved, dim=1).double()
-        return torch.linalg.eigh(effects @ effects.T).eigenvectors.flip(1).to(law.factor)
+        return torch.linalg.eigh(effects @ effects.T).eigenvectors.flip(1).to(law.mean)
 
     def _refreshed(self, theta: Tensor) -> Tensor:
         """With the running statistics that go with it, by a network that is this thread's own."""
@@ -197,8 +199,7 @@ class Passes:
                 if "graph" not in self.network.kept:
                     self.network.kept["graph"] = Graph(self.network.skeleton(False))
             first = self.members[0]
-            theta = torch.cat([first.law.mean, first.fixed])
-            own.kept["one shot"] = _Prepared(own, self.network.kept["graph"], theta)
+            own.kept["one shot"] = _Prepared(own, self.network.kept["graph"], _centre(first))
         return own.kept["one shot"]
 
 
@@ -273,8 +274,12 @@ class _Pass:
 def _points(member: SampledMember, vary: bool) -> Tensor:
     """The points of a law that has any, or its mean."""
     points = member.law.tensors().get("points") if vary else None
-    own = member.law.mean.unsqueeze(0) if points is None else points
+    own = (member.law.mean.unsqueeze(0) if points is None else points).to(member.fixed)
     return torch.cat([own, member.fixed.expand(len(own), -1)], dim=1)
+
+
+def _centre(member: SampledMember) -> Tensor:
+    return torch.cat([member.law.mean.to(member.fixed), member.fixed])
 
 
 def _stacked(factors: Sequence[Tensor]) -> Tensor:
@@ -284,7 +289,8 @@ def _stacked(factors: Sequence[Tensor]) -> Tensor:
 
 
 def _padded(member: SampledMember, spread: Tensor) -> Tensor:
-    """With zeros for what no law speaks of."""
+    """As precise as theta, where the network runs, and with zeros for what no law speaks of."""
+    spread = spread.to(member.fixed)
     if not len(member.fixed):
         return spread
     return torch.cat([spread, spread.new_zeros(*spread.shape[:-1], len(member.fixed))], dim=-1)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from wherefrom.laws import Iterates, Law
-from wherefrom.losses import CrossEntropy
+from wherefrom.losses import CrossEntropy, Loss
 from wherefrom.training import streams, torch_engine
 from wherefrom.training.cohort import Cohort, Examples, Member, Trained, first_bad_epoch, parts
 from wherefrom.training.native import compiling, kernel, packing
@@ -41,7 +41,7 @@ class NativeEngine:
         self.task = Task(
             OPTIMISERS[str(cohort.optimiser)],
             LOSSES[type(cohort.loss)],
-            np.float32(cohort.loss.label_smoothing if isinstance(cohort.loss, CrossEntropy) else 0.0),
+            _smoothing(cohort.loss),
             cohort.batch_size,
             self.targets,
         )
@@ -63,12 +63,12 @@ class NativeEngine:
         net, task, tables, draws, state, kept, space, *_ = self._arguments(members, self._kept(collector))
         steps, block = cohort.steps_per_epoch, 1
         for k, member in enumerate(members):
-            epoch = 0
+            epoch, own = 0, task._replace(smoothing=_smoothing(cohort.loss_of(member)))
             while epoch < cohort.epochs and state.diverged[k] < 0:
                 block = min(block, cohort.epochs - epoch)
                 factors = cohort.factors(member, epoch * steps, block * steps) if member.schedule else np.zeros(0)
                 before = time.perf_counter()
-                kernel.train(net, task, tables, draws._replace(factors=factors), state, kept, space, k, epoch, block)
+                kernel.train(net, own, tables, draws._replace(factors=factors), state, kept, space, k, epoch, block)
                 took = time.perf_counter() - before
                 epoch_done(block)
                 epoch += block
@@ -132,7 +132,8 @@ class NativeEngine:
             optimiser="sgd",
             batch_size=rows,
             epochs=1,
-            members=(replace(member, theta0=moved, settings=settings, table=0, schedule=None),),
+            loss=cohort.loss_of(member),
+            members=(replace(member, loss=None, theta0=moved, settings=settings, table=0, schedule=None),),
             tables=(own,),
             collection=None,
         )
@@ -166,3 +167,7 @@ class NativeEngine:
             collector.points.numpy(),
             np.array(collector.places, dtype=np.int64),
         )
+
+
+def _smoothing(loss: Loss) -> np.float32:
+    return np.float32(loss.label_smoothing if isinstance(loss, CrossEntropy) else 0.0)

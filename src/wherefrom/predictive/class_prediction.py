@@ -1,0 +1,247 @@
+"""What is said about classes at new rows: their probabilities, how they score, and whose doubt it is.
+
+Every answer of the network is a distribution p_k over the classes, and the prediction is their mixture,
+
+    p = sum_k w_k p_k,        H(p)  =  sum_k w_k H(p_k)   +   I
+                              entropy  expected entropy      mutual information
+
+where the expected entropy is doubt that every answer shares (the classes overlap), and the mutual information is how
+much the answers disagree: what knowing the right theta would tell about the class. A one-shot prediction has one answer
+for each member, with a variance: its expected entropy is exact to second order, H(p_k) - sum_c Var(p_kc) / 2 p_kc.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.likelihood import Label
+from wherefrom.predictive import class_scores
+from wherefrom.predictive.class_scores import Reliability, RiskCoverage
+from wherefrom.predictive.mixture import Members, counted, member_weights
+from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
+from wherefrom.training.data import as_classes
+from wherefrom.training.workers import one_core
+
+Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance", "confidence"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPrediction:
+    """The predictive distribution over classes at some rows.
+
+    `probabilities` has a row for each row of x and a column for each of `classes`; `predicted` holds the labels of the
+    most probable ones. `mean`, `variance` and `std` are those of the class probabilities.
+    """
+
+    log_probabilities: Tensor  # (members, samples, rows, classes), of every answer
+    classes: tuple[Label, ...]
+    plan: Plan
+    axes: tuple[CrossedAxis, ...]  # members stand in the order of their product
+    missing: str | None  # why members are missing from the product, if any are
+    spread: Tensor | None = None  # of a one-shot prediction: the variance of each probability
+    within: Callable[[], Within] | None = None  # and where that comes from, worked out when it is asked for
+    covariance: str | None = None  # and how theta's covariance was followed
+    weights: Tensor | None = None  # (members,), adding up to 1; left out, they are the axes' own, else equal
+
+    # As a prediction of several quantities, the probabilities have no noise and no other unit.
+    noise = None
+    is_flat = False
+
+    def __post_init__(self) -> None:
+        weights = member_weights(self.weights, self.axes, len(self.log_probabilities), self.missing)
+        object.__setattr__(self, "weights", weights)
+
+    def __len__(self) -> int:
+        return self.log_probabilities.shape[2]
+
+    def __repr__(self) -> str:
+        rows, classes, members, samples = counted(self.log_probabilities, self._members, "class")
+        if self.method == "one_shot":
+            return f"ClassPrediction({rows}, {classes}, {members}, one-shot with {self.covariance} covariance)"
+        return f"ClassPrediction({rows}, {classes}, {members} x {samples})"
+
+    @property
+    def method(self) -> str:
+        """How it came about: "monte_carlo" or "one_shot"."""
+        return "monte_carlo" if self.spread is None else "one_shot"
+
+    # ------------------------------------------------------------------ probabilities
+
+    @cached_property
+    @one_core()
+    def answers(self) -> Tensor:
+        """The class probabilities of every answer, whatever its member weighs.  # (members, samples, rows, classes)"""
+        return self.log_probabilities.exp()
+
+    @property
+    def member_probabilities(self) -> Tensor:
+        """Each member's own probabilities, the mean of its answers.  # (members, rows, classes)"""
+        return self.answers.double().mean(1)
+
+    @cached_property
+    @one_core()
+    def probabilities(self) -> Tensor:
+        """Of each class at each row, the mean over all answers.  # (rows, classes)"""
+        return self._members.average(self._members.answers.double())
+
+    @property
+    def mean(self) -> Tensor:
+        """The same."""
+        return self.probabilities
+
+    @cached_property
+    @one_core()
+    def variance(self) -> Tensor:
+        """Of the class probabilities, over all answers.  # (rows, classes)"""
+        own = self._members.spread
+        within = 0.0 if own is None else self._members.average(own.double())
+        return self._members.variance(self.probabilities) + within
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """The label of the most probable class at each row.  # (rows,)"""
+        return np.array(self.classes)[self.probabilities.argmax(1).numpy()]
+
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of the most probable class.  # (rows,)"""
+        return self.probabilities.amax(1)
+
+    # ------------------------------------------------------------------ doubt
+
+    @property
+    def entropy(self) -> Tensor:
+        """All doubt about the class, in nats.  # (rows,)"""
+        return class_scores.entropy(self.probabilities)
+
+    @cached_property
+    @one_core()
+    def expected_entropy(self) -> Tensor:
+        """The doubt that every answer has by itself, which no choice of training would remove.  # (rows,)"""
+        live = self._members
+        each = torch.special.entr(live.answers.double()).sum(-1, keepdim=True)
+        if live.spread is not None:
+            less = live.spread.double() / (2 * live.answers.double().clamp_min(torch.finfo(torch.float64).tiny))
+            each = (each - less.sum(-1, keepdim=True)).clamp_min(0.0)
+        return live.average(each).squeeze(-1)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """The doubt that comes from the answers' disagreement, in nats.  # (rows,)"""
+        return (self.entropy - self.expected_entropy).clamp_min(0.0)
+
+    # ------------------------------------------------------------------ scores
+
+    @one_core()
+    def nll(self, y: Any, by_row: bool = False) -> Any:
+        """Negative log-likelihood of the classes y, in nats; the mean over rows, or each row's."""
+        own = self._own_log_probabilities(y)
+        weights = torch.full(own.shape[:1], 1 / len(own), dtype=torch.float64) if self.weights is None else self.weights
+        each = torch.logsumexp(own + weights.log()[:, None, None], (0, 1)) - math.log(own.shape[1])
+        return -each if by_row else float(-each.mean())
+
+    def accuracy(self, y: Any) -> float:
+        """The share of rows whose most probable class is the right one."""
+        return class_scores.accuracy(self.probabilities, self._numbers(y))
+
+    def brier(self, y: Any, by_row: bool = False) -> Any:
+        """Squared distance of the probabilities to the truth, added up over classes; the mean over rows, or each's."""
+        each = class_scores.brier(self.probabilities, self._numbers(y))
+        return each if by_row else float(each.mean())
+
+    def reliability(self, y: Any, bins: int = 15, adaptive: bool = False) -> Reliability:
+        """Confidence against how often it is right, by bins of equal width, or of equal counts if adaptive."""
+        return class_scores.reliability(self.probabilities, self._numbers(y), bins, adaptive)
+
+    def ece(self, y: Any, bins: int = 15, adaptive: bool = False) -> float:
+        """Expected calibration error: the mean distance between confidence and accuracy."""
+        return self.reliability(y, bins, adaptive).ece
+
+    def risk_coverage(self, y: Any, by: Doubt = "confidence") -> RiskCoverage:
+        """The share of wrong answers among the rows that are least in doubt, by how many of them are answered."""
+        errors = ~class_scores.correct(self.probabilities, self._numbers(y))
+        return class_scores.risk_coverage(-self.doubt(by), errors)
+
+    def doubt(self, by: Doubt = "entropy") -> Tensor:
+        """A number for each row that is large where there is doubt: confidence counts by what it lacks.  # (rows,)"""
+        if by not in get_args(Doubt):
+            raise ValueError(f"doubt is told by one of {', '.join(map(repr, get_args(Doubt)))}, not {by!r}")
+        if by == "confidence":
+            return 1 - self.confidence
+        return self.variance.sum(1) if by == "variance" else getattr(self, by)
+
+    def auroc(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
+        """How well doubt tells rows like these from rows from elsewhere: 1 is perfect, 0.5 is chance."""
+        return class_scores.auroc(self.doubt(by), outside.doubt(by))
+
+    def aupr(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
+        """The same by average precision, where rows from elsewhere are the ones to be found."""
+        return class_scores.aupr(self.doubt(by), outside.doubt(by))
+
+    @one_core()
+    def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
+        """The log probability that each member by itself gives y: what `stacking` and `greedy` choose weights by.
+
+        # (members, rows[, 1])
+        """
+        own = self._own_log_probabilities(y)
+        found = torch.logsumexp(own, 1) - math.log(own.shape[1])
+        return found.unsqueeze(-1) if by_output else found
+
+    # ------------------------------------------------------------------ sources
+
+    @one_core()
+    def sources(self, of: Literal["variance", "mutual_information"] = "variance", by_class: bool = False) -> Sources:
+        """Where the variance of the class probabilities comes from, row by row and overall.
+
+        It is added up over the classes, or kept apart `by_class`. The mutual information is split by its second-order
+        form, sum_c V_c / 2 p_c, which is a variance again; parts are scaled so that they would add up to all of it.
+        """
+        if of not in ("variance", "mutual_information"):
+            raise ValueError(f'sources are of "variance" or of "mutual_information", not {of!r}')
+        if by_class:
+            if of != "variance":
+                raise ValueError("mutual information speaks of all classes together: leave by_class out")
+            return sources(self)
+        if of == "variance":
+            return sources(self, torch.ones_like(self.probabilities))
+        each = 0.5 / self.probabilities.clamp_min(torch.finfo(torch.float64).tiny)
+        second_order = (each * self.variance).sum(1)
+        scale = torch.where(second_order > 0, self.mutual_information / second_order, 0.0)
+        return sources(self, each * scale[:, None])
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def scale(self) -> Tensor:
+        return torch.ones(len(self.classes), dtype=torch.float64)
+
+    @cached_property
+    def _members(self) -> Members:
+        everyone = Members(self.answers, None, self.spread, None)
+        return everyone if self.weights is None else everyone.weighing(self.weights)
+
+    def _numbers(self, y: Any) -> Tensor:
+        """The classes y by their numbers.  # (rows,)"""
+        numbers, _ = as_classes(y, self.classes)
+        if len(numbers) != len(self):
+            raise ValueError(f"y has {len(numbers)} rows, but the prediction is for {len(self)}")
+        return numbers.long()
+
+    def _own_log_probabilities(self, y: Any) -> Tensor:
+        """Of the class that each row has.  # (members, samples, rows)"""
+        numbers = self._numbers(y).expand(*self.log_probabilities.shape[:2], -1)
+        return self.log_probabilities.gather(3, numbers.unsqueeze(-1)).squeeze(-1).double()
