@@ -1,12 +1,19 @@
-"""What is gathered along many trajectories at once: running moments, and some iterates as they are."""
+"""What is gathered along many trajectories at once: running moments, and some iterates.
+
+All of it lies in main memory, wherever theta is trained, and nothing is there twice: new tensors of theta's size are
+made a block of columns at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+import torch
 from torch import Tensor
 
 from wherefrom.laws.law import Law
+
+_BLOCK_NUMBERS = 2**20  # that are copied or computed at a time: 4 MB in single precision
 
 
 class Iterates:
@@ -15,26 +22,46 @@ class Iterates:
     `places` has one entry for each iterate to come: a number below the count of points, or -1. A later iterate in the
     same place takes the earlier one's. Whoever trains may fill the tensors in its own way, and its own order of
     coordinates, and say so at the end by `filled`; `finish` then makes the laws.
+
+    Points are kept in the precision that is given. Where that is less than theta's own, they are kept as differences
+    from a reference, since steps are small where weights may be large: `points[:, k]` is theta_k - `reference`, the
+    running mean when the first of them came (or that first one itself, if nothing came before).
     """
 
     def __init__(
-        self, theta: Tensor, places: Sequence[int], moments: bool, finish: Callable[[Iterates], list[Law]]
+        self,
+        theta: Tensor,
+        places: Sequence[int],
+        moments: bool,
+        finish: Callable[[Iterates], list[Law]],
+        precision: torch.dtype | None = None,
     ) -> None:
         members, size = theta.shape
         self.count, self.places, self.finish = 0, tuple(places), finish
-        rows = members if moments else 0
-        self.mean = theta.new_zeros(rows, size)
-        self.squares = theta.new_zeros(rows, size)  # sums of squared deviations from the running mean (Welford)
-        self.points = theta.new_zeros(members, max(places, default=-1) + 1, size)
+        rows, kept = members if moments else 0, max(places, default=-1) + 1
+        self.first = next((number for number, place in enumerate(places) if place >= 0), -1)  # that is kept
+        precision = precision or theta.dtype
+        self.rounds = kept > 0 and precision.itemsize < theta.dtype.itemsize
+        self.mean = torch.zeros(rows, size, dtype=theta.dtype)
+        self.squares = torch.zeros_like(self.mean)  # sums of squared deviations from the running mean (Welford)
+        self.reference = torch.zeros(members if self.rounds else 0, size, dtype=theta.dtype)
+        self.points = torch.zeros(members, kept, size, dtype=precision if self.rounds else theta.dtype)
 
     def collect(self, theta: Tensor) -> None:
-        if (place := self.places[self.count]) >= 0:
-            self.points[:, place] = theta
+        for columns in blocks(*theta.shape):
+            self._collect(theta[:, columns].to(self.points.device), columns)
         self.count += 1
-        if len(self.mean):
-            change = theta - self.mean
-            self.mean.add_(change, alpha=1 / self.count)
-            self.squares.addcmul_(change, theta - self.mean)
+
+    def _collect(self, theta: Tensor, columns: slice) -> None:
+        mean, reference = self.mean[:, columns], self.reference[:, columns]
+        if (place := self.places[self.count]) >= 0:
+            if self.rounds and self.count == self.first:
+                reference.copy_(mean if self.count and len(mean) else theta)
+            self.points[:, place, columns] = theta - reference if self.rounds else theta
+        if len(mean):
+            change = theta - mean
+            mean.add_(change, alpha=1 / (self.count + 1))
+            self.squares[:, columns].addcmul_(change, theta - mean)
 
     def filled(self, place: Tensor) -> Iterates:
         """The same after all iterates were written into its tensors from outside, coordinate k at place[k]."""
@@ -46,3 +73,9 @@ class Iterates:
 
     def laws(self) -> list[Law]:
         return self.finish(self)
+
+
+def blocks(rows: int, size: int) -> Iterator[slice]:
+    """Columns of a (rows, size) tensor, so many at a time that a block is small."""
+    step = max(1, _BLOCK_NUMBERS // max(1, rows))
+    return (slice(first, min(first + step, size)) for first in range(0, size, step))

@@ -12,6 +12,8 @@ from typing import ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
+_COLUMNS = 2**16  # of a factor that are converted at a time
+
 
 class Law(Protocol):
     """A distribution over theta that can be sampled, summarised and stored."""
@@ -81,7 +83,10 @@ class Points:
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """N(mean, diag(diagonal) + factor^T factor), never formed: a sample costs O((1 + rank) size)."""
+    """N(mean, diag(diagonal) + factor^T factor), never formed: a sample costs O((1 + rank) size).
+
+    The factor may be less precise than the rest; it is then converted a few columns at a time, where it is used.
+    """
 
     kind: ClassVar[str] = "gaussian"
     mean: Tensor  # (size,)
@@ -90,7 +95,12 @@ class Gaussian:
 
     @property
     def variance(self) -> Tensor:
-        return self.diagonal + self.factor.square().sum(0)
+        if self.factor.dtype == self.diagonal.dtype:
+            return self.diagonal + self.factor.square().sum(0)
+        total = self.diagonal.clone()
+        for row in self.factor:
+            total.addcmul_(row, row.to(total.dtype))
+        return total
 
     @property
     def is_random(self) -> bool:
@@ -100,7 +110,13 @@ class Gaussian:
         rank, size = self.factor.shape
         z = torch.randn(count, size + rank, generator=generator, dtype=self.mean.dtype).to(self.mean.device)
         # One z for all tensors of the network: the low-rank part is what correlates its layers.
-        return torch.addmm(self.mean, z[:, size:], self.factor).addcmul_(z[:, :size], self.diagonal.sqrt())
+        alone, shared = z[:, :size], z[:, size:]
+        if self.factor.dtype == self.mean.dtype:
+            return torch.addmm(self.mean, shared, self.factor).addcmul_(alone, self.diagonal.sqrt())
+        result = torch.empty_like(alone, memory_format=torch.contiguous_format)
+        for part, mean, factor in zip(*(t.split(_COLUMNS, -1) for t in (result, self.mean, self.factor)), strict=True):
+            torch.addmm(mean, shared, factor.to(mean.dtype), out=part)
+        return result.addcmul_(alone, self.diagonal.sqrt())
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "diagonal": self.diagonal, "factor": self.factor}

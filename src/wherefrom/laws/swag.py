@@ -14,10 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from wherefrom.laws.iterates import Iterates
+from wherefrom.laws.iterates import Iterates, blocks
 from wherefrom.laws.law import Gaussian, Law
+
+_PRECISIONS = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,18 @@ class SWAG:
 
     `diagonal_only` keeps none, as rank=0 does: the weights are then independent, each with its full variance s^2.
 
+    While it is gathered, and afterwards, it takes the main memory (not the device's) of 2 + rank copies of the weights.
+    `deviations="bfloat16"` keeps each deviation in half of that, to 3 digits or so: 3 + rank / 2 copies while it is
+    gathered, 2 + rank / 2 afterwards. By default they are as precise as the weights.
+
     >>> SWAG(rank=10)
-    SWAG(rank=10, diagonal_only=False)
+    SWAG(rank=10, diagonal_only=False, deviations=None)
     """
 
     every: ClassVar[Literal["epoch"]] = "epoch"
     rank: int = 20
     diagonal_only: bool = False
+    deviations: Literal["float32", "bfloat16"] | None = None
 
     def __post_init__(self) -> None:
         if self.rank < 0 or int(self.rank) != self.rank:
@@ -41,6 +49,8 @@ class SWAG:
             raise ValueError(
                 f"rank must be left out with diagonal_only=True, which keeps no deviations: not {self.rank}"
             )
+        if self.deviations not in _PRECISIONS:
+            raise ValueError(f'deviations must be "float32", "bfloat16" or None, not {self.deviations!r}')
 
     @property
     def fewest(self) -> int:
@@ -48,17 +58,21 @@ class SWAG:
 
     def collector(self, theta: Tensor, iterations: int) -> Iterates:
         rank = 0 if self.diagonal_only else min(self.rank, iterations)
-        places = [k % rank if rank else -1 for k in range(iterations)]
-        return Iterates(theta, places, moments=True, finish=_gaussians)
+        places = [k % rank if k >= iterations - rank else -1 for k in range(iterations)]
+        return Iterates(theta, places, moments=True, finish=_gaussians, precision=_PRECISIONS[self.deviations])
 
 
 def _gaussians(seen: Iterates) -> list[Law]:
+    """In place: no second copy of the deviations, which are most of the memory."""
     variance = seen.squares.div_(seen.count - 1)
     kept = min(seen.points.shape[1], seen.count)
     if not kept:
         return [Gaussian(m, v, none) for m, v, none in zip(seen.mean, variance, seen.points, strict=True)]
-    # In place: no second copy of the deviations, which are most of the memory.
-    divisor = kept * (seen.count - 1) / seen.count
-    factor = seen.points.sub_(seen.mean.unsqueeze(1)).div_((2 * divisor) ** 0.5)
+    divisor = (2 * kept * (seen.count - 1) / seen.count) ** 0.5
+    centres = seen.reference.neg_().add_(seen.mean) if seen.rounds else seen.mean
+    for factor, centre in zip(seen.points, centres, strict=True):
+        for columns in blocks(*factor.shape):
+            part = factor[:, columns]
+            part.copy_(part.to(centre.dtype).sub_(centre[columns]).div_(divisor))
     half = variance.div_(2)
-    return [Gaussian(m, v, d) for m, v, d in zip(seen.mean, half, factor, strict=True)]
+    return [Gaussian(m, v, d) for m, v, d in zip(seen.mean, half, seen.points, strict=True)]

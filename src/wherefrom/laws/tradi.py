@@ -86,9 +86,11 @@ class Filters:
         self.last.copy_(theta)
 
     def laws(self) -> list[Law]:
-        mean = self.last - self.deviation
+        """In place, and then in main memory, as other laws are: the filters stand beside theta, since they take
+        every step."""
+        mean, variance = self.last.sub_(self.deviation).cpu(), self.variance.cpu()
         none = mean.new_zeros(0, mean.shape[1])
-        return [Gaussian(m, v, none) for m, v in zip(mean, self.variance, strict=True)]
+        return [Gaussian(m, v, none) for m, v in zip(mean, variance, strict=True)]
 
     def _gains(self) -> tuple[float, float]:
         """Of the mean and of the drift, at the next iterate."""

@@ -34,8 +34,8 @@ class Recorder:
     `law` is a law of trajectories, such as `wf.SWAG(rank=20)`; without one, only the last weights are kept. How many
     updates there will be need not be known, but for TRADI, whose memory is a share of them: `expected` is about that
     many. What is gathered lies on the model's own device, or on the one that is given; half-precision weights are
-    gathered in single precision. SWAG takes the memory of 3 + rank copies of the weights, snapshots of up to
-    1 + 2 `keep`, TRADI of 5.
+    gathered in single precision. SWAG takes the memory of 3 + rank copies of the weights (4 + rank / 2 with
+    `deviations="bfloat16"`), snapshots of up to 1 + 2 `keep`, TRADI of 5.
 
     >>> from wherefrom.laws import SWAG
     >>> net = nn.Linear(3, 1)
@@ -45,7 +45,7 @@ class Recorder:
     ...         net.weight += 0.1  # stands for some steps of training
     ...     recorder.update(net)
     >>> recorder
-    Recorder(SWAG(rank=5, diagonal_only=False), 10 updates)
+    Recorder(SWAG(rank=5, diagonal_only=False, deviations=None), 10 updates)
     >>> recorder.law().mean.shape  # three weights and a bias
     torch.Size([4])
     """

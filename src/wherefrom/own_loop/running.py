@@ -12,6 +12,7 @@ import copy
 from functools import singledispatch
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from wherefrom.laws import SWAG, Iterates, Law, Snapshots, TrajectoryLaw
@@ -71,26 +72,35 @@ class Running:
 
     def __init__(self, how: TrajectoryLaw, theta: Tensor) -> None:
         self.how, self.count = how, 0
-        rows = len(self._asked(theta[:0], how.fewest).mean)
-        self.mean = theta.new_zeros(rows, len(theta))
-        self.squares = theta.new_zeros(rows, len(theta))  # sums of squared deviations from the running mean (Welford)
+        asked = self._asked(theta[:0], how.fewest)
+        self.mean = theta.new_zeros(len(asked.mean), len(theta))
+        self.squares = torch.zeros_like(self.mean)  # sums of squared deviations from the running mean (Welford)
+        # The first iterate, where those that are kept are rounded: as in `Iterates`, they are differences from it.
+        self.reference = theta.new_zeros(len(asked.reference), len(theta))
+        self.precision = asked.points.dtype
         self.kept: dict[int, Tensor] = {}  # each (size,)
 
     def collect(self, theta: Tensor) -> None:
         self.count += 1
         self.kept = {number: kept for number, kept in self.kept.items() if may_ask_for(self.how, number, self.count)}
         if may_ask_for(self.how, self.count - 1, self.count):
-            self.kept[self.count - 1] = theta.clone()
+            self.kept[self.count - 1] = self._rounded(theta) if len(self.reference) else theta.clone()
         if len(self.mean):
             change = theta - self.mean
             self.mean.add_(change, alpha=1 / self.count)
             self.squares.addcmul_(change, theta - self.mean)
+
+    def _rounded(self, theta: Tensor) -> Tensor:
+        if self.count == 1:
+            self.reference.copy_(theta)
+        return (theta - self.reference[0]).to(self.precision)
 
     def law(self) -> Law:
         asked = self._asked(self.mean[0] if len(self.mean) else self.kept[self.count - 1], self.count)
         asked.count = self.count
         asked.mean.copy_(self.mean)
         asked.squares.copy_(self.squares)
+        asked.reference.copy_(self.reference)
         for place, number in {place: number for number, place in enumerate(asked.places) if place >= 0}.items():
             nearest = min(self.kept, key=lambda kept: abs(kept - number))
             asked.points[0, place] = self.kept[nearest]
@@ -98,10 +108,12 @@ class Running:
 
     def state(self) -> State:
         kept = {f"kept.{number}": theta for number, theta in self.kept.items()}
-        return {"count": self.count, "mean": self.mean, "squares": self.squares, **kept}
+        moments = {"mean": self.mean, "squares": self.squares, "reference": self.reference}
+        return {"count": self.count, **moments, **kept}
 
     def restore(self, state: State) -> None:
         self.count, self.mean, self.squares = state["count"], state["mean"], state["squares"]
+        self.reference = state.get("reference", self.reference)  # which older files have none of
         kept = {name.removeprefix("kept."): theta for name, theta in state.items() if name.startswith("kept.")}
         self.kept = {int(number): theta for number, theta in kept.items()}
 

@@ -66,8 +66,8 @@ class Plan:
 class SampledMember:
     """A member as the sampler sees it: its law, what does not vary, and its own name in the streams."""
 
-    law: Law
-    fixed: Tensor  # the rest of theta, which no law speaks of
+    law: Law  # in main memory, wherever the network runs
+    fixed: Tensor  # the rest of theta, which no law speaks of, where the network runs
     name: tuple[str | int, ...]
 
 
@@ -137,7 +137,8 @@ def _starts(count: int, size: int) -> Iterator[int]:
 
 
 class Thetas:
-    """A member's samples of theta by their numbers, drawn a block at a time; the last block is kept."""
+    """A member's samples of theta by their numbers, drawn a block at a time where its law lies, and taken to where the
+    network runs; the last block is kept."""
 
     def __init__(self, member: SampledMember, seed: int) -> None:
         self.member, self.seed = member, seed
@@ -151,7 +152,7 @@ class Thetas:
             parts = [self._block(int(own[0] // self.size))[own % self.size] for own in np.split(numbers, cuts)]
             theta = parts[0] if len(parts) == 1 else torch.cat(parts)
         else:
-            theta = self.member.law.mean.expand(len(numbers), -1)
+            theta = self.member.law.mean.to(self.member.fixed.device).expand(len(numbers), -1)
         if not self.member.fixed.numel():
             return theta
         return torch.cat([theta, self.member.fixed.expand(len(numbers), -1)], dim=1)
@@ -159,7 +160,7 @@ class Thetas:
     def _block(self, block: int) -> Tensor:
         if self.kept[0] != block:
             generator = streams.torch_generator(self.seed, "t", *self.member.name, block)
-            self.kept = block, self.member.law.sample(self.size, generator)
+            self.kept = block, self.member.law.sample(self.size, generator).to(self.member.fixed.device)
         return self.kept[1]
 
 

@@ -59,7 +59,7 @@ def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
         raise Obstacle("it drops units, not weights")
     if cohort.collection:
         collector = cohort.collection.law.collector(torch.zeros(1, 1), cohort.collection.iterations)
-        if not isinstance(collector, Iterates):
+        if not isinstance(collector, Iterates) or collector.rounds:
             raise Obstacle(f"it does not know how to collect {cohort.collection.law!r}")
     try:
         mlp = recognise(cohort.network, x, cohort.batch_sizes)
