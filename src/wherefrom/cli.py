@@ -135,6 +135,60 @@ def uci(
     )
 
 
+@reproduce.command()
+def cifar10(
+    preset: Annotated[
+        str, typer.Option(help="paper (for a GPU), cpu (two cores, about an hour), or smoke (seconds, without data).")
+    ] = "cpu",
+    epochs: Annotated[int | None, typer.Option(help="Epochs to train for, instead of the preset's.")] = None,
+    members: Annotated[int | None, typer.Option(help="Networks in each of the two sets.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples of each network where M or t is marginalised.")] = None,
+    width: Annotated[float | None, typer.Option(help="Width of the network, as a multiple of VGG16's.")] = None,
+    batch_norm: Annotated[bool | None, typer.Option(help="Whether VGG16 has batch normalisation.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    autocast: Annotated[
+        bool | None, typer.Option(help="Multiply in bfloat16 while training; on a GPU it does, unless told otherwise.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with cifar10/cifar-10-batches-bin or cifar-10-binary.tar.gz, also WHEREFROM_DATA; it is "
+            "downloaded otherwise. Fashion-MNIST and SVHN are used if they are there, too."
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None, typer.Option(help="Folder to keep trained networks and their answers in, and to go on from.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for scores, tables and pictures (results/cifar10/<preset>).")
+    ] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """The paper's study on CIFAR-10: NLL and accuracy by ensemble size, and doubt on images of another kind."""
+    from wherefrom.reproduce.cifar10 import command
+
+    command.run(
+        command.Request(
+            preset=preset,
+            epochs=epochs,
+            members=members,
+            samples=samples,
+            width=width,
+            batch_norm=batch_norm,
+            device=device,
+            dtype=dtype,
+            autocast=autocast,
+            data=data,
+            out=out,
+            runs=runs,
+            seed=seed,
+            progress=False if quiet else None,
+        )
+    )
+
+
 def version(value: bool) -> None:
     if value:
         from wherefrom import __version__

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from wherefrom.cache import user_cache
 from wherefrom.reproduce.datasets import _fetch
+from wherefrom.training import streams
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 TRAIN_FILES = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
@@ -77,6 +78,24 @@ def load(root: str | os.PathLike[str] | None = None, progress: bool | None = Non
         if (found_md5 := _md5(kept)) != MD5:
             raise ValueError(f"it is not the official archive: its md5 is {found_md5}, not {MD5}")
         return _decoded(_read_archive(kept))
+
+
+def made(count: int, seed: int = 0) -> Images:
+    """Images that need no file: stripes whose direction and colour are those of their class, under noise.
+
+    >>> made(20).x.shape
+    torch.Size([20, 3, 32, 32])
+    """
+    generator = streams.torch_generator(seed, "made images", count)
+    y = torch.arange(count) % len(CLASSES)
+    angle = torch.pi * y / len(CLASSES)
+    across = torch.linspace(-8, 8, 32)
+    place = torch.cos(angle).reshape(-1, 1, 1) * across + torch.sin(angle).reshape(-1, 1, 1) * across.unsqueeze(1)
+    phase = 2 * torch.pi * torch.rand(count, 1, 1, generator=generator)
+    colour = 0.5 + 0.5 * torch.cos(2 * angle.unsqueeze(1) + torch.tensor([0.0, 2.0, 4.0]))
+    stripes = colour.reshape(-1, 3, 1, 1) * (0.5 + 0.5 * torch.sin(place + phase)).unsqueeze(1)
+    noisy = stripes + 0.2 * torch.randn(count, *SHAPE, generator=generator)
+    return Images(noisy.clamp(0, 1), y)
 
 
 def decode(content: bytes, what: str) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,250 @@
+"""`wherefrom reproduce cifar10`: train what is not kept, score every combination, and write tables and pictures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import wherefrom as wf
+from wherefrom.reproduce.cifar10 import data, picture, shift, study, tables
+from wherefrom.reproduce.cifar10.data import Images
+from wherefrom.reproduce.cifar10.presets import (
+    COMBINATIONS,
+    PRESETS,
+    Combination,
+    Kind,
+    Preset,
+    Rates,
+    kind_of,
+    kinds_of,
+    rates_of,
+)
+from wherefrom.reproduce.cifar10.scores import Scores, difference, scores
+from wherefrom.reproduce.cifar10.study import Answers, Exam, Kept, Machine
+from wherefrom.reproduce.uci.command import peak_memory, versions
+from wherefrom.training.progress import shown_progress
+from wherefrom.training.workers import available
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for on the command line."""
+
+    preset: str = "cpu"
+    epochs: int | None = None
+    members: int | None = None
+    samples: int | None = None
+    width: float | None = None
+    batch_norm: bool | None = None
+    device: str = "cpu"
+    dtype: str = "float32"
+    autocast: bool | None = None  # on a GPU
+    data: Path | None = None
+    out: Path | None = None  # results/cifar10/<preset>
+    runs: Path | None = None
+    seed: int = 0
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise ValueError(f"there is no preset {self.preset!r}; there are {', '.join(PRESETS)}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"--dtype must be float32 or float64, not {self.dtype!r}")
+        self.scale  # noqa: B018 - complains about what it cannot be
+
+    @property
+    def scale(self) -> Preset:
+        """The preset with whatever was asked for instead."""
+        return PRESETS[self.preset].but(
+            epochs=self.epochs,
+            members=self.members,
+            samples=self.samples,
+            width=self.width,
+            batch_norm=self.batch_norm,
+        )
+
+    @property
+    def machine(self) -> Machine:
+        device = available(self.device)
+        halved = self.autocast if self.autocast is not None else device.type == "cuda"
+        return Machine(device, DTYPES[self.dtype], torch.bfloat16 if halved else None)
+
+    @property
+    def folder(self) -> Path:
+        return self.out or Path("results/cifar10") / self.preset
+
+    @property
+    def command(self) -> str:
+        """The command line, without what changes no number."""
+        usual = Request()
+        options = {name: getattr(self, name) for name in ("epochs", "members", "samples", "width", "seed")}
+        options |= {
+            name: value for name in ("device", "dtype") if (value := getattr(self, name)) != getattr(usual, name)
+        }
+        said = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
+        switches = {"batch-norm": self.batch_norm, "autocast": self.autocast}
+        said += [f"--{'' if on else 'no-'}{name}" for name, on in switches.items() if on is not None]
+        return shlex.join(["wherefrom", "reproduce", "cifar10", "--preset", self.preset, *said])
+
+
+def run(request: Request) -> None:
+    """The whole study: trainings, answers, scores, and the files that show them."""
+    preset, machine = request.scale, request.machine
+    _check_folder(request.folder)
+    precision = {"dtype": request.dtype, "autocast": str(machine.autocast)}
+    kept = Kept(request.runs, preset.trained_with | precision | {"seed": request.seed})
+    train, exam, counts = images(preset, request.data, request.seed, request.progress)
+    print(tables.described(preset.settings, counts))
+    posteriors: dict[Rates, wf.Posterior] = {}
+    with _going_on(request.runs), _bar(request, preset) as (say, done):
+        for rates in ("fixed", "drawn"):
+            posteriors[rates] = study.train(preset, rates, train, request.seed, machine, kept, done)
+            cost = _cost(kept, f"training, {rates} rates")
+            say(f"trained {len(posteriors[rates])} networks with {rates} rates: {cost}")
+        answers: dict[tuple[Rates, Kind], Answers] = {}
+        for rates, posterior in posteriors.items():
+            for kind in kinds_of(rates):
+                answers[rates, kind] = study.answer(posterior, rates, kind, preset.samples, exam, kept)
+                name = "+".join(kind) or "none"
+                cost = _cost(kept, f"answers, {rates} rates, {name} sampled")
+                say(f"answered {len(exam.x):,} images with {rates} rates, {name} sampled: {cost}")
+    by_names = {names: answers[rates_of(names), kind_of(names)] for names in COMBINATIONS}
+    found = Scores(scores(by_names, exam, request.seed))
+    summary = summary_of(request, preset, machine, counts, kept, posteriors)
+    write(request, found, by_names, exam, summary)
+
+
+def images(preset: Preset, root: Path | None, seed: int, progress: bool | None) -> tuple[Images, Exam, dict[str, Any]]:
+    """What to train on, what to answer, and how many images of each there are."""
+    others: dict[str, Tensor]
+    if preset.is_made:
+        train, test = data.made(preset.train_images or 100, seed), data.made(preset.test_images or 100, seed + 1)
+        static = torch.rand(preset.other_images, *data.SHAPE, generator=torch.Generator().manual_seed(seed))
+        others = {"static": static}
+    else:
+        everything, tests = data.load(root, progress)
+        train, test = everything.some(preset.train_images), tests.some(preset.test_images)
+        others = shift.other_sets(root, preset.other_images)
+    spoiled = test.some(preset.shifted_images)
+    counts = {
+        "train": len(train),
+        "test": len(test),
+        "shifted": len(spoiled),
+        "others": {name: len(x) for name, x in others.items()},
+    }
+    return train, Exam.of(test, spoiled, others, seed), counts
+
+
+def summary_of(
+    request: Request,
+    preset: Preset,
+    machine: Machine,
+    counts: dict[str, Any],
+    kept: Kept,
+    posteriors: dict[Rates, wf.Posterior],
+) -> dict[str, Any]:
+    """How the numbers came about."""
+
+    def total(what: str) -> dict[str, float]:
+        return {
+            part: round(sum(cost[what] for name, cost in kept.costs.items() if name.startswith(part)), 2)
+            for part in ("training", "answers")
+        }
+
+    device = torch.cuda.get_device_name(machine.device) if machine.device.type == "cuda" else machine.device.type
+    return {
+        "command": request.command,
+        "seed": request.seed,
+        "versions": versions(),
+        "device": f"{device}, {os.cpu_count()} cores" if machine.device.type == "cpu" else device,
+        "autocast": str(machine.autocast).removeprefix("torch."),
+        "cpu_seconds": total("cpu_seconds"),
+        "wall_seconds": total("wall_seconds"),
+        "peak_memory_mb": round(peak_memory()),
+        "costs": kept.costs,
+        "preset": preset.settings,
+        "images": counts,
+        "networks": {rates: list(posterior.members()) for rates, posterior in posteriors.items()},
+    }
+
+
+def write(
+    request: Request,
+    found: Scores,
+    answers: dict[Combination, Answers],
+    exam: Exam,
+    summary: dict[str, Any],
+) -> None:
+    """The files, and the main tables on the terminal."""
+    folder = request.folder
+    differences = {names: difference(answers, exam, names) for names in COMBINATIONS}
+    found.write(folder / "scores.csv")
+    (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / "table.md").write_text(tables.page(found, differences, summary), encoding="utf-8")
+    if importlib.util.find_spec("matplotlib") is None:
+        print("There is no picture without matplotlib: pip install 'wherefrom[plot]'")
+    else:
+        scale = f"CIFAR-10, {request.preset} preset" if not request.scale.is_made else "Made images, no CIFAR-10"
+        picture.draw_sizes(found, folder / "figure.png", f"{scale}: ensembles of each size, their mean and middle 80%")
+        picture.draw_shift(found, folder / "shift.png", f"{scale}: corrupted images, {found.members} networks")
+    for shown in (
+        tables.main_table(found, differences),
+        tables.by_severity(found, "nll"),
+        *([tables.other_things(found)] if found.others else []),
+    ):
+        print(f"\n{shown}")
+    print(f"\n{tables.LETTERS}\n{tables.cost(summary)}.")
+    for name in ("scores.csv", "summary.json", "table.md", "figure.png", "shift.png"):
+        if (folder / name).exists():
+            print(folder / name)
+
+
+def _check_folder(folder: Path) -> None:
+    """Whatever would go wrong at the end goes wrong now."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OSError(f"--out must name a folder that can be written to, which {folder} is not: {error}") from error
+
+
+def _cost(kept: Kept, what: str) -> str:
+    cost = kept.costs.get(what, {"cpu_seconds": 0.0, "wall_seconds": 0.0})
+    return f"{cost['cpu_seconds']:.0f} s of CPU time, {cost['wall_seconds']:.0f} s of wall time"
+
+
+@contextmanager
+def _going_on(runs: Path | None) -> Iterator[None]:
+    """Whoever interrupts a run hears whether it can go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        goes_on = f"what is finished is in {runs}, and the same command goes on from here"
+        print(f"interrupted: {goes_on if runs else 'with --runs FOLDER it could have gone on'}", file=sys.stderr)
+        raise
+
+
+@contextmanager
+def _bar(request: Request, preset: Preset) -> Iterator[tuple[Callable[[str], None], Callable[[int], None] | None]]:
+    """A function for lines to print, and one to call with epochs done."""
+    with shown_progress("training", 2 * preset.members * preset.epochs, request.progress) as shown:
+        if shown is None:
+            yield (lambda text: print(text, flush=True)), None
+            return
+        bar, task = shown
+        yield (lambda text: bar.console.print(text, highlight=False)), (lambda done: bar.advance(task, done))

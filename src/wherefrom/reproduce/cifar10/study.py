@@ -1,0 +1,200 @@
+"""Train the two sets of networks, and let them answer once for every kind of sampling; everything else is arithmetic.
+
+Each of them is kept in a folder as soon as it is there, if one is named: an interrupted run goes on from it, and an
+evaluation can be redone without a training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+import wherefrom as wf
+from wherefrom.predictive.class_scores import entropy
+from wherefrom.reproduce.cifar10.data import Images
+from wherefrom.reproduce.cifar10.presets import OURS, Kind, Preset, Rates
+from wherefrom.reproduce.cifar10.shift import CORRUPTIONS, SEVERITIES, corrupt
+from wherefrom.training.workers import available_cores, one_core
+from wherefrom.variables import Design
+
+TEST = "test"  # the part of the exam that is CIFAR's own
+_MOST_ROWS = 20_000  # images that are answered at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Exam:
+    """All images to be answered, in one row: CIFAR's own test images, corrupted ones, and other things."""
+
+    x: Tensor  # (images, 3, 32, 32)
+    parts: dict[str, slice]  # "test", "noise 1", ..., "fashion"
+    labels: dict[str, Tensor]  # of the parts that have any
+
+    @classmethod
+    def of(cls, test: Images, spoiled: Images, others: dict[str, Tensor], seed: int) -> Exam:
+        """`spoiled` are the images to corrupt, in every way and at every severity."""
+        each = {TEST: test.x}
+        for name in CORRUPTIONS:
+            for severity in SEVERITIES:
+                each[f"{name} {severity}"] = corrupt(spoiled.x, name, severity, seed)
+        labels = {name: test.y if name == TEST else spoiled.y for name in each}
+        each |= others
+        parts, start = {}, 0
+        for name, x in each.items():
+            parts[name] = slice(start, start + len(x))
+            start += len(x)
+        return cls(torch.cat(list(each.values())), parts, labels)
+
+    @property
+    def digest(self) -> str:
+        return hashlib.blake2b(self.x.numpy().tobytes(), digest_size=16).hexdigest()
+
+
+class Answers(NamedTuple):
+    """What every member says of every image, the mean over its samples."""
+
+    probabilities: Tensor  # (members, images, classes)
+    entropies: Tensor  # (members, images): the mean entropy of single samples
+
+    def of(self, part: slice) -> Answers:
+        return Answers(self.probabilities[:, part], self.entropies[:, part])
+
+
+@dataclass
+class Kept:
+    """What is there already, with its costs: in a folder, or in this run's memory alone.
+
+    Its settings are those of the trainings: answers know their own.
+    """
+
+    folder: Path | None
+    settings: dict[str, Any]
+    costs: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.folder is None:
+            return
+        path = self.folder / "settings.json"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(self.settings, indent=1) + "\n", encoding="utf-8")
+        known = json.loads(path.read_text(encoding="utf-8"))
+        now = json.loads(json.dumps(self.settings))
+        other = sorted(name for name in {*now, *known} if now.get(name) != known.get(name))
+        if other:
+            said = ", ".join(f"{name} {known.get(name)} instead of {now.get(name)}" for name in other)
+            raise ValueError(f"{self.folder} was made with other settings ({said}): name another folder as --runs")
+        if (self.folder / "costs.json").exists():
+            self.costs = json.loads((self.folder / "costs.json").read_text(encoding="utf-8"))
+
+    @contextmanager
+    def costing(self, what: str) -> Iterator[None]:
+        """Add up what something costs, also over several runs."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        yield
+        known = self.costs.setdefault(what, {"cpu_seconds": 0.0, "wall_seconds": 0.0})
+        known["cpu_seconds"] = round(known["cpu_seconds"] + time.process_time() - cpu, 2)
+        known["wall_seconds"] = round(known["wall_seconds"] + time.perf_counter() - wall, 2)
+        if self.folder is not None:
+            unfinished = self.folder / "costs.unfinished"
+            unfinished.write_text(json.dumps(self.costs, indent=1) + "\n", encoding="utf-8")
+            unfinished.replace(self.folder / "costs.json")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where it runs, and in which precision."""
+
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    autocast: torch.dtype | None = None
+
+    @property
+    def portion(self) -> int:
+        """Members that are trained before they are kept."""
+        return max(2, available_cores()) if self.device.type == "cpu" else 2
+
+
+# ---------------------------------------------------------------------- trainings
+
+
+def train(
+    preset: Preset,
+    rates: Rates,
+    data: Images,
+    seed: int,
+    machine: Machine,
+    kept: Kept,
+    report: Callable[[int], None] | None = None,
+) -> wf.Posterior:
+    """One of the two sets, a few members at a time; `report` hears of members' epochs done."""
+    posterior = _found(preset, rates, data, machine, kept)
+    if posterior and report:
+        report(len(posterior) * preset.epochs)
+    while posterior is None or len(posterior) < preset.members:
+        with kept.costing(f"training, {rates} rates"):
+            if posterior is None:
+                posterior = wf.marginalise(
+                    preset.training,
+                    (data.x, data.y),
+                    preset.over(rates, min(machine.portion, preset.members)),
+                    seed,
+                    dtype=machine.dtype,
+                    autocast=machine.autocast,
+                    device=machine.device,
+                    progress=report or False,
+                )
+            else:
+                more = min(machine.portion, preset.members - len(posterior))
+                posterior = posterior.extend(theta0=more, progress=report or False)
+        if kept.folder:
+            posterior.save(kept.folder / rates)
+    return posterior if len(posterior) == preset.members else posterior.select(theta0=range(preset.members))
+
+
+def _found(preset: Preset, rates: Rates, data: Images, machine: Machine, kept: Kept) -> wf.Posterior | None:
+    """The members that an earlier run has kept, with the code that a file cannot hold."""
+    if kept.folder is None or not (kept.folder / rates / "posterior.json").exists():
+        return None
+    found = wf.load(kept.folder / rates, preset.model, (data.x, data.y), machine.device)
+    design = Design.of(preset.over(rates, len(found)))
+    return replace(found, training=preset.training, design=design, autocast=machine.autocast)
+
+
+# ---------------------------------------------------------------------- answers
+
+
+def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam: Exam, kept: Kept) -> Answers:
+    """Every member's answers to the whole exam, with so many samples of what is sampled."""
+    name = "+".join(kind) or "none"
+    path = kept.folder and kept.folder / f"answers-{rates}-{name}.safetensors"
+    about = {"exam": exam.digest, "members": str(len(posterior)), "samples": str(samples)}
+    if path and path.exists():
+        with safe_open(path, framework="pt") as file:
+            if file.metadata() == about:
+                return Answers(file.get_tensor("probabilities"), file.get_tensor("entropies"))
+    with kept.costing(f"answers, {rates} rates, {name} sampled"):
+        part = posterior.marginalising("theta0", *(OURS[one] for one in kind))
+        found = [_reduced(part.predict(x, samples)) for x in exam.x.split(_MOST_ROWS)]
+        answers = Answers(*(torch.cat(several, dim=1) for several in zip(*found, strict=True)))
+    if path:
+        unfinished = path.with_suffix(".unfinished")
+        save_file({k: v.contiguous() for k, v in answers._asdict().items()}, unfinished, metadata=about)
+        unfinished.replace(path)
+    return answers
+
+
+@one_core()
+def _reduced(prediction: wf.ClassPrediction) -> Answers:
+    each = prediction.answers.double()  # (members, samples, images, classes)
+    return Answers(each.mean(1), entropy(each).mean(1))

@@ -1,0 +1,125 @@
+"""The scores as a page: all members of every combination, ensembles of every size, and images of another kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from wherefrom.reproduce.cifar10.presets import COMBINATIONS, Combination
+from wherefrom.reproduce.cifar10.scores import Difference, Scores
+from wherefrom.reproduce.cifar10.shift import SEVERITIES
+from wherefrom.table import Table
+
+SYMBOLS = {"M": "M", "t": "t", "theta0": "θ₀", "alpha": "α"}
+LETTERS = (
+    "Marginalised: θ₀ the initial weights (with each network's own batch order), α the learning rates, M the "
+    "sub-networks that dropout leaves, t the moment of stopping (SWAG)."
+)
+METRICS = {"nll": "NLL", "accuracy": "accuracy", "brier": "Brier", "ece": "ECE"}
+_SHIFTED = {"nll": "NLL", "ece": "ECE", "auroc": "AUROC"}
+
+
+def title(names: Combination) -> str:
+    """A combination as it is shown.
+
+    >>> title(("M", "t", "theta0"))
+    'θ₀ + M + t'
+    """
+    order = [name for name in ("theta0", "alpha", "M", "t") if name in names]
+    return " + ".join(SYMBOLS[name] for name in order)
+
+
+def page(scores: Scores, differences: Mapping[Combination, Difference], summary: Mapping[str, Any]) -> str:
+    """Everything that a reader may want to look up, in Markdown."""
+    preset, images = summary["preset"], summary["images"]
+    parts = [
+        f"# CIFAR-10, {preset['name']}",
+        "\n".join(f"    {line}" for line in [summary["command"]]),
+        "\n".join([f"- {summary['versions']}", f"- {cost(summary)}", f"- {described(preset, images)}"]),
+        LETTERS,
+        f"## All {scores.members} networks",
+        "Δ NLL: less that of θ₀ alone on the same images, ± its standard error over images. Brier scores add up over "
+        "the classes; the ECE has 15 bins.",
+        _markdown(main_table(scores, differences)),
+        "## By ensemble size",
+        "The mean over all ensembles of that size that these networks make.",
+    ]
+    for metric in ("nll", "accuracy"):
+        parts += [f"### {METRICS[metric]}", _markdown(by_size(scores, metric))]
+    parts += [
+        "## Corrupted images",
+        "The mean over Gaussian noise, blur, contrast and brightness at five severities (0: clean). AUROC: how well "
+        "the entropy tells corrupted images from clean ones (0.5: not at all).",
+    ]
+    for metric, name in _SHIFTED.items():
+        parts += [f"### {name}", _markdown(by_severity(scores, metric))]
+    if scores.others:
+        parts += [
+            "## Images of other things",
+            "AUROC: how well doubt tells them from CIFAR's test images, by the entropy, and by how much the answers "
+            "disagree (mutual information).",
+            _markdown(other_things(scores)),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def main_table(scores: Scores, differences: Mapping[Combination, Difference]) -> Table:
+    rows = [
+        (
+            title(names),
+            scores.get(names, "nll").value,
+            "" if names == ("theta0",) else f"{differences[names].value:+.4f} ± {differences[names].error:.4f}",
+            *(scores.get(names, metric).value for metric in ("accuracy", "brier", "ece")),
+        )
+        for names in COMBINATIONS
+    ]
+    return Table(("marginalised", "NLL", "Δ NLL", "accuracy", "Brier", "ECE"), rows)
+
+
+def by_size(scores: Scores, metric: str) -> Table:
+    sizes = range(1, scores.members + 1)
+    return _table(sizes, lambda names, size: scores.get(names, metric, members=size).value)
+
+
+def by_severity(scores: Scores, metric: str) -> Table:
+    return _table((0, *SEVERITIES), lambda names, severity: scores.at_severity(names, metric, severity))
+
+
+def other_things(scores: Scores) -> Table:
+    columns = [(name, metric) for name in scores.others for metric in ("auroc", "auroc by disagreement")]
+    rows = [
+        (title(names), *(scores.get(names, metric, name).value for name, metric in columns)) for names in COMBINATIONS
+    ]
+    heads = [f"{name}, {'entropy' if metric == 'auroc' else 'disagreement'}" for name, metric in columns]
+    return Table(("marginalised", *heads), rows)
+
+
+def cost(summary: Mapping[str, Any]) -> str:
+    """What the run took, training apart from the rest."""
+    cpu, wall = summary["cpu_seconds"], summary["wall_seconds"]
+    return (
+        f"{cpu['training'] + cpu['answers']:.0f} s of CPU time ({cpu['training']:.0f} s of it training), "
+        f"{wall['training'] + wall['answers']:.0f} s of wall time, on {summary['device']}; seed {summary['seed']}"
+    )
+
+
+def described(preset: Mapping[str, Any], images: Mapping[str, Any]) -> str:
+    norm = "with" if preset["batch_norm"] else "without"
+    return (
+        f"VGG16 of width {preset['width']:g} {norm} batch norm, {preset['epochs']} epochs, {preset['members']} "
+        f"networks in each of two sets, {preset['samples']} samples a network; {images['train']:,} images to train on, "
+        f"{images['test']:,} to test on, {images['shifted']:,} of each corruption and severity"
+        f"{''.join(f', {count:,} of {name}' for name, count in images['others'].items())}"
+        f"{' (made by the program)' if preset['is_made'] else ''}"
+    )
+
+
+def _table(columns: Sequence[int] | range, value: Callable[[Combination, int], float]) -> Table:
+    rows = [(title(names), *(value(names, column) for column in columns)) for names in COMBINATIONS]
+    return Table(("marginalised", *map(str, columns)), rows)
+
+
+def _markdown(table: Table) -> str:
+    lines = [table.columns, ("---",) * len(table.columns)]
+    lines += [tuple(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row) for row in table.rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
