@@ -1,5 +1,5 @@
-"""What holds for every subset of the variables: it runs, its labels are right, the order in which they are named does
-not matter, and a further variable leaves the others' draws as they are."""
+"""What holds for every subset of the variables, of quantities and of classes: it runs, its labels are right, the order
+in which they are named does not matter, and a further variable leaves the others' draws as they are."""
 
 import itertools
 
@@ -9,7 +9,7 @@ import torch
 from torch.distributions import Uniform
 
 import wherefrom as wf
-from conftest import training
+from conftest import mlp, training
 
 VARIABLES = {
     "theta0": lambda: wf.InitialCondition(2),
@@ -21,16 +21,26 @@ SUBSETS = [subset for size in range(5) for subset in itertools.combinations(VARI
 NEW = np.random.default_rng(5).normal(size=(6, 4))
 
 
-@pytest.fixture(scope="module")
-def trained():
+TRAININGS = {
+    "regression": training(epochs=6),
+    "classification": training(mlp(outputs=3), epochs=6, likelihood=wf.Classification()),
+}
+
+
+def fit(kind, data, over):
+    return wf.marginalise(TRAININGS[kind], data, over, seed=4, progress=False)
+
+
+@pytest.fixture(scope="module", params=list(TRAININGS))
+def trained(request):
     """Every subset's posterior, by its names."""
     random = np.random.default_rng(7)
     x = random.normal(size=(60, 4))
-    data = x, 3.0 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * random.normal(size=60)
-    return {
-        names: wf.marginalise(training(epochs=6), data, [VARIABLES[name]() for name in names], seed=4, progress=False)
-        for names in SUBSETS
-    } | {"data": data}
+    y = 3.0 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * random.normal(size=60)
+    if request.param == "classification":
+        y = np.array(["low", "middle", "high"])[np.digitize(y, [-1.5, 1.0])]
+    posteriors = {names: fit(request.param, (x, y), [VARIABLES[name]() for name in names]) for names in SUBSETS}
+    return posteriors | {"data": (x, y), "kind": request.param}
 
 
 @pytest.mark.parametrize("method", ["monte_carlo", "one_shot"])
@@ -43,8 +53,12 @@ def test_it_predicts_and_tells_its_sources(trained, names, method):
     labels = [component.run.labels for component in posterior.mixture]
     assert labels == [dict(zip(drawn, draws, strict=True)) for draws in itertools.product(*[range(2)] * len(drawn))]
     prediction = posterior.predict(NEW, 40, method=method)
-    assert prediction.mean.shape == (6,)
+    assert prediction.mean.shape == ((6,) if trained["kind"] == "regression" else (6, 3))
     assert (prediction.std > 0).all() == bool(names)
+    if trained["kind"] == "classification":
+        torch.testing.assert_close(prediction.probabilities.sum(1), torch.ones(6, dtype=torch.float64))
+        assert set(prediction.predicted) <= {"low", "middle", "high"}
+        assert (prediction.mutual_information > 0).all() == bool(names)
     sources = prediction.sources()
     assert {part for name in sources.names for part in name.split(" x ")} == set(names)
     if names:
@@ -54,7 +68,7 @@ def test_it_predicts_and_tells_its_sources(trained, names, method):
 @pytest.mark.parametrize("names", [subset for subset in SUBSETS if len(subset) > 1], ids="+".join)
 def test_the_order_of_the_variables_does_not_matter(trained, names):
     over = [VARIABLES[name]() for name in reversed(names)]
-    other = wf.marginalise(training(epochs=6), trained["data"], over, seed=4, progress=False)
+    other = fit(trained["kind"], trained["data"], over)
     assert torch.equal(other.predict(NEW, 8).answers, trained[names].predict(NEW, 8).answers)
 
 

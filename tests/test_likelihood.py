@@ -6,6 +6,7 @@ import torch.nn.functional as F
 
 import wherefrom as wf
 from wherefrom.likelihood import most_likely_noise
+from wherefrom.losses import CrossEntropy, together
 
 GENERATOR = torch.Generator().manual_seed(0)
 OUTPUTS, Y = (torch.randn(30, columns, generator=GENERATOR, dtype=torch.float64) for columns in (4, 2))
@@ -32,3 +33,70 @@ def test_noise_of_a_mixture_is_the_best_of_a_fine_grid():
         [torch.distributions.Normal(0.0, s.sqrt()).log_prob(squares.sqrt()).logsumexp(0).sum() for s in grid]
     )
     assert float(most_likely_noise(squares)) == pytest.approx(float(grid[likelihood.argmax()]), rel=0.01)
+
+
+# ---------------------------------------------------------------------- classes
+
+LOGITS, CLASS = OUTPUTS, torch.randint(4, (30, 1), generator=GENERATOR).double()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_is_torchs(smoothing):
+    expected = F.cross_entropy(LOGITS, CLASS.flatten().long(), label_smoothing=smoothing)
+    torch.testing.assert_close(wf.Classification(label_smoothing=smoothing).loss(LOGITS, CLASS), expected)
+
+
+def test_members_may_differ_in_label_smoothing():
+    smoothings = [0.0, 0.1, 0.3]
+    loss = together([CrossEntropy(s) for s in smoothings], LOGITS)
+    found = loss(LOGITS.expand(3, -1, -1), CLASS.expand(3, -1, -1))
+    alone = torch.stack([CrossEntropy(s)(LOGITS, CLASS) for s in smoothings])
+    torch.testing.assert_close(found, alone)
+    assert together([CrossEntropy(0.1), CrossEntropy(0.1)], LOGITS) == CrossEntropy(0.1)
+
+
+def test_class_weights_are_torchs_over_all_rows():
+    """Scaled to a mean of one, rows weigh as torch's weighted mean has it."""
+    weights = (1.0, 2.0, 0.0, 5.0)
+    rows = wf.Classification(class_weights=weights).row_weights(CLASS, range(4))
+    found = wf.Classification().loss(LOGITS, CLASS, rows)
+    expected = F.cross_entropy(LOGITS, CLASS.flatten().long(), weight=torch.tensor(weights, dtype=torch.float64))
+    torch.testing.assert_close(found, expected)
+
+
+def test_balanced_classes_count_the_same():
+    y = torch.tensor([[0.0], [0.0], [0.0], [1.0]])
+    rows = wf.Classification(class_weights="balanced").row_weights(y, ["a", "b"])
+    torch.testing.assert_close(rows, torch.tensor([2 / 3, 2 / 3, 2 / 3, 2.0], dtype=torch.float64))
+    named = wf.Classification(class_weights={"b": 3, "a": 1}).row_weights(y, ["a", "b"])
+    torch.testing.assert_close(named, rows)
+    assert wf.Classification().row_weights(y, ["a", "b"]) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (dict(classes=1), "at least 2 classes"),
+        (dict(classes="ab"), "their number, or a list"),
+        (dict(classes=["a", "a"]), "each once"),
+        (dict(classes=["a", 1]), "all of one kind"),
+        (dict(classes=[0.5, 1.5]), "all of one kind"),
+        (dict(label_smoothing=1.0), r"label_smoothing must lie in \[0, 1\)"),
+        (dict(class_weights="equal"), "class_weights must be"),
+        (dict(class_weights=[1.0, -1.0]), "none below zero"),
+        (dict(class_weights=[0.0, 0.0]), "not all zero"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(settings, said):
+    with pytest.raises((ValueError, TypeError), match=said):
+        wf.Classification(**settings)
+
+
+def test_class_weights_must_be_of_the_classes():
+    y = torch.tensor([[0.0], [1.0]])
+    with pytest.raises(ValueError, match="for \\['a', 'c'\\], but the classes are"):
+        wf.Classification(class_weights={"a": 1, "c": 2}).row_weights(y, ["a", "b"])
+    with pytest.raises(ValueError, match="3 class_weights for 2 classes"):
+        wf.Classification(class_weights=[1, 2, 3]).row_weights(y, ["a", "b"])
+    with pytest.raises(ValueError, match="weigh nothing"):
+        wf.Classification(class_weights=[0, 0, 1]).row_weights(y, ["a", "b", "c"])

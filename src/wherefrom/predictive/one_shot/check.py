@@ -24,6 +24,7 @@ _remembered: WeakKeyDictionary[Any, OneShotCheck | None] = WeakKeyDictionary()
 class OneShotCheck:
     """Relative errors over rows and outputs: of the mean in standard deviations, of the standard deviation in itself.
 
+    Of classes, a row's standard deviation is that of all of its probabilities together.
     They are root mean squares with the samples' own noise taken out, and each has a standard error. `bias_of_std` is
     the mean of the latter with its sign: above zero, one-shot is too unsure.
     """
@@ -60,11 +61,14 @@ def compare(one_shot: Prediction | ClassPrediction, sampled: Prediction | ClassP
     each, own_spread = one_shot.answers.double(), one_shot.spread.double().mean(1)
     own_mean = torch.tensordot(weights, each.mean(1), 1)
     own_std = torch.tensordot(weights, (each - own_mean).square().mean(1) + own_spread, 1).sqrt()
-    alive = (std > 0) & (own_std > 0)
+    is_classes = isinstance(sampled, ClassPrediction)
+    own_std = _of_all_classes(own_std) if is_classes else own_std
+    alive = ((_of_all_classes(std) if is_classes else std) > 0) & (own_std > 0)
     if not bool(alive.any()):
         raise ValueError("nothing is uncertain at these rows: there is nothing to compare")
 
     def errors(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+        std = _of_all_classes(std) if is_classes else std
         return ((own_mean - mean) / std)[alive], (own_std / std - 1)[alive]
 
     # Without each group of samples in turn: the samples' own noise, in either error.
@@ -92,6 +96,14 @@ def remembered(posterior: Any, check: Callable[[], OneShotCheck]) -> OneShotChec
         except NoRuleError:
             _remembered[posterior] = None
     return _remembered[posterior]
+
+
+def _of_all_classes(std: Tensor) -> Tensor:
+    """A row's own measure, for every class: those that hardly ever are meant do not matter much, nor does their doubt.
+
+    # (rows, classes) -> (rows, classes)
+    """
+    return std.square().mean(-1, keepdim=True).sqrt().expand_as(std)
 
 
 def _moments(answers: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -49,8 +49,13 @@ class Graph:
         for node in self.nodes:
             self._check(node)
 
-    def run(self, x: Moments, tensors: Mapping[str, Moments], dropout: Sequence[Drop]) -> Moments:
-        """The network's output; `dropout` speaks of every call of dropout, also of those that drop nothing."""
+    def run(
+        self, x: Moments, tensors: Mapping[str, Moments], dropout: Sequence[Drop], jointly: bool = False
+    ) -> Moments:
+        """The network's output, if wanted with the covariance of a last linear layer's outputs.
+
+        `dropout` speaks of every call of dropout, also of those that drop nothing.
+        """
         drops = iter(dropout)
         tensors = {**tensors, **{name: tensors[own] for name, own in self.shared.items() if own in tensors}}
         if self.is_one_layer:
@@ -69,7 +74,26 @@ class Graph:
                 known[node.all_input_nodes[0]] = known[node]
         if next(drops, None) is not None:
             raise NoRuleError(f"a layer with a rule of its own holds dropout, which the rule hides. {_INSTEAD}")
-        return known[self.nodes[-1]]
+        return self._jointly(known, tensors) if jointly else known[self.nodes[-1]]
+
+    def _jointly(self, known: Mapping[fx.Node, Any], tensors: Mapping[str, Moments]) -> Moments:
+        """The outputs with their covariance, where the last layer is linear: what varies in its inputs, all outputs
+        have in common.
+
+            Cov(out_k, out_l) = sum_i W_ki W_li Var(in_i)        for k != l
+        """
+        out, last = known[self.nodes[-1]], self.nodes[-1].args[0]
+        if not isinstance(last, fx.Node) or last.op != "call_module" or out.covariance is not None:
+            return out
+        given = known.get(last.all_input_nodes[0])
+        is_linear = type(self.layers[str(last.target)]) is nn.Linear
+        if not is_linear or given is None or given.variance is None or given.mean.ndim != 2:
+            return out
+        weight = _Layer(self.layers[str(last.target)], f"{last.target}.", tensors).weight.mean
+        shared = (weight * given.variance.unsqueeze(1)) @ weight.t()  # (rows, outputs, outputs)
+        own = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
+        covariance = shared * (1 - own) + out.variance.unsqueeze(-1) * own
+        return Moments(out.mean, out.variance, out.factors, covariance)
 
     def _is_in_place(self, node: fx.Node) -> bool:
         if node.op == "call_module":

@@ -78,7 +78,7 @@ def run(
         given = _with_covariance(given)
     elif places.inputs and noise is not None:
         given = _with_shared_inputs(rows, noise, places)
-    out = graph.run(given, tensors, drops_of(network, what.masks, places))
+    out = graph.run(given, tensors, drops_of(network, what.masks, places), jointly=what.classes)
     out = softmax(out, -1) if what.classes else out
     shape = (-1, network.outputs)
     return out.mean.reshape(shape), out.total_variance.reshape(shape)
