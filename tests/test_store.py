@@ -154,3 +154,39 @@ def test_clear_words_for_what_cannot_be_read(problem, tmp_path):
     (tmp_path / "posterior.json").write_text(json.dumps(document))
     with pytest.raises(ValueError, match="newer version"):
         wf.load(tmp_path, mlp())
+
+
+def brighter(batch, generator):
+    return batch + 0.01 * torch.rand(len(batch), 1, generator=generator)
+
+
+@pytest.mark.parametrize(
+    "augment", [brighter, wf.augment.Compose([brighter, brighter])], ids=["somebody's own", "composed"]
+)
+def test_an_augmentation_that_is_code_is_asked_for_again(problem, tmp_path, augment):
+    own = training(augment=augment)
+    posterior = wf.marginalise(own, problem, [wf.InitialCondition(2)], progress=False, autocast=torch.bfloat16)
+    posterior.save(tmp_path)
+    loaded = wf.load(tmp_path, own.model)
+    assert torch.equal(loaded.predict(problem[0]).mean, posterior.predict(problem[0]).mean)
+    with pytest.raises(ValueError, match="brighter is code, which is not stored"):
+        loaded.extend(problem, theta0=1, progress=False)
+    again = wf.load(tmp_path, own.model, augment=augment).extend(problem, theta0=1, progress=False)
+    grown = posterior.extend(theta0=1, progress=False)
+    assert torch.equal(again.predict(problem[0]).mean, grown.predict(problem[0]).mean)
+
+
+def test_an_augmentation_of_ours_is_stored(tmp_path):
+    random = np.random.default_rng(0)
+    images, y = random.normal(size=(24, 1, 4, 4)).astype(np.float32), random.normal(size=24)
+
+    def model():
+        return nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(12, 1))
+
+    own = training(model, augment=wf.augment.Compose([wf.augment.CropAndFlip(padding=1)]), epochs=2)
+    posterior = wf.marginalise(own, (images, y), [wf.InitialCondition(2)], progress=False)
+    posterior.save(tmp_path)
+    loaded = wf.load(tmp_path, model)
+    assert loaded.training.augment == own.augment
+    grown, expected = loaded.extend((images, y), theta0=1, progress=False), posterior.extend(theta0=1, progress=False)
+    assert torch.equal(grown.predict(images).mean, expected.predict(images).mean)

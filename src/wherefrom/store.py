@@ -25,8 +25,8 @@ from wherefrom.laws import LAWS, SWAG, TRADI, Law, Snapshots
 from wherefrom.likelihood import Classification, Likelihood, Regression
 from wherefrom.posterior import Posterior
 from wherefrom.runs import Component, build_networks, family_of
-from wherefrom.training import schedules, streams
-from wherefrom.training.cohort import Trained
+from wherefrom.training import augmentation, schedules, streams
+from wherefrom.training.cohort import Augmentation, Trained
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Network
@@ -91,11 +91,13 @@ def save(posterior: Posterior, folder: Path) -> None:
         "format": FORMAT,
         "seed": posterior.seed,
         "dtype": str(posterior.dtype).removeprefix("torch."),
+        "autocast": posterior.autocast and str(posterior.autocast).removeprefix("torch."),
         "training": {
             "algorithm": _algorithm_to_json(training.algorithm),
             "epochs": training.epochs,
             "likelihood": _likelihood_to_json(training.likelihood),
             "standardise": training.standardise,
+            "augment": augmentation.described(training.augment),
         },
         "schema": asdict(posterior.schema),
         "design": _design_to_json(posterior.design),
@@ -132,13 +134,15 @@ def load(
     device: str | torch.device = "cpu",
     *,
     optimisers: Sequence[OptimiserClass] = (),
+    augment: Augmentation | None = None,
 ) -> Posterior:
     """Read a posterior that `save` wrote.
 
     `model` is the factory that it was trained with, or a dictionary of them where families were marginalised; no code
     is stored, so that only an `MLP` needs none. `data`, the training data, is not stored either, and needed only to
     `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm. `optimisers`, the
-    classes that were trained with and are not torch's own, are needed only to `extend`.
+    classes that were trained with and are not torch's own, and `augment`, if it was code of your own, are needed only
+    where data is.
     """
     folder, place = Path(folder), available(device)
     try:
@@ -166,6 +170,7 @@ def load(
         about["epochs"],
         _likelihood_from_json(about["likelihood"]),
         about["standardise"],
+        augment or augmentation.from_description(about["augment"]),
     )
     design = _design_from_json(document["design"], models, optimisers)
     lists = {name: tuple(value) for name, value in document["schema"].items() if isinstance(value, list)}
@@ -199,6 +204,7 @@ def load(
         fitted_noise=noise,
         diverged=tuple(document["diverged"]),
         is_part=document["is_part"],
+        autocast=document["autocast"] and getattr(torch, document["autocast"]),
         own_weights=document["weights"] and tuple(document["weights"]),
         dropping=dropping,
     )
