@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -81,6 +81,7 @@ class Posterior:
     own_weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
     dropping: Dropout | None = None  # with which it was trained, also where a part no longer marginalises it
     autocast: torch.dtype | None = None  # in which its forward passes multiplied while training
+    statistics: batch_norm.Statistics = field(default_factory=batch_norm.Statistics)  # of samples, shared with parts
 
     @classmethod
     def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior:
@@ -611,8 +612,10 @@ class Posterior:
                 "batch normalisation needs training rows for every sample of the weights, and a run holds no data: "
                 "give it again, as wf.load(folder, model, data=(x, y)) or from_members(..., data=(x, y))"
             )
-        rows = self.scaler.x(self.rows.x, self.dtype).to(self.device)
-        return lambda network, theta: batch_norm.refresh(network, theta, rows)
+        augment, known = self.training.augment, self.statistics
+        rows = batch_norm.TrainingRows(self.rows.x, self.scaler, self.dtype, self.device, augment, self.seed)
+        number = known.number(self.rows, self.scaler, augment, group.network)
+        return lambda network, theta: batch_norm.refresh(network, theta, rows, known, number)
 
     def _as_rows(self, data: Any) -> Rows:
         """Data like that of the training."""

@@ -1,39 +1,134 @@
 """Batch normalisation under sampled weights: the running statistics belong to theta, and so must follow it.
 
 A sample of theta sees other activations than the trajectory did; with the trajectory's statistics its answers are
-wrong. For every sample the statistics are therefore estimated anew on the training rows, as the average over batches.
+wrong. For every sample the statistics are therefore estimated anew on the training rows, as the average over batches
+(torch.optim.swa_utils.update_bn), and remembered: other rows, parts of the posterior or more samples do not ask twice.
 In training mode a layer moves its buffers by `buffer <- (1 - momentum) buffer + momentum statistic`; started from zero,
 they show the statistic itself.
 """
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.training import streams
+from wherefrom.training.augmentation import augmented
+from wherefrom.training.cohort import Augmentation
+from wherefrom.training.data import Scaler
 from wherefrom.training.network import Network
 
-_MOST_ROWS = 512
+_FEWEST_ROWS = 512  # of a batch, if there are as many
 _CALL_NUMBERS = 2**22  # activations of one call: 16 MB in single precision
+_MOST_BYTES = 2**26  # of statistics that are remembered
 
 
-def refresh(network: Network, theta: Tensor, x: Tensor) -> Tensor:
-    """The same samples with their running statistics estimated on x.  # (samples, size) -> (samples, size)"""
-    rows = min(len(x), _MOST_ROWS)
-    together = max(1, _CALL_NUMBERS // (rows * network.numbers_per_row)) if network.stackable else 1
-    return torch.cat([_refresh_some(network, some, x, rows) for some in theta.split(together)])
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """The rows that statistics are estimated on: those trained on, as a network sees them in training.
+
+    They come shuffled, and augmented where training was, in one and the same way for all samples.
+    """
+
+    x: Any  # anything with rows that can be asked for by a tensor of their numbers
+    scaler: Scaler
+    dtype: torch.dtype
+    device: torch.device
+    augment: Augmentation | None
+    seed: int
+
+    def batches(self, most: int) -> Iterator[Tensor]:
+        """All rows in even batches, none of which is a single row unless there is no other."""
+        count, stream = len(self.x), streams.key(self.seed, "batch norm")
+        order = torch.from_numpy(streams.permutations(np.array([stream], dtype=np.uint64), 0, count)[0])
+        for number, chosen in enumerate(order.tensor_split(-(-count // max(2, most)))):
+            batch = self.scaler.x(self.x[chosen], self.dtype).to(self.device)
+            yield batch if self.augment is None else augmented(self.augment, batch, stream, number)
 
 
-def _refresh_some(network: Network, theta: Tensor, x: Tensor, rows: int) -> Tensor:
-    tensors = network.layout.views(theta)
-    total = {name: torch.zeros_like(tensors[name]) for name in network.momenta}
+class Statistics:
+    """The statistics of samples of theta, by what theta is. The oldest are forgotten when they take too much memory."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self.most_bytes, self.bytes = most_bytes, 0
+        self._known: OrderedDict[tuple[int, bytes], Tensor] = OrderedDict()
+        self._causes: list[tuple[Any, ...]] = []
+        self._lock = threading.Lock()
+
+    def number(self, *causes: Any) -> int:
+        """A number for these very objects, on which the statistics of a theta depend."""
+        with self._lock:
+            for number, known in enumerate(self._causes):
+                if all(one is other for one, other in zip(known, causes, strict=True)):
+                    return number
+            self._causes.append(causes)
+            return len(self._causes) - 1
+
+    def find(self, key: tuple[int, bytes]) -> Tensor | None:
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+            return self._known.get(key)
+
+    def keep(self, key: tuple[int, bytes], found: Tensor) -> None:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = found
+                self.bytes += found.nbytes
+            while self.bytes > self.most_bytes:
+                self.bytes -= self._known.popitem(last=False)[1].nbytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Statistics, (self.most_bytes,)  # a copy begins anew
+
+
+def refresh(network: Network, theta: Tensor, rows: TrainingRows, known: Statistics, number: int) -> Tensor:
+    """The same samples with their running statistics estimated on the rows.  # (samples, size) -> (samples, size)
+
+    `known` holds those of earlier samples, under the number of all that they depend on beside theta.
+    """
+    keys = [(number, _digest(own)) for own in theta]
+    found = {key: statistics for key in keys if (statistics := known.find(key)) is not None}
+    missing = {key: own for key, own in zip(keys, theta, strict=True) if key not in found}
+    if missing:
+        new = _estimated(network, list(missing.values()), rows)
+        for key, statistics in zip(missing, new, strict=True):
+            found[key] = statistics
+            known.keep(key, statistics)
+    fresh = theta.clone(memory_format=torch.contiguous_format)
+    views = network.layout.views(fresh)
+    sizes = [views[name][0].numel() for name in network.momenta]
+    together = torch.stack([found[key] for key in keys]).split(sizes, dim=1)
+    for name, statistics in zip(network.momenta, together, strict=True):
+        views[name].copy_(statistics.view_as(views[name]))
+    return fresh
+
+
+def _estimated(network: Network, thetas: list[Tensor], rows: TrainingRows) -> list[Tensor]:
+    """Each sample's statistics side by side, in the order of `network.momenta`.
+
+    One sample at a time: torch rounds differently in groups of different sizes, and who asks together is chance.
+    """
+    each = [network.layout.views(theta) for theta in thetas]
+    totals = [{name: torch.zeros_like(own[name]) for name in network.momenta} for own in each]
     counted = 0
-    for batch in x.split(rows):
-        if len(batch) > 1:  # a single row has no variance
-            started = tensors | {name: torch.zeros_like(tensors[name]) for name in network.momenta}
-            network.call_many(started, batch.expand(len(theta), *batch.shape), (), True)
+    for batch in rows.batches(max(_FEWEST_ROWS, _CALL_NUMBERS // max(1, network.numbers_per_row))):
+        for own, total in zip(each, totals, strict=True):
+            moved = {name: torch.zeros_like(own[name]) for name in network.momenta}
+            network.call(own | moved, batch, (), True)
             for name, momentum in network.momenta.items():
-                total[name] += started[name] * (len(batch) / momentum)
-            counted += len(batch)
-    fresh = tensors | {name: value / counted for name, value in total.items()}
-    return torch.cat([fresh[name].reshape(len(theta), -1) for name in network.layout.names], dim=1)
+                total[name] += moved[name] * (len(batch) / momentum)
+        counted += len(batch)
+    return [torch.cat([value.reshape(-1) / counted for value in total.values()]) for total in totals]
+
+
+def _digest(theta: Tensor) -> bytes:
+    return hashlib.blake2b(theta.cpu().contiguous().numpy().data, digest_size=16).digest()

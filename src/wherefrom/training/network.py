@@ -198,7 +198,8 @@ class Network:
         self.momenta = _batch_norm_momenta(module)  # buffer -> momentum, for all running statistics
         found = _probe(copy.deepcopy(module), x)
         trained = [name for name, tensor in everything.items() if tensor.requires_grad]
-        moving = [name for name in everything if name in found.moved]
+        moved = found.moved | set(self.momenta)  # which rows of zeros would leave as they are
+        moving = [name for name in everything if name in moved]
         floating = [name for name, tensor in everything.items() if tensor.is_floating_point()]
         names = [*trained, *moving, *(name for name in floating if name not in {*trained, *moving})]
         shapes = tuple(everything[name].shape for name in names)
