@@ -28,6 +28,7 @@ _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single pr
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
 
 _NORMALISATION = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+_CONVOLUTION = (nn.Conv2d, nn.ConvTranspose2d)
 
 # Whole channels or single elements: what one entry of the mask covers, by the number of its own dimensions kept.
 ELEMENT_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout, torch.dropout)
@@ -207,6 +208,7 @@ class Network:
         self.constants = {name: tensor for name, tensor in everything.items() if name not in names}
         self.sites, self.drops = found.sites, found.drops  # drops: of every call of dropout, whether it drops anything
         self.outputs, self.numbers_per_row = found.outputs, found.numbers_per_row
+        self.convolves = x.ndim == 4 and any(isinstance(part, _CONVOLUTION) for part in module.modules())  # images
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
         self._private: dict[Any, Network] = {}

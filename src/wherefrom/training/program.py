@@ -4,11 +4,15 @@ One training step of a small cohort is some twenty short operations. Run through
 most of the time goes into the Python between them and into new memory for every result. Replayed from the record,
 forward and backward, they read and write where they did when they were recorded; views cost nothing, since they already
 are there. The numbers are those of the same operations.
+
+Some operations, convolutions above all, cannot be told where to write. Copying a small result is cheap; a large one
+stays where the operation put it until nobody reads it again, and views of it are made anew.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -34,6 +38,9 @@ _IN_PLACE = {
     _aten.sigmoid_backward.default: None,
 }
 
+_COPIES = (_aten.clone.default, _aten._to_copy.default)
+_has_kernel: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
+_LARGE = 2**16  # numbers of a result that takes longer to copy than new views of it to make
 
 Operation = tuple[Callable[..., Any], Any, Any]  # with its arguments and keywords
 
@@ -81,7 +88,7 @@ def record(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
         return called(function, arguments)
     if not recorder.did_the_same(rehearsal):
         return called(function, arguments)
-    return Program(function, arguments, tree_map_only(Tensor, torch.detach, results), recorder.tape())
+    return Program(function, arguments, tree_map_only(Tensor, torch.detach, results), recorder.tape(results))
 
 
 def called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
@@ -101,7 +108,8 @@ class _Recorder(TorchDispatchMode):
     def __init__(self, arguments: tuple[Any, ...], write_over: frozenset[int] = frozenset()) -> None:
         super().__init__()
         self.write_over = write_over  # the operations, by number, that may write over their first argument
-        self.known = {_memory(tensor) for tensor in tree_leaves(arguments)}
+        self.given = {_memory(tensor) for tensor in tree_leaves(arguments)}
+        self.known = set(self.given)
         self.foreign: list[Tensor] = []  # what was read that no operation had made
         self.foreign_memory: set[int] = set()
         self.functions: list[Any] = []
@@ -140,8 +148,105 @@ class _Recorder(TorchDispatchMode):
             return False
         return all(map(torch.equal, self.foreign, other.foreign))
 
-    def tape(self) -> list[Operation]:
-        return [_replayed(*entry) for entry in self.seen if not _is_view(entry[0])]
+    def tape(self, results: Any) -> list[Operation]:
+        """What a replay does, where `results` are what the function returned, and stay where they are."""
+        last_use = {
+            memory: number
+            for number, (func, *held) in enumerate(self.seen)
+            if not _is_view(func)
+            for memory in map(_memory, _tensors(held))
+        }
+        old = self.given | {_memory(tensor) for tensor in _tensors(results)}
+        slots: dict[int, _Slot] = {}
+        tape: list[Operation] = []
+        for number, (func, args, kwargs, made) in enumerate(self.seen):
+            if not _is_view(func):
+                anew = _stays_where_it_is_made(func, made, old)
+                slots |= {_memory(tensor): _Slot(tensor) for tensor in _tensors(made)} if anew else {}
+                operation = (func, args, kwargs) if anew else _replayed(func, args, kwargs, made)
+                if any(_memory(tensor) in slots for tensor in _tensors([*operation[1:], made])):
+                    makes = [slots[_memory(tensor)] for tensor in _tensors(made)] if anew else []
+                    ends = [slot for memory, slot in slots.items() if last_use[memory] == number]
+                    operation = _WithSlots(operation, slots, makes, ends), (), {}
+                tape.append(operation)
+            old |= {_memory(tensor) for tensor in _tensors((args, kwargs, made))}
+        return tape
+
+
+class _Slot:
+    """Where a large result is found, which every replay makes anew."""
+
+    def __init__(self, recorded: Tensor) -> None:
+        self.size, self.stride = recorded.shape, recorded.stride()
+        self.tensor: Tensor | None = None
+
+    def fill(self, new: Tensor) -> None:
+        if new.stride() != self.stride:  # other views could not be read from it
+            new = torch.empty_strided(self.size, self.stride, dtype=new.dtype, device=new.device).copy_(new)
+        self.tensor = new
+
+
+@dataclass(frozen=True)
+class _InSlot:
+    """A recorded argument whose memory is a slot's."""
+
+    slot: _Slot
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    def now(self) -> Tensor:
+        whole = self.slot.tensor
+        assert whole is not None
+        return torch.as_strided(whole, self.size, self.stride, self.offset)
+
+
+class _WithSlots:
+    """An operation that reads slots, fills some, and empties those that nobody reads again."""
+
+    def __init__(self, operation: Operation, slots: dict[int, _Slot], makes: list[_Slot], ends: list[_Slot]) -> None:
+        func, args, kwargs = operation
+        self.name = getattr(func, "name", lambda: "python")
+        self.func, self.makes, self.ends = getattr(func, "_op", func), makes, ends
+        self.args, self.kwargs = _in_slots((args, kwargs), slots)
+
+    def __call__(self) -> None:
+        results = self.func(*_now(self.args), **_now(self.kwargs))
+        for slot, new in zip(self.makes, _each(results) if self.makes else (), strict=True):
+            slot.fill(new)
+        for slot in self.ends:
+            slot.tensor = None
+
+
+def _in_slots(tree: Any, slots: dict[int, _Slot]) -> Any:
+    def place(tensor: Tensor) -> Any:
+        slot = slots.get(_memory(tensor))
+        return tensor if slot is None else _InSlot(slot, tensor.shape, tensor.stride(), int(tensor.storage_offset()))
+
+    return tree_map_only(Tensor, place, tree)
+
+
+def _now(tree: Any) -> Any:
+    kind = type(tree)
+    if kind is _InSlot:
+        return tree.now()
+    if kind is list or kind is tuple:
+        return [_now(part) if type(part) in _HOLDERS else part for part in tree]
+    return {name: _now(part) for name, part in tree.items()} if kind is dict else tree
+
+
+_HOLDERS = (_InSlot, list, tuple, dict)
+
+
+def _stays_where_it_is_made(func: Any, made: Any, old: set[int]) -> bool:
+    """Whether a result is too large to be copied: new memory, of an operation that cannot be told where to write."""
+    results = _tensors(made)
+    if func._schema.is_mutable or func in _COPIES or max((t.numel() for t in results), default=0) < _LARGE:
+        return False
+    if any(_memory(tensor) in old or tensor.storage_offset() for tensor in results):
+        return False
+    form = _form_with_places(func)
+    return form is None or not _has_kernel(form[0].name(), results[0].device.type.upper())
 
 
 def _rehearse(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[_Recorder, frozenset[int]]:
@@ -197,12 +302,14 @@ def _replayed(func: Any, args: Any, kwargs: Any, results: Any) -> Operation:
     """The operation, writing its results where they are."""
     if func._schema.is_mutable:
         return func, args, kwargs
+    if func in _COPIES:
+        return _aten.copy_.default, (results, args[0]), {}
     if func is _aten.bmm.default and args[1].stride(0) == 0:
         return _product_with_one, (args[0], args[1][0], results), {}
     form, places = _form_with_places(func), _tensors(results)
     if form is not None and len(form[1]) == len(places):
         return form[0], args, kwargs | dict(zip(form[1], places, strict=True))
-    return _compute_and_copy, (func, args, kwargs, results), {}
+    return _compute_and_copy, (func._op, args, kwargs, places), {}
 
 
 def _form_with_places(func: Any) -> tuple[OpOverload, list[str]] | None:
@@ -222,13 +329,18 @@ def _product_with_one(many: Tensor, one: Tensor, out: Tensor) -> None:
     torch.mm(many.reshape(-1, many.shape[2]), one, out=out.view(-1, out.shape[2]))
 
 
-def _compute_and_copy(func: Callable[..., Any], args: Any, kwargs: Any, results: Any) -> None:
-    for kept, new in zip(_tensors(results), _tensors(func(*args, **kwargs)), strict=True):
+def _compute_and_copy(func: Callable[..., Any], args: Any, kwargs: Any, places: list[Tensor]) -> None:
+    for kept, new in zip(places, _each(func(*args, **kwargs)), strict=True):
         kept.copy_(new)
 
 
 def _tensors(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _each(results: Any) -> list[Tensor]:
+    """The tensors among an operation's results, which are one or some."""
+    return [results] if isinstance(results, Tensor) else [one for one in results if isinstance(one, Tensor)]
 
 
 def _written(func: Any, before: tuple[Any, Any]) -> list[Tensor]:

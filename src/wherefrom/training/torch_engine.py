@@ -153,13 +153,16 @@ def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
     def step(
         theta: Tensor, x: Tensor, y: Tensor, row_weights: list[Tensor], masks: list[Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        tensors = layout.views(theta)
+        tensors = layout.views(theta[0] if len(theta) == 1 else theta)  # one alone needs no vmap: any forward will do
         names = list(tensors)
         weights = [tensors[name].detach().requires_grad_() for name in names[:trained]]
         moving = {name: tensors[name].clone() for name in names[trained : trained + layout.moving]}
         with torch.enable_grad():
             own = tensors | dict(zip(names, weights, strict=False)) | moving
-            outputs = network.call_many(own, x, masks, True)
+            if len(theta) == 1:
+                outputs = network.call(own, x[0], [mask[0] for mask in masks], True).unsqueeze(0)
+            else:
+                outputs = network.call_many(own, x, masks, True)
             loss = loss_of(outputs, y, row_weights[0].squeeze(-1) if row_weights else None)
             gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
         flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]
