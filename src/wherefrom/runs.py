@@ -6,7 +6,7 @@ import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -50,8 +50,8 @@ class Fold:
 
     @classmethod
     def of(cls, training: Training, rows: Rows, seed: int) -> Fold:
-        """Hold rows out where the noise is to be fitted on them."""
-        held_out = None
+        """Hold rows out where the noise is to be fitted on them; rows that weigh nothing are left out of both."""
+        held_out, rows = None, rows.that_count
         if training.likelihood.noise == "fit" and not training.is_elsewhere:
             order = torch.from_numpy(streams.generator(seed, "held out").permutation(len(rows)))
             aside = round(len(rows) * training.likelihood.held_out)
@@ -294,16 +294,15 @@ class _Trainings:
         key = self._table_key(place)
         if key not in self.tables:
             (fold, _), (_, draw, share) = self.jobs[place[0]], key
-            x, y, likelihood = fold.rows.x, fold.rows.y, self.training.likelihood
+            rows = fold.rows
             if draw >= 0:
-                chosen = Resample.rows(len(y), share, fold.seed, draw)
-                x, y = x[chosen], y[chosen]
-            weights = None
-            if isinstance(likelihood, Classification):
-                weights = likelihood.row_weights(y, fold.rows.classes)
+                chosen = Resample.rows(len(rows), share, fold.seed, draw)
+                drawn_weights = None if rows.weights is None else rows.weights[chosen]
+                rows = replace(rows, x=rows.x[chosen], y=rows.y[chosen], weights=drawn_weights)
+            weights = row_weights(self.training.likelihood, rows)
             self.tables[key] = Examples(
-                fold.scaler.x(x, self.how.dtype),
-                fold.scaler.y(y, self.how.dtype),
+                fold.scaler.x(rows.x, self.how.dtype),
+                fold.scaler.y(rows.y, self.how.dtype),
                 None if weights is None else weights.to(self.how.dtype),
             )
         return self.tables[key]
@@ -333,6 +332,24 @@ def network_of(networks: dict[str, Network], run: Run) -> Network:
 def likelihood_of(training: Training, run: Run) -> Likelihood:
     """The training's likelihood, with the settings of its loss that were drawn."""
     return likelihoods.changed(training.likelihood, run.choices)
+
+
+def row_weights(likelihood: Likelihood, rows: Rows) -> Tensor | None:
+    """What each row's loss is multiplied by, with a mean of one: its own weight times its class's.  # (rows,)"""
+    own = rows.weights
+    classes = likelihood.row_weights(rows.y, rows.classes) if isinstance(likelihood, Classification) else None
+    if own is None or classes is None:
+        return classes if own is None else own / own.mean()
+    if isinstance(likelihood, Classification) and likelihood.class_weights == "balanced":
+        # Classes are balanced by what their rows weigh, not by how many these are.
+        numbers = rows.y.flatten().long()
+        counts = torch.bincount(numbers, minlength=len(rows.classes))
+        totals = torch.bincount(numbers, own, minlength=len(rows.classes))
+        classes = classes * (counts / totals)[numbers]
+    found = own * classes
+    if not float(found.sum()) > 0:
+        raise ValueError("all rows are of classes that weigh nothing")
+    return found / found.mean()
 
 
 def algorithm_of(training: Training, several: Algorithms | None, run: Run) -> Algorithm:

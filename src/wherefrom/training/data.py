@@ -25,6 +25,7 @@ class Rows:
     y_names: tuple[str, ...]
     y_is_flat: bool  # the user's y was one-dimensional, so predictions are too
     classes: tuple[Label, ...] = ()  # whose numbers y holds, where it is not a quantity
+    weights: Tensor | None = None  # (rows,), how much each counts in relation to the others
 
     @property
     def targets(self) -> int:
@@ -43,7 +44,17 @@ class Rows:
         """Some of the rows: a slice, an array of indices, or a mask."""
         if not isinstance(index, slice):
             index = self._checked(index)
-        return replace(self, x=self.x[index], y=self.y[index])
+        weights = None if self.weights is None else self.weights[index]
+        return replace(self, x=self.x[index], y=self.y[index], weights=weights)
+
+    @property
+    def that_count(self) -> Rows:
+        """Without those that weigh nothing: to weigh a row nothing is to leave it out."""
+        if self.weights is None or bool((self.weights > 0).all()):
+            return self
+        if not bool((self.weights > 0).any()):
+            raise ValueError("all rows weigh nothing: there is nothing to learn from")
+        return self.take(self.weights > 0)
 
     def _checked(self, index: Any) -> Tensor:
         if isinstance(index, tuple) and len(index) == 2:
@@ -71,7 +82,7 @@ class Rows:
     @property
     def schema(self) -> Schema:
         digest = hashlib.blake2b(digest_size=16)
-        for tensor in (self.x, self.y):
+        for tensor in (self.x, self.y) if self.weights is None else (self.x, self.y, self.weights):
             digest.update(tensor.contiguous().numpy().tobytes())
         return Schema(
             tuple(self.x.shape[1:]),
@@ -122,19 +133,20 @@ class Schema:
 
 
 def as_rows(data: Any, likelihood: Likelihood, known: Sequence[Label] = ()) -> Rows:
-    """Rows from (x, y) of arrays, tensors or frames, or from a map-style torch Dataset.
+    """Rows from (x, y) or (x, y, weights) of arrays, tensors or frames, or from a map-style torch Dataset.
 
     The likelihood says whether y holds quantities or classes, and `known` which classes there are, if that is known.
     """
     if isinstance(data, Rows):
         return data
-    if isinstance(data, tuple | list) and len(data) == 2:
-        x_raw, y_raw = data
+    w_raw = None
+    if isinstance(data, tuple | list) and len(data) in (2, 3):
+        x_raw, y_raw, w_raw = data if len(data) == 3 else (*data, None)
     elif isinstance(data, Dataset):
         x_raw, y_raw = _stack_dataset(data)
     else:
         raise TypeError(
-            f"data must be (x, y) or a map-style torch Dataset, not {type(data).__name__}: "
+            f"data must be (x, y), (x, y, weights) or a map-style torch Dataset, not {type(data).__name__}: "
             "marginalise(training, (x, y), over=[...])"
         )
     x = as_inputs(x_raw)
@@ -149,7 +161,22 @@ def as_rows(data: Any, likelihood: Likelihood, known: Sequence[Label] = ()) -> R
         raise ValueError("the data has no rows")
     _check_same_index(x_raw, y_raw)
     matrix = y if y.ndim == 2 else y.unsqueeze(1)
-    return Rows(x, matrix, column_names(x_raw), column_names(y_raw), y.ndim == 1, classes)
+    weights = None if w_raw is None else as_weights(w_raw, len(y))
+    return Rows(x, matrix, column_names(x_raw), column_names(y_raw), y.ndim == 1, classes, weights)
+
+
+def as_weights(weights: Any, rows: int) -> Tensor:
+    """How much each row counts, in double precision.  # (rows,)"""
+    tensor = _as_tensor(weights, "weights").double()
+    if tensor.shape != (rows,):
+        raise ValueError(f"weights must have one number for each of the {rows} rows, not shape {tuple(tensor.shape)}")
+    _check_finite(tensor, "weights", ())
+    if bool((tensor < 0).any()):
+        row = int(torch.nonzero(tensor < 0)[0])
+        raise ValueError(f"weights must not be negative; the one of row {row} is {float(tensor[row]):g}")
+    if not bool((tensor > 0).any()):
+        raise ValueError("all weights are zero: there is nothing to learn from")
+    return tensor
 
 
 def as_inputs(x: Any) -> Tensor:
@@ -310,6 +337,7 @@ def _stack_dataset(dataset: Any) -> tuple[Tensor, Tensor]:
 class Scaler(NamedTuple):
     """The training rows' means and standard deviations, in double precision; a constant column is only shifted.
 
+    Where rows have weights, these are weighted: a row of weight 2 counts as two such rows. The same holds for y.
     All scaling is done before rounding to the training's own precision, so a column such as a year or a count in the
     millions loses nothing.
     """
@@ -323,9 +351,9 @@ class Scaler(NamedTuple):
     def of(cls, rows: Rows, standardise: bool) -> Scaler:
         """Tables are standardised column by column; images, sequences and integers are left as they are."""
         is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
-        x_moments = _moments(rows.x) if standardise and is_table else _no_change(1)
+        x_moments = _moments(rows.x, rows.weights) if standardise and is_table else _no_change(1)
         is_quantity = standardise and not rows.classes
-        return cls(*x_moments, *(_moments(rows.y) if is_quantity else _no_change(rows.y.shape[1])))
+        return cls(*x_moments, *(_moments(rows.y, rows.weights) if is_quantity else _no_change(rows.y.shape[1])))
 
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():
@@ -336,9 +364,14 @@ class Scaler(NamedTuple):
         return ((y.double() - self.y_mean) / self.y_std).to(dtype)
 
 
-def _moments(columns: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     columns = columns.double()
-    mean, std = columns.mean(0), columns.std(0, correction=0)
+    if weights is None:
+        mean, std = columns.mean(0), columns.std(0, correction=0)
+    else:
+        shares = (weights / weights.sum()).unsqueeze(1)
+        mean = (shares * columns).sum(0)
+        std = (shares * (columns - mean).square()).sum(0).sqrt()
     constant = std <= 1e-12 * columns.abs().amax(0)
     return mean, torch.where(constant, 1.0, std)
 
