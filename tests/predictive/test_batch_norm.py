@@ -217,7 +217,7 @@ def shifted(batch: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return batch + 3 + torch.randn(batch.shape, generator=generator)
 
 
-def test_statistics_are_those_of_augmented_rows(problem):
+def test_statistics_are_those_of_augmented_rows(problem, tmp_path):
     """As in training: by a stream of their own, the same in every prediction."""
     make = lambda: nn.Sequential(nn.BatchNorm1d(4, affine=False), nn.Linear(4, 1))  # noqa: E731
     posterior = wf.marginalise(training(make, augment=shifted), problem, [wf.Iterations(SWAG(2))])
@@ -227,3 +227,20 @@ def test_statistics_are_those_of_augmented_rows(problem):
         assert float(one["0.running_var"].mean()) == pytest.approx(2, abs=0.5)
     again = replace(posterior, statistics=Statistics()).sample(2)
     assert all(torch.equal(one[name], other[name]) for one, other in zip(found, again, strict=True) for name in one)
+    posterior.save(tmp_path)
+    with pytest.raises(ValueError, match=r"augment"):
+        wf.load(tmp_path, make, data=problem).sample(1)
+    loaded = wf.load(tmp_path, make, data=problem, augment=shifted).sample(2)
+    assert all(torch.equal(one[name], other[name]) for one, other in zip(found, loaded, strict=True) for name in one)
+
+
+def test_a_known_augmentation_is_stored(tmp_path):
+    x = torch.randn(40, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    make = lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 1))  # noqa: E731
+    data = (x, x.mean((1, 2, 3)))
+    augment = wf.augment.CropAndFlip(padding=1)
+    posterior = wf.marginalise(training(make, augment=augment), data, [wf.Iterations(SWAG(2))])
+    posterior.save(tmp_path)
+    again = wf.load(tmp_path, make, data=data)
+    assert again.training.augment == augment
+    assert torch.equal(again.predict(x, samples=3).answers, posterior.predict(x, samples=3).answers)
