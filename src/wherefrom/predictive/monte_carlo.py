@@ -26,7 +26,7 @@ from wherefrom.training.network import Network, Site
 from wherefrom.training.workers import available_cores, on_threads
 
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
-_MOST_ROWS = 1024
+_MOST_ROWS, _ROW_NUMBERS = 1024, 2**25  # of one call: activations of 128 MB, where a single row has many
 _THREAD_NUMBERS = 2**23  # activations in all that are worth a second thread
 _THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 50, 2**23  # fewer for large networks, whatever is asked for
 
@@ -108,7 +108,7 @@ def _answer(
     result: Tensor,
 ) -> None:
     """Fill in some of a member's answers.  # result: (all samples, rows, outputs)"""
-    rows = _evenly(len(x), _MOST_ROWS)
+    rows = _evenly(len(x), min(_MOST_ROWS, max(1, _ROW_NUMBERS // network.numbers_per_row)))
     together = _evenly(len(samples), _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
     thetas = Thetas(member, seed)
     with torch.no_grad():
