@@ -25,6 +25,8 @@ from wherefrom.training import program, streams
 Parameters = dict[str, Tensor]
 
 _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
+_CONVOLVING_TOGETHER = 8  # members at least, where one has fewer
+_CALL_NUMBERS, _FEWEST_ROWS = 2**24, 32  # activations of one call in prediction, and rows however many they have
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
 
 _NORMALISATION = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
@@ -94,8 +96,21 @@ class _FindSites(TorchFunctionMode):
         return result
 
 
+def channels_last(images: Tensor) -> Tensor:
+    """The same images, each pixel's channels side by side in memory.  # (..., channels, height, width)
+
+    Torch convolves the images of one network faster in that order, and keeps it from layer to layer.
+    """
+    if images.stride(-3) == 1:
+        return images
+    return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
+
+
 class _GivenMasks(TorchFunctionMode):
-    """Dropout becomes a product with the next given mask, and a linear layer what `_linear` says."""
+    """Dropout becomes a product with the next given mask, and a linear layer what `_linear` says.
+
+    `x.view(rows, -1)` behind a convolution means any order of memory.
+    """
 
     def __init__(self, masks: Sequence[Tensor], drops: Sequence[bool], shared: Tensor | None = None) -> None:
         super().__init__()
@@ -111,6 +126,8 @@ class _GivenMasks(TorchFunctionMode):
         if func is F.linear:
             is_shared = (args[0] if args else kwargs["input"]) is self.shared
             return (_linear_on_shared_rows if is_shared else _linear)(*args, **kwargs)
+        if func is Tensor.view and args[0].ndim == 4 and not kwargs and not isinstance(args[-1], torch.dtype):
+            func = Tensor.reshape
         return func(*args, **kwargs)
 
 
@@ -208,7 +225,7 @@ class Network:
         self.constants = {name: tensor for name, tensor in everything.items() if name not in names}
         self.sites, self.drops = found.sites, found.drops  # drops: of every call of dropout, whether it drops anything
         self.outputs, self.numbers_per_row = found.outputs, found.numbers_per_row
-        self.convolves = x.ndim == 4 and any(isinstance(part, _CONVOLUTION) for part in module.modules())  # images
+        self.convolves = False  # whether it convolves images, and can take them with their channels last in memory
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
         self._private: dict[Any, Network] = {}
@@ -217,6 +234,7 @@ class Network:
         self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
         self.description, self.probe_rows = repr(module), x.detach().clone()
         self._check_against(module, x)
+        self.convolves = self._takes_channels_last(module, x)
         self.stackable = self._can_be_stacked(module, x)
 
     def theta(self, module: nn.Module) -> Tensor:
@@ -246,10 +264,13 @@ class Network:
                 "(a slope, a dropout rate, a kind of layer?). All draws of theta0 must share one architecture"
             )
 
-    def call(
+    def call(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool) -> Tensor:
+        """Outputs of one member. x: (rows, ...), masks: one for each site, -> (rows, outputs)"""
+        return self._call(tensors, channels_last(x) if self.convolves else x, masks, training)
+
+    def _call(
         self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool, shared: bool = False
     ) -> Tensor:
-        """Outputs of one member. x: (rows, ...), masks: one for each site, -> (rows, outputs)"""
         constants = {name: tensor.clone() for name, tensor in self.constants.items()}
         dropped = {
             site.weight: tensors[site.weight] * mask.squeeze(0)
@@ -270,43 +291,65 @@ class Network:
         if x.shape[0] == 1:  # one at a time: no vmap, so any forward will do
             one = self.call({n: t[0] for n, t in tensors.items()}, x[0], [m[0] for m in masks], training)
             return one.unsqueeze(0)
-        return vmap(lambda p, rows, m: self.call(p, rows, m, training))(tensors, x, list(masks))
+        return vmap(lambda p, rows, m: self._call(p, rows, m, training))(tensors, x, list(masks))
 
     def largest_group(self, batch_size: int) -> int:
         """How many members to train as one program: as many as a core's cache holds the activations of.
 
-        Beyond it memory sets the pace, and a large convolutional network runs best alone.
+        Beyond it memory sets the pace. Many networks' convolutions are one convolution in groups, which saves the
+        time to issue it for each, but multiplies more slowly: large ones run best alone.
         """
-        return max(1, _GROUP_NUMBERS // max(1, self.numbers_per_row * batch_size)) if self.stackable else 1
+        numbers = max(1, self.numbers_per_row * batch_size)
+        if not self.stackable or (self.convolves and numbers > _GROUP_NUMBERS):
+            return 1
+        return max(_CONVOLVING_TOGETHER if self.convolves else 1, _GROUP_NUMBERS // numbers)
 
     def call_each(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """Outputs of many members on the same rows, as in prediction.  # (members, rows, outputs)"""
-        if not self.stackable:
-            count = len(next(iter(tensors.values())))
+        count = len(next(iter(tensors.values())))
+        if not self.stackable or (self.convolves and (count == 1 or self.largest_group(len(x)) == 1)):
             each = ({name: t[i] for name, t in tensors.items()} for i in range(count))
             return torch.stack([self.call(p, x, [m[i] for m in masks], False) for i, p in enumerate(each)])
-        return vmap(lambda p, m: self.call(p, x, m, False, shared=True))(tensors, list(masks))
+        return vmap(lambda p, m: self._call(p, x, m, False, shared=True))(tensors, list(masks))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> Tensor:
         """`call_each` for theta (members, size), recorded when so many members and rows are first asked for.
 
-        The memory of what it returns is used again by the next call.
+        The memory of what it returns is used again by the next call. Rows with many activations come in turns, of
+        which the last repeats some of the one before: for fewer, it would have to be recorded again.
         """
+        most = max(_FEWEST_ROWS, _CALL_NUMBERS // (max(1, self.numbers_per_row) * len(theta)))
+        turns = -(-len(x) // most)
+        rows = -(-len(x) // turns)
+        memory, ask = self._asking(theta, x[:rows], masks)
+        for kept, new in zip(memory, [theta, x[:rows], *masks], strict=True):
+            kept.copy_(new)
+        ask()
+        if turns == 1:
+            return ask.results
+        answers = ask.results.new_empty(len(theta), len(x), self.outputs)
+        answers[:, :rows] = ask.results
+        for start in range(rows, len(x), rows):
+            own = slice(min(start, len(x) - rows), start + rows)
+            memory[1].copy_(x[own])
+            ask()
+            answers[:, own] = ask.results
+        return answers
+
+    def _asking(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> tuple[list[Tensor], program.Program]:
+        """Memory for what is given, and the program that answers it."""
         given = [theta, x, *masks]
         shapes = (*(tensor.shape for tensor in given), *(tensor.dtype for tensor in given))
         if shapes not in self._recorded:
             if len(self._recorded) >= _MOST_RECORDS:
                 self._recorded.clear()
             memory = [tensor.clone() for tensor in given]
+            memory[1] = channels_last(memory[1]) if self.convolves else memory[1]
             ask = program.record(
                 lambda theta, x, *masks: self.call_each(self.layout.views(theta), x, masks), tuple(memory)
             )
             self._recorded[shapes] = memory, ask
-        memory, ask = self._recorded[shapes]
-        for kept, new in zip(memory, given, strict=True):
-            kept.copy_(new)
-        ask()
-        return ask.results
+        return self._recorded[shapes]
 
     def _check_against(self, module: nn.Module, x: Tensor) -> None:
         """The function must give the module's own answers, at two thetas: what it does not know of would be garbage."""
@@ -326,6 +369,23 @@ class Network:
                 "keep tensors that are neither nn.Parameter nor registered buffers, cache what it computed, or drop "
                 "units although it is not training?"
             )
+
+    def _takes_channels_last(self, module: nn.Module, x: Tensor) -> bool:
+        """Whether images may come with their channels last in memory: a forward could ask how they lie there."""
+        if x.ndim != 4 or not any(isinstance(part, _CONVOLUTION) for part in module.modules()):
+            return False
+        last, theta = channels_last(x), self.theta(module)
+        try:
+            with torch.no_grad():
+                for training in (False, True):
+                    usual, other = (
+                        self._call(self.layout.views(theta.clone()), rows, (), training) for rows in (x, last)
+                    )
+                    if not torch.allclose(usual, other, rtol=1e-3, atol=1e-5, equal_nan=True):
+                        return False
+        except RuntimeError:
+            return False
+        return True
 
     def _can_be_stacked(self, module: nn.Module, x: Tensor) -> bool:
         """Whether vmap gives every member its own outputs and gradients.
