@@ -24,6 +24,7 @@ from wherefrom.training import program, streams
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, orders, parts
 from wherefrom.training.dropout import TrainingMasks
+from wherefrom.training.network import channels_last
 from wherefrom.training.optimisers import OPTIMISERS, clipping
 from wherefrom.training.program import Program
 from wherefrom.training.rules import Group, Rule
@@ -159,11 +160,12 @@ def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
         moving = {name: tensors[name].clone() for name in names[trained : trained + layout.moving]}
         with torch.enable_grad():
             own = tensors | dict(zip(names, weights, strict=False)) | moving
-            if len(theta) == 1:
-                outputs = network.call(own, x[0], [mask[0] for mask in masks], True).unsqueeze(0)
-            else:
-                outputs = network.call_many(own, x, masks, True)
-            loss = loss_of(outputs, y, row_weights[0].squeeze(-1) if row_weights else None)
+            with torch.autocast(theta.device.type, cohort.autocast, cohort.autocast is not None, cache_enabled=False):
+                if len(theta) == 1:
+                    outputs = network.call(own, x[0], [mask[0] for mask in masks], True).unsqueeze(0)
+                else:
+                    outputs = network.call_many(own, x, masks, True)
+                loss = loss_of(outputs.to(theta.dtype), y, row_weights[0].squeeze(-1) if row_weights else None)
             gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
         flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]
         buffers = [b.reshape(len(x), -1) for b in moving.values()] or [theta[:, :0]]
@@ -252,14 +254,6 @@ class Batches:
         for own, given, member in zip(self.seen[rows], x, self.members, strict=True):
             own.copy_(given if self.augment is None else augmented(self.augment, given, member.augmentation, step))
         return self.seen[rows]
-
-
-def channels_last(images: Tensor) -> Tensor:
-    """The same images, each pixel's channels side by side in memory.  # (..., channels, height, width)
-
-    Torch convolves one network's images faster in that order, and keeps it from layer to layer.
-    """
-    return images.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def _joined(tables: list[Tensor]) -> Tensor:
