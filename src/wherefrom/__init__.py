@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from wherefrom.store import load
     from wherefrom.training import augmentation as augment
     from wherefrom.training import schedules
+    from wherefrom.training.checkpoints import Checkpoints
     from wherefrom.training.mlp import MLP
     from wherefrom.training.point import Algorithm, Training
     from wherefrom.variables import (
@@ -54,6 +55,7 @@ _HOMES = {
     "wherefrom.predictive.prediction": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
     "wherefrom.store": ("load",),
+    "wherefrom.training.checkpoints": ("Checkpoints",),
     "wherefrom.training.mlp": ("MLP",),
     "wherefrom.training.point": ("Algorithm", "Training"),
     "wherefrom.variables": (
@@ -87,6 +89,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "Classification",
     "marginalise",
     "marginalise_folds",
+    "Checkpoints",
     "InitialCondition",
     "Iterations",
     "SWAG",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from wherefrom.posterior import Divergence, Posterior, finished
 from wherefrom.runs import Execution, Fold, build_networks, train_runs
+from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.data import as_rows
 from wherefrom.training.engines import Choice
 from wherefrom.training.point import Training
@@ -29,6 +31,7 @@ def marginalise(
     device: str | torch.device = "cpu",
     engine: Choice = "auto",
     workers: int | None = None,
+    checkpoints: str | Path | Checkpoints | None = None,
     on_divergence: Divergence = "raise",
     progress: Show = None,
 ) -> Posterior:
@@ -39,7 +42,8 @@ def marginalise(
     is worth a compilation). `autocast=torch.bfloat16` multiplies in half the bits while training, for devices that are
     faster so; weights and steps stay as they are. `workers` counts threads (default: all cores); `progress` shows a bar
     (default: on a terminal), or is a function to call with the members' epochs done since. When members diverge, the
-    error names them and holds the others; `on_divergence="keep"` goes on with the others.
+    error names them and holds the others; `on_divergence="keep"` goes on with the others. `checkpoints="folder"` writes
+    every training down about once a minute, so that the same call goes on where it was interrupted (`wf.Checkpoints`).
 
     Same seed, same members: alone, among others, on any number of workers, or extended later.
     """
@@ -54,6 +58,7 @@ def marginalise(
         device=device,
         engine=engine,
         workers=workers,
+        checkpoints=checkpoints,
         on_divergence=on_divergence,
         progress=progress,
     )
@@ -72,6 +77,7 @@ def marginalise_folds(
     device: str | torch.device = "cpu",
     engine: Choice = "auto",
     workers: int | None = None,
+    checkpoints: str | Path | Checkpoints | None = None,
     on_divergence: Divergence = "raise",
     progress: Show = None,
 ) -> list[Posterior]:
@@ -96,7 +102,8 @@ def marginalise_folds(
     networks = build_networks(training, design, design.dropout, example, rows.targets, seed)
     networks = {family: network.to(place) for family, network in networks.items()}
     jobs = [(fold, design.runs(fold.seed)) for fold in work]
-    trained = train_runs(training, networks, design, jobs, Execution(dtype, place, engine, workers, progress, autocast))
+    how = Execution(dtype, place, engine, workers, progress, autocast, Checkpoints.of(checkpoints))
+    trained = train_runs(training, networks, design, jobs, how)
     empty = [
         Posterior(
             training,

@@ -28,6 +28,7 @@ from wherefrom.predictive.sources import CrossedAxis
 from wherefrom.predictive.weights import greedy, stacking
 from wherefrom.runs import Component, Execution, Fold, family_of, network_of, train_runs
 from wherefrom.table import Table
+from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.data import Rows, Scaler, Schema, as_rows
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
@@ -512,6 +513,7 @@ class Posterior:
         on_divergence: Divergence = "raise",
         engine: Choice | None = None,
         workers: int | None = None,
+        checkpoints: str | Path | Checkpoints | None = None,
         progress: Show = None,
         **more: int,
     ) -> Posterior:
@@ -540,7 +542,8 @@ class Posterior:
         runs = design.runs(self.seed)
         new_runs = [run for run in runs if tuple(run.labels.values()) not in present]
         same = cast(Choice, self.engines[0] if len(self.engines) == 1 else "auto")
-        how = Execution(self.dtype, self.device, engine or same, workers, progress, self.autocast)
+        kept = Checkpoints.of(checkpoints)
+        how = Execution(self.dtype, self.device, engine or same, workers, progress, self.autocast, kept)
         (new,) = train_runs(self.training, self.networks, design, [(fold, new_runs)], how)
         components = present | {tuple(component.run.labels.values()): component for component in new}
         grown = replace(self, design=design, rows=fold.rows, held_out=fold.held_out)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from wherefrom import likelihood as likelihoods
 from wherefrom.likelihood import Classification, Likelihood
 from wherefrom.training import streams
+from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Collection, Examples, Member, Trained
 from wherefrom.training.data import Rows, Scaler
 from wherefrom.training.engines import Choice
@@ -155,6 +156,7 @@ class Execution:
     workers: int | None = None
     progress: Show = None
     autocast: torch.dtype | None = None
+    checkpoints: Checkpoints | None = None
 
     def announce(self, message: str) -> None:
         """Tell whoever waits why, unless nothing is to be shown."""
@@ -220,7 +222,8 @@ class _Trainings:
         cohorts = [self._cohort(key, held) for key, held in alike.items()]
         with progress_bar(what, self.training.epochs * len(places), self.how.progress) as report:
             how = self.how
-            trained = train_cohorts(cohorts, how.device, how.workers, report, how.engine, how.announce)
+            where = how.device, how.workers
+            trained = train_cohorts(cohorts, *where, report, how.engine, how.announce, how.checkpoints)
         return {
             place: one
             for held, some in zip(alike.values(), trained, strict=True)

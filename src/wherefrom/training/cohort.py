@@ -20,6 +20,7 @@ from wherefrom.laws import Law, TrajectoryLaw
 from wherefrom.losses import Loss
 from wherefrom.training import schedules, streams
 from wherefrom.training.network import Network
+from wherefrom.training.resumable import Keeping
 from wherefrom.training.schedules import Schedule
 from wherefrom.training.torch_classes import TorchOptimiser
 
@@ -130,7 +131,9 @@ class Engine(Protocol):
 
     def groups(self, threads: int) -> list[range]: ...  # members, by their places, that one thread trains together
 
-    def train(self, members: Sequence[Member], epoch_done: Callable[[int], None]) -> list[Trained]: ...
+    def train(
+        self, members: Sequence[Member], epoch_done: Callable[[int], None], keeping: Keeping = ...
+    ) -> list[Trained]: ...
 
 
 def orders(keys: NDArray[np.uint64], replacement: NDArray[np.bool_], epoch: int, rows: int) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.network import channels_last
 from wherefrom.training.optimisers import OPTIMISERS, clipping
 from wherefrom.training.program import Program
+from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
 from wherefrom.training.rules import Group, Rule
 from wherefrom.training.torch_classes import OneByOne, TorchOptimiser
 
@@ -52,13 +53,15 @@ class TorchEngine:
         number = -(-count // self.cohort.network.largest_group(self.cohort.batch_size))
         return parts(count, min(-(-number // threads) * threads, count) if number > 1 else 1)
 
-    def train(self, members: Sequence[Member], epoch_done: Callable[[int], None]) -> list[Trained]:
+    def train(
+        self, members: Sequence[Member], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
+    ) -> list[Trained]:
         """Train some of the cohort's members together; `epoch_done` hears of every epoch, with how many trained."""
         cohort, device = self.cohort, self.device
         if len(members) == 1 and cohort.network.largest_group(cohort.batch_size) > 1:
             # torch multiplies a batch of one by another routine: beside a twin of itself, a lone member has the same
             # last bit as among others. Networks that always train alone need none.
-            one = self.train([members[0], members[0]], lambda _: epoch_done(1))[0]
+            one = self.train([members[0], members[0]], lambda _: epoch_done(1), keeping)[0]
             return [replace(one, last=one.last.clone(), seconds=2 * one.seconds)]
         began = time.thread_time()
         network, layout, count = cohort.network, cohort.network.layout, len(members)
@@ -84,8 +87,14 @@ class TorchEngine:
         collector = collection.law.collector(varying, collection.iterations) if collection else None
         losses = np.full((count, cohort.epochs), math.nan)
 
-        done = 0
-        for epoch in range(cohort.epochs):
+        training = Resumable({"theta": theta, "losses": torch.from_numpy(losses)}, rule, collector)
+        first = keeping.begin(training)[0]
+        done = first * cohort.steps_per_epoch
+        for _ in range(first):
+            epoch_done(count)
+        for _ in range(done):
+            next(plans)
+        for epoch in range(first, cohort.epochs):
             batches.shuffle(epoch)
             total = torch.zeros(count, dtype=theta.dtype, device=device)
             for index in range(cohort.steps_per_epoch):
@@ -109,6 +118,8 @@ class TorchEngine:
                 if collection and collector and collection.includes(done):
                     collector.collect(varying)
             losses[:, epoch] = (total / cohort.rows).cpu().numpy()
+            training.epochs[:] = [epoch + 1] * count
+            keeping.reached()
             epoch_done(count)
             if not np.isfinite(losses[:, epoch]).any():  # nobody is left to train
                 for _ in range(epoch + 1, cohort.epochs):

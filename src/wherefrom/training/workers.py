@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import torch
 
+from wherefrom.training.checkpoints import Checkpoints, Keeper
 from wherefrom.training.cohort import Cohort, Trained
 from wherefrom.training.engines import Choice, engines_for
 
@@ -29,6 +30,7 @@ def train_cohorts(
     report: Callable[[int], None],
     engine: Choice = "auto",
     announce: Callable[[str], None] = lambda _: None,
+    checkpoints: Checkpoints | None = None,
 ) -> list[list[Trained]]:
     """Train every member of every cohort; `report` hears of members' epochs done, `announce` of what takes time."""
     if workers is not None and workers < 1:
@@ -37,6 +39,10 @@ def train_cohorts(
     with one_core():
         engines = engines_for(cohorts, device, engine, announce)
     tasks = [(place, own) for place, engine in enumerate(engines) for own in engine.groups(threads)]
+    trainers = [
+        engine if checkpoints is None else Keeper(checkpoints, cohort, engine, device)
+        for cohort, engine in zip(cohorts, engines, strict=True)
+    ]
     stopped = threading.Event()
 
     def report_or_stop(done: int) -> None:
@@ -46,7 +52,7 @@ def train_cohorts(
 
     def train(task: tuple[int, range]) -> list[Trained]:
         place, own = task
-        return engines[place].train(cohorts[place].members[own.start : own.stop], report_or_stop)
+        return trainers[place].train(cohorts[place].members[own.start : own.stop], report_or_stop)
 
     trained: list[list[Trained]] = [[] for _ in cohorts]
     for (place, _), results in zip(tasks, on_threads(train, tasks, threads, stopped), strict=True):

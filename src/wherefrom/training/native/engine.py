@@ -17,6 +17,7 @@ from wherefrom.training.native import compiling, kernel, packing
 from wherefrom.training.native.codes import LOSSES, OPTIMISERS, WITHOUT
 from wherefrom.training.native.kernel import Kept, Task
 from wherefrom.training.native.plain import PlainMLP
+from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
 
 _CALL_SECONDS = 0.2  # of epochs in one call of the kernel: progress is shown, and interruptions are heard, in between
 _GROUPS_FOR_EACH_THREAD = 4  # so that a thread whose core is taken away leaves work to the others
@@ -56,22 +57,29 @@ class NativeEngine:
         largest = max(1, _GROUP_NUMBERS // ((3 + kept) * self.packing.size))
         return parts(count, min(count, max(busy, -(-count // largest))))
 
-    def train(self, members: Sequence[Member], epoch_done: Callable[[int], None]) -> list[Trained]:
+    def train(
+        self, members: Sequence[Member], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
+    ) -> list[Trained]:
         """Train some of the cohort's members, one after another; `epoch_done` hears of epochs."""
         began, cohort, count = time.thread_time(), self.cohort, len(members)
         collector = self._collector(count)
         net, task, tables, draws, state, kept, space, *_ = self._arguments(members, self._kept(collector))
+        training = Resumable({name: torch.from_numpy(rows) for name, rows in state._asdict().items()}, None, collector)
+        epochs = keeping.begin(training)
         steps, block = cohort.steps_per_epoch, 1
         for k, member in enumerate(members):
-            epoch, own = 0, task._replace(smoothing=_smoothing(cohort.loss_of(member)))
+            epoch, own = epochs[k], task._replace(smoothing=_smoothing(cohort.loss_of(member)))
+            epoch_done(epoch)
             while epoch < cohort.epochs and state.diverged[k] < 0:
                 block = min(block, cohort.epochs - epoch)
                 factors = cohort.factors(member, epoch * steps, block * steps) if member.schedule else np.zeros(0)
                 before = time.perf_counter()
                 kernel.train(net, own, tables, draws._replace(factors=factors), state, kept, space, k, epoch, block)
                 took = time.perf_counter() - before
-                epoch_done(block)
                 epoch += block
+                epochs[k] = epoch
+                keeping.reached()
+                epoch_done(block)
                 block = max(1, min(4 * block, int(block * _CALL_SECONDS / max(took, 1e-6))))
             epoch_done(cohort.epochs - epoch)
 

@@ -1,0 +1,363 @@
+"""Checkpoints: trainings that were interrupted go on where they were, and end in the same bits.
+
+Members that train together are one file, written under a temporary name and renamed: while they train, what
+`resumable` says; afterwards, what they became. A member is known by a digest of all that its training depends on, so a
+folder may hold any trainings, and each finds its own members, in whichever company they were. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from wherefrom.laws import LAWS
+from wherefrom.training.augmentation import augmented, described
+from wherefrom.training.cohort import Cohort, Engine, Examples, Member, Trained
+from wherefrom.training.resumable import Resumable, State
+from wherefrom.training.torch_classes import TorchOptimiser
+
+FORMAT = 1
+_MARK = "wherefrom checkpoint"  # in the metadata of a safetensors file, with the number of its format
+_ROWS_AT_ONCE = 4096  # that are read for a digest
+_PROBE_ROWS = 4
+_MOMENTS = 1000  # at which a schedule is asked
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder in which trainings are written down at the end of an epoch, if so many seconds have passed since.
+
+    They are also written when a training is interrupted between two epochs, and when it is finished. The files stay:
+    the same training, started again, finds its members there, and more draws of a variable train only the new ones.
+    Delete the folder when you no longer need it.
+
+    >>> Checkpoints("run/checkpoints", seconds=300)
+    Checkpoints(folder='run/checkpoints', seconds=300)
+    """
+
+    folder: str | Path
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not self.seconds >= 0:
+            raise ValueError(f"seconds must not be negative; they are {self.seconds}")
+
+    @classmethod
+    def of(cls, given: str | Path | Checkpoints | None) -> Checkpoints | None:
+        if given is None or isinstance(given, Checkpoints):
+            return given
+        if not isinstance(given, str | Path):
+            raise TypeError(f"checkpoints must be a folder, or wf.Checkpoints(folder, seconds=...), not {given!r}")
+        return cls(given)
+
+
+class Keeper:
+    """The checkpoints of one cohort, trained by one engine."""
+
+    def __init__(self, where: Checkpoints, cohort: Cohort, engine: Engine, device: torch.device) -> None:
+        self.where, self.cohort, self.engine, self.device = where, cohort, engine, device
+        self.folder = Path(where.folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        shared = _shared_digest(cohort, engine)
+        tables = [_table_digest(table) for table in cohort.tables]
+        self.digests = {
+            id(m): _digest(shared, tables[m.table], _described(cohort, m), m.theta0) for m in cohort.members
+        }
+        self.files = [file for path in sorted(self.folder.glob("*.safetensors")) if (file := _File.of(path))]
+
+    def train(self, members: Sequence[Member], report: Callable[[int], None]) -> list[Trained]:
+        """Train a group, or what is left to train of it; what is known from a file is not trained again.
+
+        Members of one file go on together; those that are in no file begin together.
+        """
+        digests = [self.digests[id(member)] for member in members]
+        found: dict[int, Trained] = {}
+        parts: dict[_File | None, list[int]] = {}
+        whole = self._best([file for file in self.files if set(digests) <= set(file.members)], digests)
+        for place, digest in enumerate(digests):
+            file = whole or self._best([file for file in self.files if digest in file.members], [digest])
+            parts.setdefault(file, []).append(place)
+        for file, places in parts.items():
+            own = [members[place] for place in places]
+            trained = self._part(file, own, [digests[place] for place in places], report)
+            found |= dict(zip(places, trained, strict=True))
+        return [found[place] for place in range(len(members))]
+
+    @staticmethod
+    def _best(files: Sequence[_File], digests: Sequence[str]) -> _File | None:
+        """The one in which these members are furthest, finished ones before all others."""
+        return max(files, key=lambda file: (file.is_finished, min(map(file.epochs, digests))), default=None)
+
+    def _part(
+        self, file: _File | None, members: list[Member], digests: list[str], report: Callable[[int], None]
+    ) -> list[Trained]:
+        if file is not None:
+            self._check(file, members[0])
+        if file is not None and file.is_finished:
+            report(self.cohort.epochs * len(members))
+            return [file.trained(digest, self.device) for digest in digests]
+        keeping = Keeping(self, file, members, digests)
+
+        def report_or_keep(done: int) -> None:
+            try:
+                report(done)
+            except BaseException:  # between two epochs: nothing is lost
+                keeping.write()
+                raise
+
+        return keeping.finished(self.engine.train(members, report_or_keep, keeping))
+
+    def _check(self, file: _File, member: Member) -> None:
+        """The digest knows a model by its name and its tensors; that it computes the same is seen by its answers."""
+        stored = file.tensor(f"{file.members.index(self.digests[id(member)])}.probe")
+        if not torch.allclose(self._probe(member), stored, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise ValueError(
+                f"{file.path} holds a training of another model: with the same weights it gives other answers. If you "
+                "have changed the model or the augmentation, give another folder for the checkpoints"
+            )
+
+    def _probe(self, member: Member) -> Tensor:
+        """Its answers to its first rows, as it sees them in training, before its first step."""
+        cohort, network = self.cohort, self.cohort.network.private("checkpoints")
+        rows = cohort.tables[member.table].x[:_PROBE_ROWS].clone()
+        rows = rows if cohort.augment is None else augmented(cohort.augment, rows, 0, 0)
+        theta = member.theta0.to(self.device)
+        with torch.no_grad():
+            return network.call(network.layout.views(theta), rows.to(self.device), (), False).float().cpu()
+
+    def save(
+        self, members: Sequence[Member], digests: Sequence[str], about: dict[str, Any], tensors: dict[str, Tensor]
+    ) -> None:
+        """One file for these members, in the place of what it held before."""
+        about = {"members": list(digests), **about}
+        probes = {f"{place}.probe": self._probe(member) for place, member in enumerate(members)}
+        own = {name: t.detach().cpu().contiguous() for name, t in {**tensors, **probes}.items()}
+        path = self.folder / f"{_digest(*sorted(digests))}.safetensors"
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            save_file(_apart(own), temporary, {_MARK: str(FORMAT), "about": json.dumps(about)})
+            with temporary.open("rb+") as written:
+                os.fsync(written.fileno())  # on disk before it takes the place of the one before
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+class Keeping:
+    """The checkpoint of some members while an engine trains them."""
+
+    def __init__(self, keeper: Keeper, file: _File | None, members: list[Member], digests: list[str]) -> None:
+        self.keeper, self.file, self.members, self.digests = keeper, file, members, digests
+        self.began, self.written = time.thread_time(), time.monotonic()
+        self.before = [0.0] * len(digests)  # seconds that each took until it was interrupted
+        self.training: Resumable | None = None
+
+    def begin(self, training: Resumable) -> list[int]:
+        """Bring it to where its members were, and say how many epochs each has done.
+
+        A lone member may train beside a twin of itself.
+        """
+        self.training, file = training, self.file
+        for place in range(len(training.epochs)):
+            if file is not None:
+                digest = self.digests[place % len(self.digests)]
+                state = file.state(digest)
+                training.restore(place, state, file.epochs(digest))
+                self.before[place % len(self.digests)] = state["seconds"]
+        return training.epochs
+
+    def reached(self) -> None:
+        """An epoch is done: write what there is, if it is time."""
+        if time.monotonic() - self.written >= self.keeper.where.seconds:
+            self.write()
+
+    def write(self) -> None:
+        if self.training is None or not any(self.training.epochs):
+            return
+        tensors: dict[str, Tensor] = {}
+        states = []
+        for place, seconds in enumerate(self._seconds()):
+            state = {**self.training.state(place), "seconds": seconds}
+            states.append(_packed(state, f"{place}", tensors))
+        epochs = self.training.epochs[: len(self.digests)]
+        self.keeper.save(self.members, self.digests, {"epochs": epochs, "states": states}, tensors)
+        self.written = time.monotonic()
+
+    def finished(self, trained: Sequence[Trained]) -> list[Trained]:
+        """Write what came of it, in place of how it got there; with the time it took before it was interrupted."""
+        trained = [replace(one, seconds=one.seconds + s) for one, s in zip(trained, self.before, strict=True)]
+        tensors: dict[str, Tensor] = {}
+        members = []
+        for place, one in enumerate(trained):
+            tensors[f"{place}.last"] = one.last
+            tensors[f"{place}.losses"] = torch.tensor(one.losses, dtype=torch.float64)
+            tensors |= {f"{place}.law.{k}": v for k, v in (one.law.tensors() if one.law else {}).items()}
+            kind = None if one.law is None else one.law.kind
+            members.append({"law": kind, "diverged": one.diverged, "seconds": one.seconds, "engine": one.engine})
+        self.keeper.save(self.members, self.digests, {"trained": members}, tensors)
+        return trained
+
+    def _seconds(self) -> list[float]:
+        return [before + (time.thread_time() - self.began) / len(self.before) for before in self.before]
+
+
+class _File:
+    """A checkpoint on disk, of which only what is asked for is read."""
+
+    def __init__(self, path: Path, about: dict[str, Any]) -> None:
+        self.path, self.about, self.members = path, about, about["members"]
+        self.is_finished = "trained" in about
+
+    @classmethod
+    def of(cls, path: Path) -> _File | None:
+        """What another program wrote, or a newer version, or what is damaged, is none."""
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+            return cls(path, json.loads(metadata["about"])) if metadata.get(_MARK) == str(FORMAT) else None
+        except (OSError, SafetensorError, ValueError, KeyError):
+            return None
+
+    def epochs(self, digest: str) -> int:
+        return 0 if self.is_finished else int(self.about["epochs"][self.members.index(digest)])
+
+    def tensor(self, name: str) -> Tensor:
+        with safe_open(self.path, framework="pt") as file:
+            return file.get_tensor(name)
+
+    def state(self, digest: str) -> State:
+        with safe_open(self.path, framework="pt") as file:
+            state: State = _unpacked(self.about["states"][self.members.index(digest)], file.get_tensor)
+        return state
+
+    def trained(self, digest: str, device: torch.device) -> Trained:
+        place = self.members.index(digest)
+        about, start = self.about["trained"][place], f"{place}.law."
+        with safe_open(self.path, framework="pt") as file:
+            law = {k.removeprefix(start): file.get_tensor(k) for k in file.keys() if k.startswith(start)}  # noqa: SIM118
+            last, losses = file.get_tensor(f"{place}.last"), file.get_tensor(f"{place}.losses")
+        own = None if about["law"] is None else LAWS[about["law"]](**law)
+        return Trained(last.to(device), own, losses.tolist(), about["diverged"], about["seconds"], about["engine"])
+
+
+# ---------------------------------------------------------------------- by what a member is known
+
+
+def _digest(*parts: Any) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        if isinstance(part, Tensor):
+            found.update(f"{tuple(part.shape)} {part.dtype} ".encode())
+            part = part.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data
+        found.update(part if isinstance(part, bytes | memoryview) else f"{part}\x1f".encode())
+    return found.hexdigest()
+
+
+def _table_digest(table: Examples) -> str:
+    """Of all rows, read a few at a time."""
+    starts = range(0, len(table.y), _ROWS_AT_ONCE)
+    each = (_digest(*(part[a : a + _ROWS_AT_ONCE] for part in table if part is not None)) for a in starts)
+    return _digest(len(table.y), *each)
+
+
+def _shared_digest(cohort: Cohort, engine: Engine) -> str:
+    """All that the members of a cohort share."""
+    network, optimiser, collection = cohort.network, cohort.optimiser, cohort.collection
+    fixed = (
+        {name: _written(value) for name, value in optimiser.fixed.items()}
+        if isinstance(optimiser, TorchOptimiser)
+        else {}
+    )
+    return _digest(
+        engine.name,
+        _nameless(network.description),
+        network.layout,
+        network.sites,
+        network.drops,
+        *(part for name, tensor in network.constants.items() for part in (name, tensor)),
+        optimiser,
+        fixed,
+        cohort.batch_size,
+        cohort.epochs,
+        collection and (collection.law, vars(collection.law), collection.first, collection.every, collection.last),
+        _nameless(str(described(cohort.augment))),
+        cohort.autocast,
+    )
+
+
+def _described(cohort: Cohort, member: Member) -> tuple[Any, ...]:
+    """A member's own settings and streams. A schedule is what it says at some moments."""
+    moments = np.unique(np.linspace(0, cohort.epochs * cohort.steps_per_epoch - 1, _MOMENTS).astype(np.int64))
+    factors = [cohort.factors(member, int(moment), 1)[0] for moment in moments] if member.schedule else []
+    return (
+        sorted(member.settings.items()),
+        *(member.order, member.masks, member.augmentation, member.replacement),
+        cohort.rates(member),
+        cohort.loss_of(member),
+        list(map(float, factors)),
+    )
+
+
+def _written(value: Any) -> str:
+    return _nameless(getattr(value, "__qualname__", None) or repr(value))
+
+
+def _nameless(text: str) -> str:
+    """Without the addresses of objects, which are others in every process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+
+
+# ---------------------------------------------------------------------- nested state as tensors and JSON
+
+
+def _packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """The value as JSON, with its tensors put aside under names of their own."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Tensor):
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"items": [[key, _packed(own, f"{name}.{key}", tensors)] for key, own in value.items()]}
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [_packed(own, f"{name}.{place}", tensors) for place, own in enumerate(value)]}
+    raise ValueError(
+        f"a checkpoint holds numbers, and {name} is {value!r}: this training cannot be written while it is on its way; "
+        "leave checkpoints out"
+    )
+
+
+def _unpacked(value: Any, get: Callable[[str], Tensor]) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if "tensor" in value:
+        return get(value["tensor"])
+    if "items" in value:
+        return {key: _unpacked(own, get) for key, own in value["items"]}
+    kind = list if "list" in value else tuple
+    return kind(_unpacked(own, get) for own in value["list" if "list" in value else "tuple"])
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """None in the memory of another, which the file format does not take: an optimiser may have one under two names."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in tensors.items():
+        found[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
+        seen.add(tensor.data_ptr())
+    return found
