@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from wherefrom.likelihood import most_likely_noise
-from wherefrom.predictive import prediction as module
+from wherefrom.predictive import mixture as module
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import CrossedAxis
