@@ -1,0 +1,381 @@
+"""What to marginalise next: what further trainings would do to the errors of a prediction.
+
+A prediction from few draws is itself a draw. With n_i draws of each variable that is drawn at random, crossed, and the
+variance components V_u of `sources`, its mean has, for want of draws and samples, the variance
+
+    E(n)  =  sum over u of  V_u / prod over i in u of n_i    +    (V_t, V_F, V_tF within members) / all their samples
+
+A component in which a variable takes part whose values were all gone through adds nothing: its mean over them is exact.
+A further draw of one variable is a training with every combination of the others' draws, so it costs the product of
+their numbers, and a budget of trainings buys as many draws as it pays for in full.
+
+The variance T that is predicted is off, too. Its jackknife error is one sum over the draws of each variable, whose part
+falls with the degrees of freedom, (n - 1) / (n + more - 1). So does all of the error of a component that the variable
+takes part in.
+
+Errors are told relative to the prediction, e = sqrt(E / T) and r = error of T / T. They have a common price: a Gaussian
+whose mean is off by e and whose variance is off by r has an NLL that is higher by e^2 / 2 + r^2 / 4 on average. Advice
+goes to the variable that lowers it most. Of classes, y is taken as its indicators, T is sum_c p_c (1 - p_c) and e^2 / 2
+is the only price, because the mean says all.
+
+All e carry a standard error, jackknifed as those of the sources.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from wherefrom.predictive.sources import Components, _Answers, _jackknife
+from wherefrom.table import Table
+from wherefrom.training.workers import one_core
+
+if TYPE_CHECKING:
+    from wherefrom.predictive.class_prediction import ClassPrediction
+    from wherefrom.predictive.prediction import Prediction
+
+_Said = Callable[[Components], Tensor]  # a statement about the components: (1, 1)
+_MORE_SAMPLES = 10  # times as many, as the free alternative
+_NEGLIGIBLE = 0.005  # nats: a mean that is off by a tenth of a standard deviation
+_TRY = {
+    "theta0": "wf.InitialCondition(5)",
+    "t": "wf.Iterations(wf.SWAG(rank=20))",
+    "h": "wf.Hyperparameters(5, lr=wf.LogUniform(1e-4, 1e-2))",
+    "order": "wf.BatchOrder(5)",
+    "F": "wf.Dropout() or wf.Families({...})",
+    "D": "wf.Resample(5)",
+}
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a budget of trainings buys of one variable, and the errors that are left then.
+
+    `mean_error` is in predictive standard deviations; `variance_error` is relative to the predictive variance (of
+    classes, to that of their probabilities), `own_error` to the variable's own component.
+    """
+
+    variable: str
+    budget: int
+    draws: int  # further ones
+    trainings: int  # that these cost
+    mean_error: float
+    mean_error_se: float
+    variance_error: float
+    own_error_now: float = math.nan
+    own_error: float = math.nan
+
+    @property
+    def price(self) -> float:
+        """In nats a row; an error that is not known counts as none."""
+        return self.mean_error**2 / 2 + (0.0 if math.isnan(self.variance_error) else self.variance_error**2 / 4)
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Where further trainings would do most: `best` is a variable, "samples", or None where nothing is worth it."""
+
+    now: Option
+    options: tuple[Option, ...]
+    best: str | None
+    tied: tuple[str, ...]  # variables that cannot be told from the best one by their gains
+    draws: dict[str, int]  # of each variable that is drawn at random, now
+    costs: dict[str, int]  # trainings for one further draw of each
+    gone_through: tuple[str, ...]  # variables of which there are no more values
+    untried: tuple[str, ...]  # variables that are not marginalised
+    noise_share: float  # of the predictive variance: what no choice of training causes
+    sample_share: float  # of the variance of the mean: what more samples would remove
+    is_classes: bool
+
+    def table(self) -> Table:
+        """The errors now, and with each budget spent on each variable."""
+        columns = ("trainings", "spent on", "buys", "error of mean", "±", "error of variance", "of its own part")
+        rows = [(0, "nothing", "", *_errors(self.now), "")]
+        rows += [(each.budget, each.variable, self._bought(each), *_errors(each), _own(each)) for each in self.options]
+        return Table(columns, rows)
+
+    @property
+    def recommendation(self) -> str:
+        """What to do, in words."""
+        said = [self._verdict(), self._of_noise(), self._of_costs()]
+        if two := [name for name, draws in self.draws.items() if draws < 3]:
+            said.append(f"Two draws of {_listed(two)} show no error of a variance: a third would.")
+        if self.gone_through:
+            said.append(f"{_listed(self.gone_through)}: all values were gone through, there are no more to draw.")
+        if self.untried:
+            ways = "; ".join(f"{name} by {_TRY[name]}" for name in self.untried)
+            said.append(f"What is not in `over` cannot be judged, but tried: {ways}.")
+        return "\n".join(filter(None, said))
+
+    def __str__(self) -> str:
+        of = "probabilities" if self.is_classes else "prediction"
+        units = (
+            f"The error of the mean is in predictive standard deviations; those of the variance of the {of}, and\n"
+            "of the part that the variable causes by itself, are relative to them."
+        )
+        return f"{self.table()}\n\n{units}\n\n{self.recommendation}"
+
+    __repr__ = __str__
+
+    def _verdict(self) -> str:
+        now = self.now
+        off = f"the mean is off by {now.mean_error:.2g} predictive standard deviations for want of draws and samples"
+        if self.best is None:
+            if now.price < _NEGLIGIBLE:
+                return f"No further training is needed: {off}, which costs about {now.price:.2g} nats a row."
+            if not self.draws:
+                return f"There is no variable to draw more of, though {off}."
+            return f"The budget buys no further draw, though {off}."
+        if self.best == "samples":
+            return (
+                f"Samples are what is missing, and cost no training: {self.sample_share:.0%} of the variance of the "
+                f"mean is theirs. Predict with {_MORE_SAMPLES} times as many."
+            )
+        (chosen,) = [each for each in self._largest() if each.variable == self.best]
+        name = self.best.split("+")[0]
+        told = f" (by their errors, {_listed(self.tied)} might do as well)" if self.tied else ""
+        return (
+            f"Spend on {self.best}{told}: posterior.extend({name}={chosen.draws}), {chosen.trainings} "
+            f"training{'s' * (chosen.trainings != 1)}, would take the error of the mean from {now.mean_error:.2g} to "
+            f"{chosen.mean_error:.2g} ± {chosen.mean_error_se:.1g} predictive standard deviations."
+        )
+
+    def _of_noise(self) -> str:
+        if not self.noise_share > 0.5:
+            return ""
+        what = "the classes' own overlap, as every network sees it" if self.is_classes else "noise"
+        return f"{self.noise_share:.0%} of the predictive variance is {what}, which no further draw removes."
+
+    def _of_costs(self) -> str:
+        dear = [f"{name} {cost}" for name, cost in self.costs.items() if cost > 1]
+        return f"Trainings for one further draw, with all draws of the others: {', '.join(dear)}." if dear else ""
+
+    def _largest(self) -> list[Option]:
+        most = max((each.budget for each in self.options), default=0)
+        return [each for each in self.options if each.budget == most and each.draws]
+
+    def _bought(self, option: Option) -> str:
+        if option.variable == "samples":
+            return f"{_MORE_SAMPLES} x as many"
+        return f"{option.draws} draw{'s' * (option.draws != 1)}" if option.draws else "none"
+
+
+def _errors(option: Option) -> tuple[float, float, float]:
+    return option.mean_error, option.mean_error_se, option.variance_error
+
+
+def _own(option: Option) -> str:
+    known = not math.isnan(option.own_error)
+    return f"{option.own_error_now:.0%} -> {option.own_error:.0%}" if known else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# ---------------------------------------------------------------------- working it out
+
+
+@one_core()
+def advice(
+    prediction: Prediction | ClassPrediction, budget: int | Sequence[int] = (1, 5, 10), marginalised: Sequence[str] = ()
+) -> Advice:
+    """By a prediction's variance components, and the names of the variables that are marginalised."""
+    budgets = _checked(budget)
+    outlook = _Outlook.of(prediction)
+    now = Option("", 0, 0, 0, *outlook.of_mean(), outlook.variance_error())
+    costs = {axis: math.prod(other.draws for other in prediction.axes if other.name != axis) for axis in outlook.draws}
+    options = []
+    for trainings in budgets:
+        for axis, cost in costs.items():
+            more = trainings // cost
+            errors = (outlook.variance_error({axis: more}), outlook.own_error(axis, 0), outlook.own_error(axis, more))
+            mean = outlook.of_mean({axis: more})
+            options.append(Option(axis, trainings, more, more * cost, *mean, *errors))
+    if outlook.sample_part() > 0:
+        mean = outlook.of_mean(times=_MORE_SAMPLES)
+        options.append(Option("samples", 0, 0, 0, *mean, outlook.variance_error(times=_MORE_SAMPLES)))
+    best = _best(now, options, outlook)
+    tied: tuple[str, ...] = ()
+    if best in costs:
+        chosen = next(each for each in reversed(options) if each.variable == best)
+        rivals = [each for each in options if each.budget == chosen.budget and each.draws and each is not chosen]
+        tied = tuple(each.variable for each in rivals if outlook.might_do_as_well(each, chosen))
+    present = {"F" if part == "M" else part for name in marginalised for part in name.split("+")}
+    return Advice(
+        now,
+        tuple(options),
+        best,
+        tied,
+        outlook.draws,
+        costs,
+        tuple(axis.name for axis in outlook.data.axes if axis.is_finite),
+        tuple(name for name in _TRY if name not in present),
+        outlook.noise_share(),
+        outlook.sample_part(),
+        outlook.certain is not None,
+    )
+
+
+def _checked(budget: int | Sequence[int]) -> list[int]:
+    each = list(budget) if isinstance(budget, Sequence) else [budget]
+    if not each or not all(isinstance(one, Integral) and int(one) > 0 for one in each):
+        raise ValueError(f"budget is a number of trainings, or several such as (1, 5, 10), not {budget!r}")
+    return sorted({int(one) for one in each})
+
+
+def _best(now: Option, options: Sequence[Option], outlook: _Outlook) -> str | None:
+    if now.price < _NEGLIGIBLE:
+        return None
+    if outlook.sample_part() > 0.5:
+        return "samples"
+    most = max(each.budget for each in options) if options else 0
+    bought = [each for each in options if each.budget == most and each.draws]
+    return min(bought, key=lambda each: each.price).variable if bought else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Outlook:
+    """A prediction's components over all rows and outputs, and what they say of other numbers of draws."""
+
+    data: _Answers
+    parts: Components  # name -> (1, 1)
+    replicates: list[tuple[str, float, Components]]
+    is_known: bool  # whether the jackknife says anything
+    certain: float | None  # of classes, the variance of their indicators
+
+    @classmethod
+    def of(cls, prediction: Prediction | ClassPrediction) -> _Outlook:
+        data = _Answers.of(prediction)
+        if [axis.name for axis in data.axes] != [axis.name for axis in prediction.axes]:
+            raise ValueError(
+                "these members' weights were set one by one, for themselves: ask for advice before they are weighted"
+            )
+        parts = _overall(data.components())
+        certain = None
+        if not hasattr(prediction, "location"):
+            certain = float((prediction.mean * (1 - prediction.mean)).sum(1).mean())
+        if not parts or not float(sum(map(float, parts.values()))) > 0:
+            raise ValueError("nothing is random here, as far as can be seen: marginalise a variable first")
+        replicates = [(axis, weight, _overall(each)) for axis, weight, each in data.leave_one_out()]
+        is_known = bool(replicates) and not data.unknowable_errors(parts, len(replicates))
+        return cls(data, parts, replicates, is_known, certain)
+
+    @property
+    def draws(self) -> dict[str, int]:
+        """Of the variables that are drawn at random."""
+        return {axis.name: axis.draws for axis in self.data.axes if not axis.is_finite}
+
+    def of_mean(self, more: Mapping[str, int] | None = None, times: int = 1) -> tuple[float, float]:
+        """The error of the mean with more draws, or times as many samples, and its standard error."""
+        found = self._jackknifed(lambda parts: self._mean_variance(parts, more or {}, times) / self._whole(parts))
+        error = math.sqrt(max(0.0, found[0]))
+        return error, found[1] / (2 * error) if error > 0 else math.nan
+
+    def might_do_as_well(self, one: Option, other: Option) -> bool:
+        """Whether the variances of the mean that two options leave differ by no more than their standard error."""
+
+        def gap(parts: Components) -> Tensor:
+            left = [self._mean_variance(parts, {each.variable: each.draws}, 1) for each in (one, other)]
+            return (left[0] - left[1]) / self._whole(parts)
+
+        difference, error = self._jackknifed(gap)
+        return math.isnan(error) or abs(difference) <= error
+
+    def variance_error(self, more: Mapping[str, int] | None = None, times: int = 1) -> float:
+        """Of all components together, relative to them."""
+        squares = self._errors_by_axis(_total)
+        for axis, draws in (more or {}).items():
+            if axis in squares:
+                squares[axis] *= self._fewer_degrees(axis, draws)
+        if "samples" in squares:
+            squares["samples"] /= times
+        return self._relative(squares, float(_total(self.parts)))
+
+    def own_error(self, axis: str, more: int) -> float:
+        """Of what the variable causes by itself, relative to it; not a number where there is none to be seen."""
+        squares = self._errors_by_axis(lambda parts: parts[axis])
+        times = self._fewer_degrees(axis, more)
+        return self._relative({name: times * square for name, square in squares.items()}, float(self.parts[axis]))
+
+    def noise_share(self) -> float:
+        whole = float(self._whole(self.parts))
+        if self.certain is not None:
+            return max(0.0, 1 - float(_total(self.parts)) / whole)
+        return float(self.parts["noise"]) / whole if "noise" in self.parts else 0.0
+
+    def sample_part(self) -> float:
+        """Of the variance of the mean, what comes from the number of samples."""
+        now, many = (float(self._mean_variance(self.parts, {}, times)) for times in (1, 10**9))
+        return min(1.0, (now - max(0.0, many)) / now) if now > 0 else 0.0
+
+    # ------------------------------------------------------------------ inside
+
+    def _whole(self, parts: Components) -> Tensor:
+        """The predictive variance."""
+        whole = _total(parts) if self.certain is None else torch.full((1, 1), self.certain, dtype=torch.float64)
+        return whole.clamp_min(torch.finfo(torch.float64).tiny)
+
+    def _mean_variance(self, parts: Components, more: Mapping[str, int], times: int) -> Tensor:
+        """E(n): of the mean, for want of draws and samples."""
+        found = torch.zeros(1, 1, dtype=torch.float64)
+        for name, part in parts.items():
+            found = found + self._carried(name, more, times) * part
+        return found
+
+    def _carried(self, name: str, more: Mapping[str, int], times: int) -> float:
+        """Which share of a component the variance of the mean holds."""
+        axes = {axis.name: axis for axis in self.data.axes}
+        among = {
+            axis.name: axis.coincidence if axis.is_finite else 1 / (axis.draws + more.get(axis.name, 0))
+            for axis in self.data.axes
+        }
+        those = name.split(" x ")
+        if name == "noise":
+            return 0.0
+        if all(part in axes for part in those):
+            return 0.0 if any(axes[part].is_finite for part in those) else math.prod(among[part] for part in those)
+        if self.data.known is not None:  # members' means are exact
+            return 0.0
+        # Of the mean of a block of four, two thetas crossed with two masks, as in sources.py.
+        share = 1.0 if len(self.data.sampled) == 1 else 0.5 if name in self.data.sampled else 0.25
+        return share * math.prod(among.values()) / (times * self.data.groups)
+
+    def _jackknifed(self, said: _Said) -> tuple[float, float]:
+        whole = {"": said(self.parts)}
+        if not self.is_known:
+            return float(whole[""]), math.nan
+        replicates = [(axis, weight, {"": said(parts)}) for axis, weight, parts in self.replicates]
+        return float(whole[""]), float(_jackknife(whole, replicates)[""])
+
+    def _errors_by_axis(self, said: _Said) -> dict[str, float]:
+        """The jackknife variances over the draws of each variable, which add up."""
+        if not self.is_known:
+            return {"": math.nan}
+        whole, found = {"": said(self.parts)}, {}
+        for axis in dict.fromkeys(axis for axis, _, _ in self.replicates):
+            own = [(axis, weight, {"": said(parts)}) for name, weight, parts in self.replicates if name == axis]
+            found[axis] = float(_jackknife(whole, own)[""]) ** 2
+        return found
+
+    def _fewer_degrees(self, axis: str, more: int) -> float:
+        return (self.draws[axis] - 1) / (self.draws[axis] + more - 1)
+
+    @staticmethod
+    def _relative(squares: Mapping[str, float], to: float) -> float:
+        return math.sqrt(math.fsum(squares.values())) / to if to > 0 else math.nan
+
+
+def _overall(parts: Components) -> Components:
+    """Over all rows, outputs added up in units of y's own variance."""
+    return {name: part.mean(0).sum().reshape(1, 1) for name, part in parts.items()}
+
+
+def _total(parts: Components) -> Tensor:
+    return torch.stack(list(parts.values())).sum(0)
