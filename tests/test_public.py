@@ -18,6 +18,7 @@ ROOMS = [
     ("training",),
     ("variables",),
     ("predictive", "runs"),
+    ("calibration",),
     ("posterior",),
     ("marginalisation",),
     ("store",),

@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from wherefrom import recipes
+    from wherefrom.calibration import Conformal, Temperature, VarianceScale
     from wherefrom.laws import SWAG, TRADI, Snapshots
     from wherefrom.likelihood import Classification, Regression
     from wherefrom.marginalisation import marginalise, marginalise_folds
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from wherefrom.own_loop.recorder import Recorder
     from wherefrom.posterior import DivergedError, Posterior
     from wherefrom.predictive import one_shot
+    from wherefrom.predictive.advice import Advice
     from wherefrom.predictive.class_prediction import ClassPrediction
     from wherefrom.predictive.prediction import Prediction
     from wherefrom.predictive.sources import Sources
@@ -46,11 +48,13 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "wherefrom.calibration": ("Conformal", "Temperature", "VarianceScale"),
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
     "wherefrom.likelihood": ("Classification", "Regression"),
     "wherefrom.own_loop.recorder": ("Recorder",),
     "wherefrom.marginalisation": ("marginalise", "marginalise_folds"),
     "wherefrom.posterior": ("DivergedError", "Posterior"),
+    "wherefrom.predictive.advice": ("Advice",),
     "wherefrom.predictive.class_prediction": ("ClassPrediction",),
     "wherefrom.predictive.prediction": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
@@ -116,6 +120,10 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "ClassPrediction",
     "one_shot",
     "Sources",
+    "Advice",
+    "VarianceScale",
+    "Temperature",
+    "Conformal",
     "DivergedError",
     "load",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -19,11 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.calibration import By, Calibration, Fit, Method, before, checked, compared, fitted
 from wherefrom.laws import Gaussian, Law, delta
 from wherefrom.likelihood import Classification, most_likely_noise
 from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.class_prediction import ClassPrediction
-from wherefrom.predictive.prediction import Prediction
+from wherefrom.predictive.prediction import Prediction, Reading
 from wherefrom.predictive.sources import CrossedAxis
 from wherefrom.predictive.weights import greedy, stacking
 from wherefrom.runs import Component, Execution, Fold, family_of, network_of, train_runs
@@ -38,10 +39,12 @@ from wherefrom.training.workers import one_core
 from wherefrom.variables import Axis, Design, Dropout, Families, Run
 
 if TYPE_CHECKING:
+    from wherefrom.predictive.advice import Advice
     from wherefrom.predictive.one_shot.check import OneShotCheck
     from wherefrom.predictive.one_shot.member import Covariance
 
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
+_ADVISED_ROWS = 300
 
 
 class DivergedError(RuntimeError):
@@ -82,6 +85,7 @@ class Posterior:
     own_weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
     dropping: Dropout | None = None  # with which it was trained, also where a part no longer marginalises it
     autocast: torch.dtype | None = None  # in which its forward passes multiplied while training
+    calibration: tuple[Calibration, ...] = ()  # of these very members and weights, in the order of their fitting
     statistics: batch_norm.Statistics = field(default_factory=batch_norm.Statistics)  # of samples, shared with parts
 
     @classmethod
@@ -175,18 +179,14 @@ class Posterior:
         Without `data`, they are the rows that were held out to fit the noise, where there are any.
         "stacking" finds the weights that make these rows most likely, "greedy" picks members one after the other, with
         replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps. Members that
-        weigh nothing are left out.
+        weigh nothing are left out. The members are weighed as they are without calibration, which is then fitted anew.
         """
         if isinstance(by, str):
             if by not in ("stacking", "greedy"):
                 raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
-            if data is None and self.held_out is None:
-                raise ValueError(f'weighted("{by}", (x, y)) needs rows that were not trained on')
-            rows = self.held_out if data is None else self._as_rows(data)
-            assert rows is not None
-            if rows.schema.digest == self.schema.digest:
-                raise ValueError("these are the rows that the members were trained on: give others")
-            densities = self.predict(rows.x, samples).member_log_densities(rows.truth, by_output=True).flatten(1)
+            rows = self._not_trained_on(data, f'weighted("{by}", (x, y))')
+            plain = self.uncalibrated.predict(rows.x, samples)
+            densities = plain.member_log_densities(rows.truth, by_output=True).flatten(1)
             found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
             given = found.tolist()
         else:
@@ -199,7 +199,7 @@ class Posterior:
             own_weights=tuple(weight / total for weight in given if weight),
             is_part=True,
         )
-        return _with_fitted_noise(replace(changed, fitted_noise=None))
+        return _fitted_anew(replace(changed, fitted_noise=None))
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -261,7 +261,8 @@ class Posterior:
         The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
         instead, for which `samples` and `seed` mean nothing; `"auto"` does so where `check_one_shot` finds the relative
         errors of mean and standard deviation within the tolerance, and samples otherwise; the check is made once, on
-        the first rows that are asked for, and remembered. `prediction.method` says which it was.
+        the first rows that are asked for, and remembered. `prediction.method` says which it was. If the posterior is
+        `calibrated`, so is the prediction.
         """
         if method not in ("monte_carlo", "one_shot", "auto"):
             raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
@@ -283,11 +284,11 @@ class Posterior:
         likelihood, noise = self.training.likelihood, None
         if isinstance(likelihood, Classification):
             with one_core():
-                return self._class_prediction(torch.log_softmax(answers, -1), plan)
+                return self._corrected(self._class_prediction(torch.log_softmax(answers, -1), plan))
         if likelihood.noise == "predicted":
             answers, log_variance = likelihood.split(answers)
             noise = likelihood.predicted_variance(log_variance)
-        return self._prediction(answers, noise, plan)
+        return self._corrected(self._prediction(answers, noise, plan))
 
     def one_shot(
         self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None
@@ -339,8 +340,8 @@ class Posterior:
         known: dict[str, Any] = {"spread": spread, "within": within, "covariance": covariance}
         if isinstance(likelihood, Classification):
             logs = mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
-            return replace(self._class_prediction(logs, plan), **known)
-        return replace(self._prediction(mean, noise, plan), **known)
+            return self._corrected(replace(self._class_prediction(logs, plan), **known))
+        return self._corrected(replace(self._prediction(mean, noise, plan), **known))
 
     def export_onnx(self, path: str | Path, *, covariance: Covariance = "diagonal") -> None:
         """Write one-shot prediction as an ONNX file, for programs without Python; needs `wherefrom[onnx]`.
@@ -351,6 +352,8 @@ class Posterior:
         """
         from wherefrom.predictive.one_shot.export import export
 
+        if self.calibration:
+            raise ValueError("a file has no place for a calibration: write posterior.uncalibrated.export_onnx(path)")
         export(self, path, covariance)
 
     def check_one_shot(
@@ -436,19 +439,100 @@ class Posterior:
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior:
         """The same posterior with the noise estimated on rows that were not trained on, for `noise="fit"`.
 
-        One variance for each output: the one under which the mixture makes these rows most likely.
+        One variance for each output: the one under which the mixture makes these rows most likely. A calibration, which
+        was of another noise, is fitted anew.
         """
         if self.training.likelihood.noise != "fit":
             raise ValueError(f'{self.training.likelihood} has no noise to fit; use Regression(noise="fit")')
         rows = self._as_rows(data)
         if rows.y.shape[1] != self.schema.targets:
             raise ValueError(f"y has {rows.y.shape[1]} columns, but the model was trained on {self.schema.targets}")
-        known = replace(self, fitted_noise=torch.zeros(rows.y.shape[1], dtype=torch.float64))
+        known = replace(self, fitted_noise=torch.zeros(rows.y.shape[1], dtype=torch.float64), calibration=())
         answers = known.predict(rows.x, samples).answers.double()
         squares = (answers.flatten(0, 1) - self.scaler.y(rows.y, torch.float64)).square()
         weights = torch.tensor(self.weights, dtype=torch.float64).repeat_interleave(answers.shape[1])
         with one_core():
-            return replace(self, fitted_noise=most_likely_noise(squares, weights if self._is_weighted else None))
+            noise = most_likely_noise(squares, weights if self._is_weighted else None)
+        return _calibrated_anew(replace(self, fitted_noise=noise))
+
+    # ------------------------------------------------------------------ calibration
+
+    def calibrated(
+        self,
+        by: By,
+        data: Any = None,
+        samples: int = 100,
+        *,
+        method: Method = "monte_carlo",
+        reading: Reading = "gaussian",
+    ) -> Posterior:
+        """The same posterior, corrected by rows that were not trained on: the correction is kept, saved and applied.
+
+        By "variance", the variance of each output is multiplied by the factor under which these rows are most likely
+        (as the Gaussian, or as the mixture: `reading`); by "temperature", the logits of classes are divided by the
+        number under which they are; by "conformal", `prediction.interval(level)` and `prediction.sets(level)` hold the
+        truth as often as they say. One can follow another, "conformal" as the last: see docs/calibration.md.
+
+        Without `data`, the rows are those that were held out to fit the noise, which then serve twice. Fit it in the
+        way in which you will predict: by so many `samples`, or by `method="one_shot"`.
+
+        A calibration is of these members. Whatever changes them (`marginalising`, `select`, `weighted`, `extend`,
+        `fit_noise`) fits it anew, on the same rows; where those are no longer at hand, as after `wf.load`, it is
+        dropped with a warning.
+        """
+        by = checked(by, isinstance(self.training.likelihood, Classification))
+        earlier = before(by, self.calibration)
+        rows = self._not_trained_on(data, f'calibrated("{by}", (x, y))')
+        base = replace(self, calibration=earlier)
+        fit = Fit(len(rows), samples, method, reading, on_held_out=data is None, data=rows)
+        found = fitted(by, base.predict(rows.x, samples, method=method), rows.truth, fit)
+        return replace(base, calibration=(*earlier, found))
+
+    @property
+    def uncalibrated(self) -> Posterior:
+        """The same posterior without its calibration."""
+        return replace(self, calibration=()) if self.calibration else self
+
+    def check_calibration(
+        self, data: Any, samples: int = 100, *, levels: Sequence[float] = (0.5, 0.9), method: Method = "monte_carlo"
+    ) -> Table:
+        """What the calibration did to the scores of these rows: before and after.
+
+        Rows that it was fitted on flatter it; give others.
+        """
+        rows = self._not_trained_on(data, "check_calibration((x, y))")
+        plain, own = (each.predict(rows.x, samples, method=method) for each in (self.uncalibrated, self))
+        return compared(plain, own, rows.truth, levels)
+
+    def advise(self, x: Any = None, budget: int | Sequence[int] = (1, 5, 10), samples: int = 100) -> Advice:
+        """What to marginalise next: what so many further trainings, spent on one variable, would do to the errors.
+
+        To the error of the predictive mean, and to that of the estimated variances, at the rows x: without them, at
+        some of the training rows. See docs/advice.md.
+        """
+        from wherefrom.predictive.advice import advice
+
+        if x is None:
+            if self.rows is None:
+                raise ValueError("a loaded posterior has no data: say for which rows advice is wanted, as advise(x)")
+            x = self.rows.x[:: -(-len(self.rows) // _ADVISED_ROWS)]
+        return advice(self.predict(x, samples), budget, self.design.names)
+
+    def _corrected(self, prediction: Any) -> Any:
+        for each in self.calibration:
+            prediction = each.applied(prediction)
+        return prediction
+
+    def _not_trained_on(self, data: Any, call: str) -> Rows:
+        """The rows that are given, or held out: refused if they are those that were trained on."""
+        if data is None:
+            if self.held_out is None:
+                raise ValueError(f"{call} needs rows that were not trained on")
+            return self.held_out
+        rows = self._as_rows(data)
+        if rows.schema.digest == self.schema.digest or (self.rows is not None and _holds(self.rows, rows)):
+            raise ValueError("these are the rows that the members were trained on: give others")
+        return rows
 
     # ------------------------------------------------------------------ parts and more of it
 
@@ -678,7 +762,7 @@ class Posterior:
             part = replace(part, own_weights=tuple(weight / math.fsum(own) for weight in own))
         if self.design.families and not design.families:
             part = part._as_one_family(self.design.families)
-        return _with_fitted_noise(part)
+        return _fitted_anew(part)
 
     def _as_one_family(self, families: Families) -> Posterior:
         """The same where all members are of one family, which then is simply the model."""
@@ -719,7 +803,7 @@ def finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Diver
         told += names
         _warn_of_hopeless(posterior, kept)
         if kept:
-            finished.append(_with_fitted_noise(replace(posterior, mixture=kept, diverged=names)))
+            finished.append(_fitted_anew(replace(posterior, mixture=kept, diverged=names)))
     if told and (on_divergence == "raise" or len(finished) < len(work)):
         total = sum(len(components) for _, components in work)
         kept_ones = None if not finished else finished[0] if len(work) == 1 else finished
@@ -760,7 +844,41 @@ def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component]) -> 
         )
 
 
-def _with_fitted_noise(posterior: Posterior) -> Posterior:
-    if posterior.training.likelihood.noise != "fit" or posterior.held_out is None:
-        return posterior
-    return posterior.fit_noise(posterior.held_out, _NOISE_SAMPLES)
+def _fitted_anew(posterior: Posterior) -> Posterior:
+    """With the noise and the calibration of its own members, where there are rows to fit them on."""
+    if posterior.training.likelihood.noise == "fit" and posterior.held_out is not None:
+        return posterior.fit_noise(posterior.held_out, _NOISE_SAMPLES)
+    return _calibrated_anew(posterior)
+
+
+def _calibrated_anew(posterior: Posterior) -> Posterior:
+    """What was fitted for other members is fitted again for these, or dropped."""
+    found = posterior.uncalibrated
+    for each in posterior.calibration:
+        fit = each.fit
+        own = fit.on_held_out and posterior.held_out is not None
+        why = "the rows that it was fitted on are not at hand"
+        if own or fit.data is not None:
+            try:
+                found = found.calibrated(
+                    each.by, None if own else fit.data, fit.samples, method=fit.method, reading=fit.reading
+                )
+                continue
+            except ValueError as error:
+                why = str(error)
+        warnings.warn(
+            f"the calibration by {each.by} was of other members, and is dropped ({why}): calibrate these anew",
+            stacklevel=4,
+        )
+    return found
+
+
+def _holds(trained: Rows, given: Rows) -> bool:
+    """Whether rows hold all that were trained on, or are some of them: if no two are the same, that is no chance."""
+    own, other = ({hash(row) for row in _bytes(rows)} for rows in (trained, given))
+    return own <= other or (len(own) == len(trained) and other <= own)
+
+
+def _bytes(rows: Rows) -> Iterator[bytes]:
+    for x, y in zip(rows.x.numpy(), rows.y.numpy(), strict=True):
+        yield x.tobytes() + y.tobytes()

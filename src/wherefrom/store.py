@@ -21,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, distributions, nn
 from torch.distributions import Distribution
 
+from wherefrom.calibration import CALIBRATIONS, Calibration, Conformal, Fit
 from wherefrom.laws import LAWS, SWAG, TRADI, Law, Snapshots
 from wherefrom.likelihood import Classification, Likelihood, Regression
 from wherefrom.posterior import Posterior
@@ -63,6 +64,9 @@ def save(posterior: Posterior, folder: Path) -> None:
     tensors: dict[str, Tensor] = {f"scaler.{name}": value for name, value in posterior.scaler._asdict().items()}
     if posterior.fitted_noise is not None:
         tensors["fitted_noise"] = posterior.fitted_noise
+    for i, calibration in enumerate(posterior.calibration):
+        if isinstance(calibration, Conformal):
+            tensors[f"calibration.{i}.scores"] = calibration.scores
     tensors |= {f"probe.{family}": answers for family, answers in _probes(posterior).items()}
     members = []
     for i, component in enumerate(posterior.mixture):
@@ -114,6 +118,7 @@ def save(posterior: Posterior, folder: Path) -> None:
         "is_part": posterior.is_part,
         "weights": posterior.own_weights,
         "dropping": dropping and asdict(dropping),
+        "calibration": [_calibration_to_json(each) for each in posterior.calibration],
     }
     # A new name for the numbers: until the JSON that speaks of them is in place, the old run is whole.
     numbers = f"posterior-{secrets.token_hex(4)}.safetensors"
@@ -207,6 +212,10 @@ def load(
         autocast=document["autocast"] and getattr(torch, document["autocast"]),
         own_weights=document["weights"] and tuple(document["weights"]),
         dropping=dropping,
+        calibration=tuple(
+            _calibration_from_json(about, tensors.get(f"calibration.{i}.scores"))
+            for i, about in enumerate(document.get("calibration", []))
+        ),
     )
     for name, answers in _probes(posterior).items():
         if not torch.allclose(answers, tensors[f"probe.{name}"], rtol=1e-3, atol=1e-5, equal_nan=True):
@@ -287,6 +296,29 @@ def _first_difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
         if stored.get(name) != given.get(name):
             return f"{name} was {stored.get(name, 'not there')} and is {given.get(name, 'not there')}"
     return "its tensors stand in another order"
+
+
+# ---------------------------------------------------------------------- calibration as JSON
+
+
+def _calibration_to_json(calibration: Calibration) -> dict[str, Any]:
+    """All of it but the rows that it was fitted on, and the scores, which are among the tensors."""
+    fit = {name: value for name, value in vars(calibration.fit).items() if name != "data"}
+    own = {name: value for name, value in vars(calibration).items() if name not in ("fit", "scores")}
+    numbers = {
+        name: list(map(_value_to_json, v)) if isinstance(v, tuple) else _value_to_json(v) for name, v in own.items()
+    }
+    return {"by": calibration.by, **numbers, "fit": {name: _value_to_json(value) for name, value in fit.items()}}
+
+
+def _calibration_from_json(about: dict[str, Any], scores: Tensor | None) -> Calibration:
+    own = {name: value for name, value in about.items() if name not in ("by", "fit")}
+    numbers = {
+        name: tuple(map(_value_from_json, v)) if isinstance(v, list) else _value_from_json(v) for name, v in own.items()
+    }
+    given = numbers if scores is None else {"scores": scores}
+    fit = Fit(**{name: _value_from_json(value) for name, value in about["fit"].items()})
+    return CALIBRATIONS[about["by"]](**given, fit=fit)
 
 
 # ---------------------------------------------------------------------- variables as JSON

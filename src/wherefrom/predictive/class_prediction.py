@@ -8,15 +8,19 @@ Every answer of the network is a distribution p_k over the classes, and the pred
 where the expected entropy is doubt that every answer shares (the classes overlap), and the mutual information is how
 much the answers disagree: what knowing the right theta would tell about the class. A one-shot prediction has one answer
 for each member, with a variance: its expected entropy is exact to second order, H(p_k) - sum_c Var(p_kc) / 2 p_kc.
+
+A set of classes holds the right one with a given probability. By the probabilities alone it is the smallest set of most
+probable classes that add up to it; of a posterior that was calibrated by conformal prediction, it is all classes whose
+probability is at least the threshold that was found on held-out rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -31,6 +35,14 @@ from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
 from wherefrom.training.data import as_classes
 from wherefrom.training.workers import one_core
 
+if TYPE_CHECKING:
+    from wherefrom.calibration import Conformal
+
+_SMALLEST, _MOST_SPREAD, _TURNS, _ROWS_AT_ONCE = 1e-12, 12.0, 24, 256
+_NODES = torch.stack([torch.from_numpy(each) for each in np.polynomial.hermite_e.hermegauss(24)])
+_NODES[1] /= _NODES[1].sum()  # nodes and weights of a standard normal variable
+
+SetRule = Literal["probability", "conformal"]
 Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance", "confidence"]
 
 
@@ -51,6 +63,7 @@ class ClassPrediction:
     within: Callable[[], Within] | None = None  # and where that comes from, worked out when it is asked for
     covariance: str | None = None  # and how theta's covariance was followed
     weights: Tensor | None = None  # (members,), adding up to 1; left out, they are the axes' own, else equal
+    conformal: Conformal | None = None  # which classes a set holds, where the posterior was calibrated so
 
     # As a prediction of several quantities, the probabilities have no noise and no other unit.
     noise = None
@@ -65,9 +78,11 @@ class ClassPrediction:
 
     def __repr__(self) -> str:
         rows, classes, members, samples = counted(self.log_probabilities, self._members, "class")
+        conformal = "" if self.conformal is None else ", conformal sets"
         if self.method == "one_shot":
-            return f"ClassPrediction({rows}, {classes}, {members}, one-shot with {self.covariance} covariance)"
-        return f"ClassPrediction({rows}, {classes}, {members} x {samples})"
+            how = f"one-shot with {self.covariance} covariance{conformal}"
+            return f"ClassPrediction({rows}, {classes}, {members}, {how})"
+        return f"ClassPrediction({rows}, {classes}, {members} x {samples}{conformal})"
 
     @property
     def method(self) -> str:
@@ -119,6 +134,74 @@ class ClassPrediction:
     def confidence(self) -> Tensor:
         """The probability of the most probable class.  # (rows,)"""
         return self.probabilities.amax(1)
+
+    # ------------------------------------------------------------------ sets of classes
+
+    def sets(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
+        """Whether each class is in the set that holds the right one with this probability.  # (rows, classes)
+
+        By "probability" it is the smallest set of most probable classes that add up to the level, which is right as far
+        as the probabilities are; by "conformal", all classes whose probability is at least what all but so many
+        held-out rows gave to their own class, which holds on average over rows, and can be no class at all. Left out,
+        it is the conformal one where there is one.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+        by = by or ("probability" if self.conformal is None else "conformal")
+        if by == "probability":
+            ordered, places = self.probabilities.sort(dim=1, descending=True, stable=True)
+            before = ordered.cumsum(1) - ordered
+            return torch.zeros_like(ordered, dtype=torch.bool).scatter(1, places, before < level)
+        if by != "conformal":
+            raise ValueError(f'sets are by "probability" or "conformal", not {by!r}')
+        if self.conformal is None:
+            raise ValueError('there are no conformal sets: predict by posterior.calibrated("conformal", (x, y))')
+        return 1 - self.probabilities <= self.conformal.threshold(level)
+
+    def set_size(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
+        """How many classes are in the set of each row.  # (rows,)"""
+        return self.sets(level, by).sum(1)
+
+    def coverage(self, y: Any, level: float = 0.95, by: SetRule | None = None) -> float:
+        """The share of rows whose own class is in the set."""
+        held = self.sets(level, by).gather(1, self._numbers(y).unsqueeze(1))
+        return float(held.double().mean())
+
+    def distance(self, y: Any) -> Tensor:
+        """What the probability of each row's own class lacks.  # (rows, 1)"""
+        return 1 - self.probabilities.gather(1, self._numbers(y).unsqueeze(1))
+
+    @one_core()
+    def tempered(self, temperature: float) -> ClassPrediction:
+        """The same with every answer's logits divided by the temperature: above 1, less sure.
+
+        A one-shot prediction knows each member's mean probabilities and their variances, not its logits. Each class's
+        log-odds are taken as normal, with the mean and variance that give these, and are divided by the temperature,
+        the other classes keeping their proportions: exact for two classes, about so for more.
+        """
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"a temperature is above zero, and finite; {temperature} is not")
+        logs = torch.log_softmax(self.log_probabilities / temperature, -1)
+        if self.spread is None:
+            return replace(self, log_probabilities=logs)
+        blocks = [each.split(_ROWS_AT_ONCE, 2) for each in (self.log_probabilities, logs, self.spread)]
+        moments = [_tempered(old, new, spread, temperature) for old, new, spread in zip(*blocks, strict=True)]
+        means, variances = (torch.cat(part, 2) for part in zip(*moments, strict=True))
+        changed = replace(
+            self,
+            log_probabilities=means.clamp_min(torch.finfo(torch.float32).tiny).log().to(logs.dtype),
+            spread=variances.to(self.spread.dtype),
+        )
+        within, times = self.within, _ratio(changed._variance_within(), self._variance_within())
+        return replace(
+            changed,
+            within=None if within is None else lambda: {name: part * times for name, part in within().items()},
+        )
+
+    def _variance_within(self) -> Tensor:
+        """Of each member's answers.  # (members, rows, classes)"""
+        own = 0.0 if self.spread is None else self.spread.double().mean(1)
+        return self.answers.double().var(1, correction=0) + own
 
     # ------------------------------------------------------------------ doubt
 
@@ -245,3 +328,48 @@ class ClassPrediction:
         """Of the class that each row has.  # (members, samples, rows)"""
         numbers = self._numbers(y).expand(*self.log_probabilities.shape[:2], -1)
         return self.log_probabilities.gather(3, numbers.unsqueeze(-1)).squeeze(-1).double()
+
+
+def _tempered(logs: Tensor, new_logs: Tensor, variance: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Means and variances of probabilities p, where log-odds are divided by a temperature that takes the mean p to q.
+
+    What the normal variable's own moments are off by is put right in both: at a temperature of 1, nothing changes.
+    # (members, components, rows, classes)
+    """
+    p, q = (each.double().exp().clamp(_SMALLEST, 1 - _SMALLEST) for each in (logs, new_logs))
+    variance = variance.double()
+    spread = _spread_of_log_odds(p, variance)
+    shift = _centre(p, spread) - p.logit()
+    old_mean, old_variance = _logistic(p.logit() + shift, spread)
+    new_mean, new_variance = _logistic(q.logit() + shift / temperature, spread / temperature)
+    mean = torch.sigmoid(new_mean.logit(_SMALLEST) + p.logit() - old_mean.logit(_SMALLEST))
+    whole = mean.sum(-1, keepdim=True)
+    return mean / whole, variance * _ratio(new_variance, old_variance) / whole.square()
+
+
+def _spread_of_log_odds(p: Tensor, variance: Tensor) -> Tensor:
+    """The deviation of a normal variable whose logistic function has mean p and this variance, by bisection."""
+    low, high = torch.zeros_like(p), torch.full_like(p, _MOST_SPREAD)
+    for _ in range(_TURNS):
+        middle = (low + high) / 2
+        is_small = _logistic(_centre(p, middle), middle)[1] < variance
+        low, high = torch.where(is_small, middle, low), torch.where(is_small, high, middle)
+    return (low + high) / 2
+
+
+def _centre(p: Tensor, spread: Tensor) -> Tensor:
+    """The mean of that variable: MacKay's, E logistic(N(m, s^2)) = logistic(m / sqrt(1 + pi s^2 / 8)), nearly."""
+    return p.logit() * (1 + math.pi / 8 * spread.square()).sqrt()
+
+
+def _logistic(centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the logistic function of a normal variable."""
+    nodes, weights = _NODES.unbind()
+    values = torch.sigmoid(centre.unsqueeze(-1) + spread.unsqueeze(-1) * nodes)
+    mean = values @ weights
+    return mean, (values.square() @ weights - mean.square()).clamp_min(0.0)
+
+
+def _ratio(above: Tensor, below: Tensor) -> Tensor:
+    """Zero where there is nothing to compare with."""
+    return torch.where(below > 0, above / below.clamp_min(torch.finfo(below.dtype).tiny), 0.0)

@@ -8,15 +8,19 @@ and variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
 
 Members may weigh differently, p(y | x) = sum_m w_m p_m(y | x), and a member's samples share its weight evenly. To weigh
 a member twice as much is to have it twice; to weigh it nothing is to leave it out.
+
+A posterior that was calibrated says so here: its variance is the calibrated one (`stretched`), and if it was calibrated
+by conformal prediction, `interval` and `coverage` speak of the conformal interval, mean ± q std, unless a reading is
+asked for by name. Quantiles, densities and scores stay those of the distribution.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -28,7 +32,11 @@ from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
 from wherefrom.training.data import as_targets, column_names
 from wherefrom.training.workers import one_core
 
+if TYPE_CHECKING:
+    from wherefrom.calibration import Conformal
+
 Reading = Literal["gaussian", "mixture"]
+IntervalReading = Literal["gaussian", "mixture", "conformal"]
 _STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
 
 
@@ -52,6 +60,7 @@ class Prediction:
     within: Callable[[], Within] | None = None  # and where that comes from, worked out when it is asked for
     covariance: str | None = None  # and how theta's covariance was followed
     weights: Tensor | None = None  # (members,), adding up to 1; left out, they are the axes' own, else equal
+    conformal: Conformal | None = None  # how far intervals reach, where the posterior was calibrated so
 
     def __post_init__(self) -> None:
         weights = member_weights(self.weights, self.axes, len(self.answers), self.missing)
@@ -62,9 +71,11 @@ class Prediction:
 
     def __repr__(self) -> str:
         counts = counted(self.answers, self._members, "output")
+        conformal = "" if self.conformal is None else ", conformal intervals"
         if self.method == "one_shot":
-            return f"Prediction({counts[0]}, {counts[1]}, {counts[2]}, one-shot with {self.covariance} covariance)"
-        return f"Prediction({counts[0]}, {counts[1]}, {counts[2]} x {counts[3]})"
+            how = f"one-shot with {self.covariance} covariance{conformal}"
+            return f"Prediction({counts[0]}, {counts[1]}, {counts[2]}, {how})"
+        return f"Prediction({counts[0]}, {counts[1]}, {counts[2]} x {counts[3]}{conformal})"
 
     @property
     def method(self) -> str:
@@ -120,9 +131,19 @@ class Prediction:
             standardised = self._mean + z * self._variance.sqrt()
         return self._shape(self.location + self.scale * standardised)
 
-    def interval(self, level: float = 0.95, reading: Reading = "gaussian") -> tuple[Tensor, Tensor]:
-        """The central interval that holds y with this probability: its lower and upper ends."""
-        tail = (1 - _checked(level)) / 2
+    def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
+        """The interval that holds y with this probability: its lower and upper ends.
+
+        `reading` says which one: the central interval of the Gaussian with this mean and variance ("gaussian"), that of
+        the mixture ("mixture"), or "conformal": mean ± q std, with q from the rows that the posterior was calibrated
+        on. Left out, it is the conformal one where there is one, else the Gaussian.
+        """
+        tail, reading = (1 - _checked(level)) / 2, self._interval_reading(reading)
+        if reading == "conformal":
+            reach = self._threshold(level) * self._unit
+            ends = (self.location + self.scale * (self._mean + sign * reach) for sign in (-1, 1))
+            low, high = (self._shape(end) for end in ends)
+            return low, high
         return self.quantile(tail, reading), self.quantile(1 - tail, reading)
 
     @one_core()
@@ -143,11 +164,15 @@ class Prediction:
         return float((self.mean - self._y(y)).square().mean().sqrt())
 
     @one_core()
-    def nll(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
-        """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
+    def log_density(self, y: Any, reading: Reading = "gaussian") -> Tensor:
+        """Of each output by itself.  # (rows, outputs)"""
         z = (self._matrix(y) - self.location) / self.scale
         log_density = self._mixture_log_density(z) if _is_mixture(reading) else self._gaussian_log_density(z)
-        each = -(log_density - self.scale.log()).sum(-1)
+        return log_density - self.scale.log()
+
+    def nll(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
+        """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
+        each = -self.log_density(y, reading).sum(-1)
         return each if by_row else float(each.mean())
 
     @one_core()
@@ -158,9 +183,10 @@ class Prediction:
         each = (self.scale * score).mean(-1)
         return each if by_row else float(each.mean())
 
-    def coverage(self, y: Any, level: float = 0.95, reading: Reading = "gaussian") -> float:
-        """The fraction of y that lies within the interval of this level."""
-        if self._is_dense and _is_mixture(reading):  # as the interval says, without searching for its ends
+    def coverage(self, y: Any, level: float = 0.95, reading: IntervalReading | None = None) -> float:
+        """The fraction of y that lies within the `interval` of this level and reading."""
+        reading = self._interval_reading(reading)
+        if self._is_dense and reading == "mixture":  # as the interval says, without searching for its ends
             tail = (1 - _checked(level)) / 2
             below = self.cdf(y, reading)
             return float(((below >= tail) & (below <= 1 - tail)).double().mean())
@@ -197,6 +223,49 @@ class Prediction:
     def sources(self) -> Sources:
         """Where the variance comes from, row by row and overall."""
         return sources(self)
+
+    # ------------------------------------------------------------------ calibration
+
+    @one_core()
+    def distance(self, y: Any) -> Tensor:
+        """How far y lies from the mean, in predictive standard deviations.  # (rows, outputs)
+
+        Where there is no variance at all, in standard deviations that y had in training.
+        """
+        z = (self._matrix(y) - self.location) / self.scale
+        return (z - self._mean).abs() / self._unit
+
+    @one_core()
+    def stretched(self, factor: Tensor) -> Prediction:
+        """The same with so many times the variance, of each output: everything moves away from the mean by its root.
+
+        The mean stays, and so do the shares of the sources.  # (outputs,)
+        """
+        within = self.within
+        return replace(
+            self,
+            answers=self._mean + factor.sqrt() * (self.answers.double() - self._mean),
+            noise=None if self.noise is None else self.noise * factor,
+            spread=None if self.spread is None else self.spread * factor,
+            within=None if within is None else lambda: {name: part * factor for name, part in within().items()},
+        )
+
+    @property
+    def _unit(self) -> Tensor:
+        """What conformal intervals are measured in: the standard deviation, standardised; 1 where it is zero."""
+        return torch.where(self._variance > 0, self._variance.sqrt(), 1.0)
+
+    def _interval_reading(self, reading: IntervalReading | None) -> IntervalReading:
+        if reading is None:
+            return "gaussian" if self.conformal is None else "conformal"
+        if reading != "conformal":
+            _is_mixture(reading)  # checks it
+        return reading
+
+    def _threshold(self, level: float) -> Tensor:
+        if self.conformal is None:
+            raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
+        return self.conformal.threshold(level)
 
     # ------------------------------------------------------------------ in standardised units
 

@@ -1,0 +1,305 @@
+"""Calibration: what rows that were not trained on say of the predictive distribution, and how it is corrected by them.
+
+Three corrections, each fitted on held-out rows (x_i, y_i), i = 1 ... n, kept with the posterior and applied to all that
+it predicts:
+
+    variance      y's deviations from the mean are s times what was said: everything is stretched away from the mean by
+                  s, with the s^2 that makes the rows most likely. For the Gaussian reading it is exact,
+                  s^2 = mean of (y_i - mean_i)^2 / variance_i, for each output. Shares of sources stay as they are.
+    temperature   every answer's logits are divided by T, the one that makes the rows most likely.
+    conformal     intervals mean ± q std, or sets of classes with 1 - p <= q, where q is the ceil((n + 1) level)-th
+                  smallest of what the rows themselves would have needed, |y_i - mean_i| / std_i or 1 - p(y_i). If new
+                  rows and these could have been swapped (and these served for nothing else), such a set holds the
+                  truth with a probability of at least the level, and at most level + 1 / (n + 1) where there are no
+                  ties, whatever is wrong with the model. That is an average over rows and over calibrations: given
+                  these n rows, coverage is Beta(k, n + 1 - k) distributed, with k = ceil((n + 1) level).
+
+The first two correct the distribution, the third leaves it as it is and speaks of intervals alone, so it comes last.
+A calibration is of the members and weights that it was fitted with, and of the way in which they predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from wherefrom.predictive.class_prediction import ClassPrediction
+from wherefrom.predictive.prediction import Prediction, Reading
+from wherefrom.table import Table
+from wherefrom.training.data import Rows
+from wherefrom.training.workers import one_core
+
+By = Literal["variance", "temperature", "conformal"]
+Method = Literal["monte_carlo", "one_shot", "auto"]
+
+_FEWEST_ROWS = 2
+_ROUNDING = 1e-9
+_LEAST_LOG, _MOST_LOG, _STEPS = -6.0, 6.0, 33  # of a factor of the variance; of a temperature, half of that
+_SECTIONS = 20
+_DIFFERENCE = 0.02  # in a logarithm, to differentiate by
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a calibration was fitted: what it takes to do so again, and what it did to the mean NLL of its own rows."""
+
+    rows: int
+    samples: int = 100
+    method: Method = "monte_carlo"
+    reading: Reading = "gaussian"
+    before: float = math.nan
+    after: float = math.nan
+    on_held_out: bool = False  # those that the posterior held out itself
+    data: Rows | None = field(default=None, repr=False, compare=False)  # not stored in files
+
+
+@dataclass(frozen=True)
+class VarianceScale:
+    """The predictive variance of each output, times a factor.
+
+    >>> print(VarianceScale((1.44,), (0.1,), Fit(200, before=1.50, after=1.47)))
+    variance times 1.44 ± 0.1, by 200 rows (NLL 1.5 -> 1.47)
+    """
+
+    by: ClassVar[By] = "variance"
+    factor: tuple[float, ...]  # s^2, of each output
+    standard_error: tuple[float, ...]
+    fit: Fit
+
+    def __post_init__(self) -> None:
+        if not all(0 < each < math.inf for each in self.factor):
+            raise ValueError(f"a factor of the variance is above zero, and finite, unlike {self.factor}")
+
+    def applied(self, prediction: Any) -> Any:
+        return prediction.stretched(torch.tensor(self.factor, dtype=torch.float64))
+
+    def __str__(self) -> str:
+        each = ", ".join(f"{f:.3g} ± {e:.2g}" for f, e in zip(self.factor, self.standard_error, strict=True))
+        return f"variance times {each}, by {_described(self.fit)}"
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """What every answer's logits are divided by.
+
+    >>> print(Temperature(1.5, 0.08, Fit(500, before=0.61, after=0.55)))
+    logits divided by 1.5 ± 0.08, by 500 rows (NLL 0.61 -> 0.55)
+    """
+
+    by: ClassVar[By] = "temperature"
+    value: float
+    standard_error: float
+    fit: Fit
+
+    def __post_init__(self) -> None:
+        if not 0 < self.value < math.inf:
+            raise ValueError(f"a temperature is above zero, and finite, unlike {self.value}")
+
+    def applied(self, prediction: Any) -> Any:
+        return prediction if self.value == 1 else prediction.tempered(self.value)
+
+    def __str__(self) -> str:
+        return f"logits divided by {self.value:.3g} ± {self.standard_error:.2g}, by {_described(self.fit)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Conformal:
+    """How far intervals, or sets of classes, must reach to hold the truth as often as they say.
+
+    >>> conformal = Conformal(torch.arange(1.0, 20.0, dtype=torch.float64)[:, None], Fit(19))
+    >>> float(conformal.threshold(0.9)), float(conformal.threshold(0.95))
+    (18.0, 19.0)
+    >>> conformal.threshold(0.96)
+    Traceback (most recent call last):
+    ValueError: a level of 0.96 needs at least 24 rows to calibrate on, and there were 19: ...
+    """
+
+    by: ClassVar[By] = "conformal"
+    scores: Tensor  # (rows, outputs), what each row would have needed; sorted
+    fit: Fit
+
+    def threshold(self, level: float) -> Tensor:
+        """The ceil((n + 1) level)-th smallest score, of each output.  # (outputs,)"""
+        rows = len(self.scores)
+        place = math.ceil((rows + 1) * level - 1e-9)
+        if place > rows:
+            needed = math.ceil(level / (1 - level) - 1e-9)
+            raise ValueError(
+                f"a level of {level:g} needs at least {needed} rows to calibrate on, and there were {rows}: only "
+                "infinite intervals would be safe. Give more rows, or ask for a lower level"
+            )
+        return self.scores[place - 1]
+
+    def applied(self, prediction: Any) -> Any:
+        return replace(prediction, conformal=self)
+
+    def __str__(self) -> str:
+        return f"conformal sets, by {_described(self.fit)}"
+
+    __repr__ = __str__
+
+
+Calibration = VarianceScale | Temperature | Conformal
+CALIBRATIONS: dict[str, type[Calibration]] = {
+    "variance": VarianceScale,
+    "temperature": Temperature,
+    "conformal": Conformal,
+}
+
+
+def _described(fit: Fit) -> str:
+    scores = "" if math.isnan(fit.before) else f" (NLL {fit.before:.3g} -> {fit.after:.3g})"
+    return f"{fit.rows} rows{scores}"
+
+
+# ---------------------------------------------------------------------- which there can be
+
+
+def checked(by: Any, is_classes: bool) -> By:
+    """The name of a calibration that fits what is predicted."""
+    if by not in CALIBRATIONS:
+        raise ValueError(f'calibrate by "variance", "temperature" or "conformal", not {by!r}')
+    if by == "variance" and is_classes:
+        raise ValueError('classes have no variance to scale: calibrate by "temperature", or by "conformal"')
+    if by == "temperature" and not is_classes:
+        raise ValueError('quantities have no logits to divide: calibrate by "variance", or by "conformal"')
+    return by
+
+
+def before(by: By, present: Sequence[Calibration]) -> tuple[Calibration, ...]:
+    """What a calibration is fitted on top of: a further one of the same kind takes the place of the first."""
+    kept = tuple(each for each in present if each.by != by)
+    if by != "conformal" and any(each.by == "conformal" for each in kept):
+        raise ValueError(
+            f"conformal sets hold for the distribution that they were fitted with: calibrate by {by} first, and by "
+            "conformal last (posterior.uncalibrated takes you back)"
+        )
+    return kept
+
+
+# ---------------------------------------------------------------------- fitting
+
+
+@one_core()
+def fitted(by: By, prediction: Any, y: Any, fit: Fit) -> Calibration:
+    """A calibration by the truth about rows that were not trained on."""
+    if fit.rows < _FEWEST_ROWS:
+        raise ValueError(f"{fit.rows} row is too few to calibrate on")
+    if by == "variance":
+        return _variance_scale(prediction, y, fit)
+    if by == "temperature":
+        return _temperature(prediction, y, fit)
+    return Conformal(prediction.distance(y).sort(0).values, fit)
+
+
+def _variance_scale(prediction: Prediction, y: Any, fit: Fit) -> VarianceScale:
+    if float(prediction.distance(y).amax(0).min()) < _ROUNDING:
+        raise ValueError("every one of these rows is predicted exactly: there is no variance to be scaled")
+    mean, reading = prediction._matrix(prediction.mean), fit.reading
+    gap = prediction._matrix(y) - mean
+
+    def nll(log_factor: Tensor) -> Tensor:
+        """Of a distribution that is stretched by s: p(mean + (y - mean) / s) / s.  # (outputs,) -> (rows, outputs)"""
+        return log_factor / 2 - prediction.log_density(mean + gap * (-log_factor / 2).exp(), reading)
+
+    unchanged = nll(torch.zeros(gap.shape[1], dtype=torch.float64))  # raises where there is no density
+    if reading == "gaussian":
+        log_factor = prediction.distance(y).square().mean(0).log()
+    else:
+        log_factor = _lowest(lambda each: nll(each).mean(0), _grid(_LEAST_LOG, _MOST_LOG, gap.shape[1]))
+    factor, error = log_factor.exp(), _standard_error(nll, log_factor)
+    fit = _scored(fit, unchanged, nll(log_factor))
+    return VarianceScale(tuple(factor.tolist()), tuple((factor * error).tolist()), fit)
+
+
+def _temperature(prediction: ClassPrediction, y: Any, fit: Fit) -> Temperature:
+    def nll(log_temperature: Tensor) -> Tensor:  # (1,) -> (rows, 1)
+        return prediction.tempered(float(log_temperature.exp())).nll(y, by_row=True).unsqueeze(1)
+
+    found = _lowest(lambda each: nll(each).mean(0), _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1))
+    unchanged = prediction.nll(y, by_row=True).unsqueeze(1)
+    if not float(nll(found).mean()) < float(unchanged.mean()):
+        found = torch.zeros(1, dtype=torch.float64)
+    value = float(found.exp())
+    return Temperature(value, value * float(_standard_error(nll, found)), _scored(fit, unchanged, nll(found)))
+
+
+def _scored(fit: Fit, unchanged: Tensor, changed: Tensor) -> Fit:
+    return replace(fit, before=float(unchanged.sum(1).mean()), after=float(changed.sum(1).mean()))
+
+
+def _grid(low: float, high: float, outputs: int) -> Tensor:
+    return torch.linspace(low, high, _STEPS, dtype=torch.float64).unsqueeze(1).expand(-1, outputs)
+
+
+def _lowest(cost: Callable[[Tensor], Tensor], grid: Tensor) -> Tensor:
+    """Where each column's cost is lowest: a grid, because there can be more than one valley, then golden sections.
+
+    # (points, outputs) -> (outputs,)
+    """
+    best = torch.stack([cost(point) for point in grid]).argmin(0)
+    columns = torch.arange(grid.shape[1])
+    low, high = (grid[(best + step).clamp(0, len(grid) - 1), columns] for step in (-1, 1))
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(_SECTIONS):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        go_left = cost(left) < cost(right)
+        low, high = torch.where(go_left, low, left), torch.where(go_left, right, high)
+    return (low + high) / 2
+
+
+def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    """Of the place where a mean over rows is lowest: sqrt(mean of slope^2 / n) / mean of curvature.  # (outputs,)"""
+    below, here, above = (nll(at + step) for step in (-_DIFFERENCE, 0.0, _DIFFERENCE))
+    slope = (above - below) / (2 * _DIFFERENCE)
+    curvature = ((above - 2 * here + below) / _DIFFERENCE**2).mean(0)
+    spread = (slope - slope.mean(0)).square().mean(0).sqrt() / math.sqrt(len(here))
+    return torch.where(curvature > 0, spread / curvature, math.nan)
+
+
+# ---------------------------------------------------------------------- before and after
+
+
+def compared(before: Any, after: Any, y: Any, levels: Sequence[float]) -> Table:
+    """Scores of the same rows, as they were predicted without calibration and with it."""
+    scores = _class_scores if isinstance(before, ClassPrediction) else _scores
+    both = [scores(prediction, y, levels) for prediction in (before, after)]
+    return Table(("score", "before", "after"), [(name, value, both[1][name]) for name, value in both[0].items()])
+
+
+def _scores(prediction: Prediction, y: Any, levels: Sequence[float]) -> dict[str, float]:
+    found = {"NLL": _or_nan(prediction.nll, y), "CRPS": prediction.crps(y)}
+    for level in levels:
+        found[f"coverage of {level:.0%}"] = _or_nan(prediction.coverage, y, level)
+        found[f"width of {level:.0%}, in deviations of y"] = _or_nan(_width, prediction, level)
+    return found
+
+
+def _class_scores(prediction: ClassPrediction, y: Any, levels: Sequence[float]) -> dict[str, float]:
+    found = {"NLL": prediction.nll(y), "Brier score": prediction.brier(y), "ECE": prediction.ece(y)}
+    for level in levels:
+        found[f"coverage of {level:.0%}"] = _or_nan(prediction.coverage, y, level)
+        found[f"classes in a set of {level:.0%}"] = _or_nan(_size, prediction, level)
+    return found
+
+
+def _width(prediction: Prediction, level: float) -> float:
+    low, high = prediction.interval(level)
+    return float(((high - low) / prediction.scale).mean())
+
+
+def _size(prediction: ClassPrediction, level: float) -> float:
+    return float(prediction.set_size(level).double().mean())
+
+
+def _or_nan(score: Callable[..., float], *about: Any) -> float:
+    """Not a number where there is no density, or there were too few rows for the level."""
+    try:
+        return score(*about)
+    except ValueError:
+        return math.nan
