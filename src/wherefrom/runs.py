@@ -22,6 +22,7 @@ from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Network
 from wherefrom.training.point import Algorithm, Training
 from wherefrom.training.progress import Show, progress_bar
+from wherefrom.training.streamed import in_memory
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.training.workers import train_cohorts
 from wherefrom.variables import Algorithms, Design, Dropout, Hyperparameters, Resample, Run
@@ -128,7 +129,7 @@ def _build_network(
     with streams.torch_seeded(seed, "theta0", 0):
         module = factory().to(dtype=x.dtype if x.is_floating_point() else None)
     try:
-        network = Network(module, x[:_PROBE_ROWS])
+        network = Network(module, in_memory(x[:_PROBE_ROWS]))
     except (RuntimeError, IndexError) as error:
         hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
         raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error

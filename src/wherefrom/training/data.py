@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from wherefrom.likelihood import Classification, Label, Likelihood
+from wherefrom.training import streamed
+from wherefrom.training.streamed import Streamed
 
 
 @dataclass(frozen=True)
 class Rows:
     """Checked data: x (rows, ...), y (rows, outputs), and what is needed to speak of them in the user's terms."""
 
-    x: Tensor
+    x: Tensor  # or a Streamed one, in its place
     y: Tensor
     x_names: tuple[str, ...]  # of a frame's columns; empty for arrays
     y_names: tuple[str, ...]
@@ -82,8 +84,8 @@ class Rows:
     @property
     def schema(self) -> Schema:
         digest = hashlib.blake2b(digest_size=16)
-        for tensor in (self.x, self.y) if self.weights is None else (self.x, self.y, self.weights):
-            digest.update(tensor.contiguous().numpy().tobytes())
+        for part in (self.x, self.y) if self.weights is None else (self.x, self.y, self.weights):
+            digest.update(part.fingerprint() if isinstance(part, Streamed) else part.contiguous().numpy().tobytes())
         return Schema(
             tuple(self.x.shape[1:]),
             self.x_names,
@@ -143,7 +145,7 @@ def as_rows(data: Any, likelihood: Likelihood, known: Sequence[Label] = ()) -> R
     if isinstance(data, tuple | list) and len(data) in (2, 3):
         x_raw, y_raw, w_raw = data if len(data) == 3 else (*data, None)
     elif isinstance(data, Dataset):
-        x_raw, y_raw = _stack_dataset(data)
+        x_raw, y_raw = streamed.of_dataset(data)
     else:
         raise TypeError(
             f"data must be (x, y), (x, y, weights) or a map-style torch Dataset, not {type(data).__name__}: "
@@ -180,14 +182,19 @@ def as_weights(weights: Any, rows: int) -> Tensor:
 
 
 def as_inputs(x: Any) -> Tensor:
-    """A finite tensor of inputs in its own precision; integer arrays (for embeddings) stay integers, frames do not."""
-    tensor = _as_tensor(x, "x")
+    """A finite tensor of inputs in its own precision; integer arrays (for embeddings) stay integers, frames do not.
+
+    Images of bytes are pixels, and become numbers from 0 to 1. What is streamed stays so, and was checked as it came.
+    """
+    if isinstance(x, Streamed):
+        return cast(Tensor, x)
+    tensor = streamed.as_numbers(streamed.inputs_of_dataset(x) if isinstance(x, Dataset) else _as_tensor(x, "x"))
     if tensor.ndim < 2:
         raise ValueError(
             f"x must have rows and columns; its shape is {tuple(tensor.shape)}. "
             "For a single column use x.reshape(-1, 1), for a single row x.reshape(1, -1)"
         )
-    if tensor.dtype == torch.bool or (column_names(x) and not tensor.is_floating_point()):
+    if column_names(x) and not tensor.is_floating_point():
         tensor = tensor.double()
     _check_finite(tensor, "x", column_names(x))
     return tensor
@@ -325,15 +332,6 @@ def _column(index: int, names: tuple[str, ...]) -> str:
     return f"column {names[index]!r}" if names else f"column {index}"
 
 
-def _stack_dataset(dataset: Any) -> tuple[Tensor, Tensor]:
-    items = [dataset[i] for i in range(len(dataset))]
-    if not items:
-        raise ValueError("the data has no rows")
-    x = torch.stack([torch.as_tensor(item[0]) for item in items])
-    y = torch.stack([torch.as_tensor(item[1]) for item in items])
-    return x, y
-
-
 class Scaler(NamedTuple):
     """The training rows' means and standard deviations, in double precision; a constant column is only shifted.
 
@@ -351,6 +349,11 @@ class Scaler(NamedTuple):
     def of(cls, rows: Rows, standardise: bool) -> Scaler:
         """Tables are standardised column by column; images, sequences and integers are left as they are."""
         is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
+        if standardise and is_table and isinstance(rows.x, Streamed):
+            raise ValueError(
+                "a Dataset that is streamed, since it draws at random or is large, cannot be standardised column by "
+                "column: do so in the Dataset, and say Training(..., standardise=False)"
+            )
         x_moments = _moments(rows.x, rows.weights) if standardise and is_table else _no_change(1)
         is_quantity = standardise and not rows.classes
         return cls(*x_moments, *(_moments(rows.y, rows.weights) if is_quantity else _no_change(rows.y.shape[1])))
@@ -358,7 +361,9 @@ class Scaler(NamedTuple):
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():
             return x
-        return ((x.double() - self.x_mean) / self.x_std).to(dtype)
+        if not bool(self.x_mean.any()) and bool((self.x_std == 1).all()):
+            return x.to(dtype)  # images are large
+        return ((streamed.in_memory(x).double() - self.x_mean) / self.x_std).to(dtype)
 
     def y(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         return ((y.double() - self.y_mean) / self.y_std).to(dtype)

@@ -29,6 +29,7 @@ from wherefrom.training.optimisers import OPTIMISERS, clipping
 from wherefrom.training.program import Program
 from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
 from wherefrom.training.rules import Group, Rule
+from wherefrom.training.streamed import Streamed
 from wherefrom.training.torch_classes import OneByOne, TorchOptimiser
 
 Step = Callable[[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]], tuple[Tensor, Tensor, Tensor]]
@@ -204,20 +205,23 @@ def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:
 
 
 class Batches:
-    """The rows of each step for a group of members, gathered and augmented into memory that stays the same.
+    """The rows of each step for a group of members, gathered or read, and augmented, into memory that stays the same.
 
     A table's inputs, targets and weights stand side by side and are gathered as one.
     """
 
     def __init__(self, cohort: Cohort, members: Sequence[Member], device: torch.device) -> None:
         self.size, self.rows, self.members, self.augment = cohort.batch_size, cohort.rows, members, cohort.augment
-        self.steps_per_epoch, self.epoch = cohort.steps_per_epoch, 0
+        self.steps_per_epoch, self.epoch, self.device = cohort.steps_per_epoch, 0, device
         self.channels_last = len(members) == 1 and cohort.network.convolves
         tables = sorted({member.table for member in members})
         used = [cohort.tables[t] for t in tables]
-        columns = [_joined([t.x for t in used]), _joined([t.y for t in used])]
+        self.table = [tables.index(member.table) for member in members]
+        self.streamed: list[Any] = [t.x for t in used if isinstance(t.x, Streamed)]
+        columns = [] if self.streamed else [_joined([t.x for t in used])]
+        columns.append(_joined([t.y for t in used]))
         if any(t.weights is not None for t in used):
-            ones = columns[1].new_ones(self.rows)
+            ones = columns[-1].new_ones(self.rows)
             columns.append(torch.cat([ones if t.weights is None else t.weights for t in used]).unsqueeze(1))
         self.shapes = [column.shape[1:] for column in columns]
         flat = [column.flatten(1).to(device) for column in columns]
@@ -231,13 +235,12 @@ class Batches:
         self.keys = np.array([order for order, _ in places], dtype=np.uint64)
         self.replacement = np.array([replacement for _, replacement in places])
         self.place = np.array([places[key] for key in keys])
-        offsets = [tables.index(member.table) * self.rows for member in members]
-        self.offset = torch.tensor(offsets, device=device).unsqueeze(1)
+        self.offset = torch.tensor([table * self.rows for table in self.table], device=device).unsqueeze(1)
         self.order = torch.empty(0)
 
     def shuffle(self, epoch: int) -> None:
         order = orders(self.keys, self.replacement, epoch, self.rows)[self.place]
-        self.epoch, self.order = epoch, torch.from_numpy(order).to(self.offset.device) + self.offset  # (members, rows)
+        self.epoch, self.order = epoch, torch.from_numpy(order).to(self.device) + self.offset  # (members, rows)
 
     def get(self, index: int) -> list[Tensor]:
         """The index-th batch of the epoch: x, y and, where rows have them, weights.  # each (members, rows, ...)"""
@@ -249,21 +252,35 @@ class Batches:
             torch.index_select(columns, 0, flat, out=memory)
         widths = [shape.numel() for shape in self.shapes]
         parts = self.memory[rows] if len(self.columns) > 1 else self.memory[rows][0].split(widths, dim=1)
-        x, *others = (
+        batch = [
             part.unflatten(0, (len(self.members), rows)).unflatten(-1, shape)
             for part, shape in zip(parts, self.shapes, strict=True)
-        )
-        return [self._seen(x, index), *others]
+        ]
+        step = self.epoch * self.steps_per_epoch + index
+        if self.streamed:
+            return [self._seen(self._read(chosen - self.offset, step), rows, step), *batch]
+        if self.augment is not None or self.channels_last:
+            batch[0] = self._seen(lambda k: batch[0][k], rows, step)
+        return batch
 
-    def _seen(self, x: Tensor, index: int) -> Tensor:
-        """The inputs as the members see them: augmented, and in the order of memory that suits the network."""
-        if self.augment is None and not self.channels_last:
-            return x
-        rows, step = x.shape[1], self.epoch * self.steps_per_epoch + index
-        if rows not in self.seen:
-            self.seen[rows] = channels_last(x) if self.channels_last else torch.empty_like(x)
-        for own, given, member in zip(self.seen[rows], x, self.members, strict=True):
-            own.copy_(given if self.augment is None else augmented(self.augment, given, member.augmentation, step))
+    def _read(self, chosen: Tensor, step: int) -> Callable[[int], Tensor]:
+        return lambda k: self.streamed[self.table[k]][chosen[k].cpu()].read(self.members[k].augmentation, step)
+
+    def _seen(self, given: Callable[[int], Tensor], rows: int, step: int) -> Tensor:
+        """The inputs as the members see them: augmented, and in the order of memory that suits the network.
+
+        Those who share their rows, order and augmentation see the same, which is made once.
+        """
+        made: dict[tuple[Any, ...], Tensor] = {}
+        for k, member in enumerate(self.members):
+            key = (member.table, member.order, member.replacement, member.augmentation)
+            if key not in made:
+                x = given(k).to(self.device)
+                made[key] = x if self.augment is None else augmented(self.augment, x, member.augmentation, step)
+            if rows not in self.seen:
+                memory = made[key].new_empty(len(self.members), *made[key].shape)
+                self.seen[rows] = channels_last(memory) if self.channels_last else memory
+            self.seen[rows][k].copy_(made[key])
         return self.seen[rows]
 
 

@@ -29,6 +29,7 @@ from wherefrom.laws import Iterates
 from wherefrom.training.cohort import Cohort
 from wherefrom.training.native.codes import LOSSES, OPTIMISERS, SETTINGS
 from wherefrom.training.native.plain import NotPlain, PlainMLP, recognise
+from wherefrom.training.streamed import Streamed
 
 
 class Obstacle(ValueError):
@@ -44,6 +45,8 @@ def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
         raise Obstacle(f"it runs on the CPU, not on {device}")
     if x.dtype != torch.float32:
         raise Obstacle(f"it computes in single precision, and the data is {x.dtype}")
+    if isinstance(x, Streamed):
+        raise Obstacle("it has its rows in memory, and these are streamed")
     if cohort.augment is not None:
         raise Obstacle("it does not augment")
     if cohort.autocast is not None:

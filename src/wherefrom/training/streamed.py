@@ -1,0 +1,217 @@
+"""Rows of a map-style Dataset that stay in it until they are wanted.
+
+A Dataset that gives the same item whenever it is asked, and fits into memory, is read once. One that draws at random
+(its own transforms), or is too large, is streamed: `Streamed` stands where a tensor of inputs would, can be indexed
+like one, and is read batch by batch, for each member on a stream of its own. Transforms draw from the global generators
+of torch, numpy and Python, which start from the address (the member's stream, the step) while items are fetched.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from wherefrom.training import streams
+
+_MOST_BYTES = 2**30  # of inputs that are read into memory
+_ASKED, _TIMES = 8, 3  # items that are asked for, and how often, to see whether they stay the same
+_READ_TOGETHER = 256
+
+
+class Streamed:
+    """Some rows of a Dataset, in the place of a tensor of them."""
+
+    def __init__(self, dataset: Any, index: Tensor, row: Tensor, is_random: bool) -> None:
+        """`row` shows the shape and the type of all of them."""
+        self.dataset, self.index, self.is_random = dataset, index, is_random
+        self.shape, self.dtype = torch.Size((len(index), *row.shape)), row.dtype
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def __getitem__(self, index: Any) -> Streamed:
+        """Some of the rows, by a slice or by their numbers; nothing is read."""
+        index = index if isinstance(index, slice) else torch.as_tensor(index)
+        return self._with(self.index[index], self.dtype)
+
+    def read(self, stream: int = 0, step: int = 0) -> Tensor:
+        """All of the rows, as they are drawn on a stream at a step.  # (rows, ...)"""
+        if not len(self):
+            return torch.empty(self.shape, dtype=self.dtype)
+        with _generators(stream, "items", step):
+            items = _fetched(self.dataset, self.index.tolist())
+        return torch.stack([_as_row(item) for item in items]).to(self.dtype)
+
+    def to(self, place: torch.device | torch.dtype) -> Any:
+        """In another precision, still to be read; or on a device, which reads them."""
+        return self._with(self.index, place) if isinstance(place, torch.dtype) else self.read().to(place)
+
+    def numpy(self) -> Iterator[NDArray[Any]]:
+        """Row by row."""
+        return (
+            row for start in range(0, len(self), _READ_TOGETHER) for row in self[start:][:_READ_TOGETHER].read().numpy()
+        )
+
+    def fingerprint(self) -> bytes:
+        """By which the rows are known again: some of them, where they do not change."""
+        told = repr((tuple(self.shape), self.dtype, self.is_random)).encode()
+        return told if self.is_random else told + self[:: -(-len(self) // _ASKED)].read().numpy().tobytes()
+
+    def _with(self, index: Tensor, dtype: torch.dtype) -> Streamed:
+        return Streamed(self.dataset, index, torch.empty(self.shape[1:], dtype=dtype, device="meta"), self.is_random)
+
+
+def in_memory(x: Any) -> Any:
+    """The rows themselves, if they are still to be read."""
+    return x.read() if isinstance(x, Streamed) else x
+
+
+def as_numbers(x: Tensor) -> Tensor:
+    """What is to be computed with: bytes in images are pixels, from 0 to 1 as torchvision's ToTensor has them.
+
+    Other whole numbers stay: they are taken as indices (for embeddings).
+    """
+    if x.dtype == torch.uint8 and x.ndim == 4:
+        return x.float() / 255
+    return x.double() if x.dtype == torch.bool else x
+
+
+def of_dataset(dataset: Any) -> tuple[Tensor | Streamed, Any]:
+    """The inputs and the targets of a map-style Dataset whose items are (x, y)."""
+    count = _length(dataset)
+    first = _first_item(dataset, 0)
+    if not isinstance(first, tuple | list) or len(first) != 2:
+        raise ValueError(f"the items of a Dataset must be (x, y); the first one is {_kind(first)}")
+    row, is_random = _as_row(first), _draws_at_random(dataset, count)
+    if is_random or count * row.nbytes > _MOST_BYTES:
+        x = Streamed(dataset, torch.arange(count), row, is_random)
+        return x, _targets([y for some in _passed(x) for y in some])
+    with _generators(0, "items", 0):
+        items = _fetched(dataset, list(range(count)))
+    return _stacked(items, row), _targets([item[1] for item in items])
+
+
+def inputs_of_dataset(dataset: Any) -> Tensor:
+    """The inputs alone, whether its items are (x, y) or x, in memory; where they are random, one draw of them."""
+    with _generators(0, "items", 0):
+        items = _fetched(dataset, list(range(_length(dataset))))
+    return _stacked(items, _as_row(items[0]))
+
+
+def _passed(x: Streamed) -> Iterator[list[Any]]:
+    """The targets, while the inputs pass by once and are checked."""
+    for start in range(0, len(x), _READ_TOGETHER):
+        rows = list(range(start, min(start + _READ_TOGETHER, len(x))))
+        with _generators(0, "items", start):
+            items = _fetched(x.dataset, rows)
+        for number, item in zip(rows, items, strict=True):
+            row = _as_row(item)
+            if row.shape != x.shape[1:] or row.dtype != x.dtype:
+                raise ValueError(_unequal(number, row, x.shape[1:], x.dtype))
+            if row.is_floating_point() and not bool(torch.isfinite(row).all()):
+                raise ValueError(f"x has missing or infinite values in row {number}")
+        yield [item[1] for item in items]
+
+
+def _length(dataset: Any) -> int:
+    if not hasattr(dataset, "__len__") or type(dataset).__getitem__ is Dataset.__getitem__:
+        raise TypeError(
+            f"{type(dataset).__name__} can only be iterated over, and members each have their own order: give a "
+            "map-style Dataset, with __len__ and __getitem__"
+        )
+    if not len(dataset):
+        raise ValueError("the data has no rows")
+    return len(dataset)
+
+
+def _draws_at_random(dataset: Any, count: int) -> bool:
+    """Whether an item is not always the same; if so, the global generators must be what it draws from."""
+    asked = range(0, count, -(-count // _ASKED))
+    found = [[_as_row(_first_item(dataset, time, number)) for number in asked] for time in range(_TIMES)]
+    if all(_same(rows, found[0]) for rows in found[1:]):
+        return False
+    again = [_as_row(_first_item(dataset, 0, number)) for number in asked]
+    if not _same(again, found[0]):
+        raise ValueError(
+            "the Dataset draws at random from a generator of its own, so that no training could be repeated: let it "
+            "draw from the global generator of torch, numpy or Python"
+        )
+    return True
+
+
+def _same(rows: list[Tensor], others: list[Tensor]) -> bool:
+    return all(a.shape == b.shape and a.dtype == b.dtype and _equal(a, b) for a, b in zip(rows, others, strict=True))
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.nan_to_num(), b.nan_to_num()) if a.is_floating_point() else torch.equal(a, b)
+
+
+def _first_item(dataset: Any, time: int, number: int = 0) -> Any:
+    with _generators(time, "asked", number):
+        return _fetched(dataset, [number])[0]
+
+
+def _fetched(dataset: Any, numbers: list[int]) -> list[Any]:
+    several = getattr(dataset, "__getitems__", None)
+    return list(several(numbers)) if several is not None else [dataset[number] for number in numbers]
+
+
+def _as_row(item: Any) -> Tensor:
+    """An item's inputs, as they are computed with."""
+    x = item[0] if isinstance(item, tuple | list) else item
+    try:
+        row = x.detach().cpu() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+    except TypeError as error:
+        raise ValueError(f"the Dataset's inputs are {_kind(x)}, not numbers: {error}") from None
+    return as_numbers(row.unsqueeze(0)).squeeze(0)
+
+
+def _stacked(items: list[Any], first: Tensor) -> Tensor:
+    rows = [_as_row(item) for item in items]
+    for number, row in enumerate(rows):
+        if row.shape != first.shape or row.dtype != first.dtype:
+            raise ValueError(_unequal(number, row, first.shape, first.dtype))
+    return torch.stack(rows)
+
+
+def _unequal(number: int, row: Tensor, shape: torch.Size, dtype: torch.dtype) -> str:
+    own, usual = (f"{tuple(s)} of {str(t).removeprefix('torch.')}" for s, t in ((row.shape, row.dtype), (shape, dtype)))
+    return f"the Dataset's items are not alike: the first has inputs {usual}, number {number} has {own}"
+
+
+def _targets(found: list[Any]) -> Any:
+    return np.array(found) if isinstance(found[0], str) else torch.stack([torch.as_tensor(y) for y in found])
+
+
+def _kind(thing: Any) -> str:
+    return f"a {type(thing).__name__}" + (f" of {len(thing)}" if isinstance(thing, tuple | list) else "")
+
+
+@contextmanager
+def _generators(seed: int, *name: str | int) -> Iterator[None]:
+    """Torch's, numpy's and Python's global generators on a named stream; afterwards, as if nothing had been drawn."""
+    with streams.torch_seeded(seed, *name):
+        python, legacy, start = random.getstate(), np.random.get_state(), streams.key(seed, *name)  # noqa: NPY002
+        random.seed(start)
+        np.random.seed(start & 0xFFFFFFFF)  # noqa: NPY002 - what transforms draw from
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
