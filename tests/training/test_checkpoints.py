@@ -15,6 +15,7 @@ from torch import nn
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.training import checkpoints
+from wherefrom.training.cohort import Examples
 from wherefrom.training.optimisers import OPTIMISERS
 
 EPOCHS = 12
@@ -363,6 +364,30 @@ def test_what_cannot_be_written_is_named(problem, tmp_path):
             wf.marginalise(training(), problem, [], checkpoints=bad)
     with pytest.raises(ValueError, match="negative"):
         wf.Checkpoints("folder", seconds=-1)
+
+
+class Elsewhere:
+    """Rows that are read when they are wanted, as streamed ones are."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+    def __getitem__(self, index) -> "Elsewhere":
+        return Elsewhere(self.rows[index])
+
+    def read(self) -> torch.Tensor:
+        return self.rows
+
+    def fingerprint(self) -> bytes:
+        return self.rows[::2].numpy().tobytes()
+
+
+def test_rows_that_are_streamed_are_known_again():
+    x, y = torch.randn(10, 3), torch.randn(10, 1)
+    known = checkpoints._table_digest(Examples(Elsewhere(x), y))
+    assert checkpoints._table_digest(Examples(Elsewhere(x.clone()), y.clone())) == known
+    for other in (Examples(Elsewhere(x + 1), y), Examples(Elsewhere(x), y + 1), Examples(Elsewhere(x), y, y[:, 0])):
+        assert checkpoints._table_digest(other) != known
 
 
 # ---------------------------------------------------------------------- when it is written

@@ -133,7 +133,8 @@ class Keeper:
     def _probe(self, member: Member) -> Tensor:
         """Its answers to its first rows, as it sees them in training, before its first step."""
         cohort, network = self.cohort, self.cohort.network.private("checkpoints")
-        rows = cohort.tables[member.table].x[:_PROBE_ROWS].clone()
+        rows: Any = cohort.tables[member.table].x[:_PROBE_ROWS]
+        rows = rows.read() if hasattr(rows, "read") else rows.clone()
         rows = rows if cohort.augment is None else augmented(cohort.augment, rows, 0, 0)
         theta = member.theta0.to(self.device)
         with torch.no_grad():
@@ -268,7 +269,9 @@ def _digest(*parts: Any) -> str:
 
 
 def _table_digest(table: Examples) -> str:
-    """Of all rows, read a few at a time."""
+    """Of all rows, a few at a time. Inputs that are streamed from elsewhere say themselves by what they are known."""
+    if hasattr(table.x, "fingerprint"):
+        return _digest(len(table.y), table.x.fingerprint(), *(part for part in table[1:] if part is not None))
     starts = range(0, len(table.y), _ROWS_AT_ONCE)
     each = (_digest(*(part[a : a + _ROWS_AT_ONCE] for part in table if part is not None)) for a in starts)
     return _digest(len(table.y), *each)
