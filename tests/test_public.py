@@ -25,6 +25,7 @@ ROOMS = [
     ("own_loop",),
     ("recipes",),
     ("report",),
+    ("tables",),
     ("reproduce",),
     ("cli",),
     ("__main__",),

@@ -1,0 +1,125 @@
+"""The column to predict: a quantity, or one of several classes; and which rows have it at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.tables.columns import quantities, quoted, rows_of
+from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers
+
+Task = Literal["regression", "classification"]
+
+_FEW = 10  # different whole numbers are classes, more are a quantity
+_MOST_CLASSES = 200
+
+
+@dataclass(frozen=True)
+class Target:
+    """The column's name, the task, and the classes where it has any."""
+
+    name: str
+    task: Task
+    classes: tuple[str | int, ...] = ()
+    why: str = ""  # the task was chosen
+
+    @classmethod
+    def of(cls, table: RawTable, name: str, asked: str | None) -> Target:
+        if asked not in (None, "regression", "classification"):
+            raise ValueError(f"--task is regression or classification, not {asked!r}")
+        column = table.column(name)
+        if bool(column.missing.all()):
+            raise ValueError(f"{table.source}, column {name!r}, is empty: there is nothing to learn")
+        numbers = _numbers(column, table.decimal)
+        if asked == "regression":
+            quantities(table, column, "number", "")  # raises where it is none
+            target = cls(name, "regression", why="as asked")
+        elif asked is None and (why := _quantity_because(numbers, column)):
+            quantities(table, column, "number", "")
+            target = cls(name, "regression", why=why)
+        else:
+            labels = _labels(column, numbers)
+            why = "as asked" if asked else _classes_because(labels)
+            target = cls(name, "classification", labels, why)
+        _check(table, target, column, numbers)
+        return target
+
+    def values(self, table: RawTable) -> Numbers | NDArray[np.object_]:
+        """Every row's quantity (nan where missing), or label (None where missing)."""
+        column = table.column(self.name)
+        if self.task == "regression":
+            return quantities(table, column, "number", "")
+        text = column.as_text()
+        labels = np.empty(len(text.levels) + 1, dtype=object)
+        for place, level in enumerate(text.levels):
+            labels[place] = _whole(level) if isinstance(self.classes[0], int) and _is_whole(level) else level
+        labels[-1] = None
+        return labels[text.codes]
+
+
+def known(values: Numbers | NDArray[np.object_]) -> NDArray[np.bool_]:
+    """Which rows have a target."""
+    if values.dtype == object:
+        return np.array([value is not None for value in values], dtype=bool)
+    return ~np.isnan(values.astype(np.float64))
+
+
+def _numbers(column: Column, decimal: str) -> Numbers:
+    """Its different values as numbers, nan for what is none."""
+    if column.numbers is not None:
+        return np.unique(column.numbers[~column.missing])
+    counts = column.counts()
+    return as_numbers([level for level, count in zip(column.levels, counts, strict=True) if count], decimal)
+
+
+def _quantity_because(numbers: Numbers, column: Column) -> str:
+    """Why it is taken for a quantity; nothing, if it is not."""
+    if np.isnan(numbers).mean() > 0.2:
+        return ""
+    there = numbers[~np.isnan(numbers)]
+    if np.isnan(numbers).any() or (there != np.round(there)).any():
+        return "it holds numbers"
+    return f"it holds {len(there):,} different numbers" if len(np.unique(there)) > _FEW else ""
+
+
+def _classes_because(labels: tuple[Any, ...]) -> str:
+    if isinstance(labels[0], int):
+        return f"it holds {len(labels)} different whole numbers; --task regression takes them as a quantity"
+    return f"it holds {len(labels)} different words"
+
+
+def _labels(column: Column, numbers: Numbers) -> tuple[str | int, ...]:
+    text = column.as_text()
+    present = [level for level, count in zip(text.levels, text.counts(), strict=True) if count]
+    if not np.isnan(numbers).any() and bool((numbers == np.round(numbers)).all()):
+        return tuple(sorted({_whole(level) for level in present}))
+    return tuple(sorted(present))
+
+
+def _whole(level: str) -> int:
+    return int(float(level.replace(",", ".")))
+
+
+def _is_whole(level: str) -> bool:
+    value = as_numbers([level.replace(",", ".")], ".")[0]
+    return bool(value == np.round(value))
+
+
+def _check(table: RawTable, target: Target, column: Column, numbers: Numbers) -> None:
+    where = f"{table.source}, column {target.name!r},"
+    if target.task == "regression":
+        if len(np.unique(numbers)) < 2:
+            raise ValueError(f"{where} is always the same: there is nothing to learn")
+        return
+    count = int((~column.missing).sum())
+    if len(target.classes) < 2:
+        raise ValueError(f"{where} holds {target.classes[0]!r} alone: there is nothing to tell apart")
+    if len(target.classes) > min(_MOST_CLASSES, count // 2):
+        raise ValueError(
+            f"{where} holds {len(target.classes)} different values in {rows_of(count)}, too many for classes: is it "
+            f"the right column? If it is a quantity, write plain numbers and say --task regression"
+            + f" (--target {quoted(target.name)})"
+        )
