@@ -1,0 +1,283 @@
+"""A table -> a run: which rows train, calibrate and test, how long to train, how many draws, and how good it is.
+
+Of all rows that have a target, 15% are held out (6,000 at most), classes in proportion: half of them to calibrate, and
+half to test, so that what is said of the run is said of rows that had no part in it. The numbers of epochs are found by
+a pilot among the training rows.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.marginalisation import marginalise
+from wherefrom.posterior import Posterior
+from wherefrom.tables import plan
+from wherefrom.tables.columns import Encoded, TableEncoder, rows_of
+from wherefrom.tables.outside import Surroundings
+from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, pilot
+from wherefrom.tables.predicting import predict_rows
+from wherefrom.tables.reading import Integers, RawTable
+from wherefrom.tables.run import HeldOut, Run
+from wherefrom.tables.target import Target, known
+from wherefrom.training import streams
+from wherefrom.training.point import Training
+from wherefrom.training.progress import Show
+from wherefrom.variables import Design
+
+CALIBRATIONS = ("auto", "variance", "temperature", "conformal", "none")
+_FEWEST_ROWS = 20
+_MOST_HELD_OUT = 6000
+_FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
+_CALIBRATION_NUMBERS = 3_000_000  # answers of classes, above which fewer rows calibrate
+_MOST_DRAWS = 20
+_PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
+_ENOUGH_OF_A_REFERENCE = 200  # held-out rows to tell what is usual
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """All that a user may say about a run."""
+
+    target: str
+    task: str | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    over: str | None = None
+    recipe: str | None = None
+    draws: int | None = None
+    settings: plan.Settings = field(default_factory=plan.Settings)
+    epochs: int | None = None  # None: found by a pilot
+    budget: float | None = None  # seconds
+    calibrate: str = "auto"
+    held_out: float = 0.15
+    level: float = 0.95
+    samples: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.calibrate not in CALIBRATIONS:
+            raise ValueError(f"--calibrate is one of {', '.join(CALIBRATIONS)}, not {self.calibrate!r}")
+        if not 0.02 <= self.held_out <= 0.5:
+            raise ValueError(f"--held-out is a share of the rows, from 0.02 to 0.5, not {self.held_out}")
+        if self.epochs is not None and self.epochs < 2:
+            raise ValueError(f"--epochs is auto, or a number from 2 on, not {self.epochs}")
+        if self.samples < 4:
+            raise ValueError(f"--samples is at least 4, not {self.samples}")
+        if not 0 < self.level < 1:
+            raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {self.level}")
+
+
+def seconds(written: str) -> float:
+    """
+    >>> seconds("90s"), seconds("5min"), seconds("1.5h")
+    (90.0, 300.0, 5400.0)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|hours?)?", written.strip())
+    if not match or not float(match[1]) > 0:
+        raise ValueError(f"--budget is a time such as 90s, 5min or 1h, not {written!r}")
+    return float(match[1]) * {"m": 60, "h": 3600}.get((match[2] or "s")[0], 1)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows by what they are for."""
+
+    train: Integers
+    calibrate: Integers
+    test: Integers
+
+
+def split(y: NDArray[Any], share: float, seed: int) -> Split:
+    """Rows at random, or classes in proportion; of every class at least one row to train on."""
+    random, count = streams.generator(seed, "tables", "split"), len(y)
+    aside = min(_MOST_HELD_OUT, round(share * count))
+    order = random.permutation(count)
+    if y.dtype == object:  # the rows of each class are spread evenly over [0, 1), and all but its first may be held out
+        place = np.full(count, np.inf)
+        for label in dict.fromkeys(y.tolist()):
+            others = order[y[order] == label][1:]
+            place[others] = (np.arange(len(others)) + random.random()) / max(1, len(others))
+        order = np.argsort(place, kind="stable")
+    held = order[:aside]
+    return Split(np.sort(order[aside:]), np.sort(held[::2]), np.sort(held[1::2]))
+
+
+def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) -> Run:
+    """Learn from a table."""
+    began = time.monotonic()
+    target = Target.of(table, request.target, request.task)
+    notes = list(table.notes)
+    table, y = _with_target(table, target, notes)
+    rows = split(y, request.held_out, request.seed)
+    names = [name for name in table.columns if name != target.name]
+    encoder = TableEncoder.of(table, names, request.kinds, rows.train)
+    encoded = encoder.encode(table)
+    counts = {"all": len(y), "train": len(rows.train), "calibrate": len(rows.calibrate), "test": len(rows.test)}
+    tell("{all:,} rows: {train:,} to train on, {calibrate:,} to calibrate, {test:,} to test".format(**counts))
+    tell(f"{target.name}: {target.task}" + f", because {target.why}" * (target.why != "as asked"))
+    for line in encoder.describe():
+        tell(line)
+
+    with _told(notes):
+        data = encoded.take(rows.train), y[rows.train]
+        posterior, found = _train(data, target, request, began, tell, progress)
+        posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell)
+    test = encoded.take(rows.test), y[rows.test]
+    tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
+    held = np.concatenate([rows.calibrate, rows.test])
+    reference = encoded.values[held] if len(held) >= _ENOUGH_OF_A_REFERENCE else encoded.values
+    about = {
+        "source": table.source,
+        "rows": counts,
+        "seconds": round(time.monotonic() - began, 1),
+        "pilot": None if found is None else asdict(replace(found, training=None)),  # type: ignore[arg-type]
+        "notes": notes,
+    }
+    return Run(
+        posterior,
+        encoder,
+        target,
+        Surroundings.of(encoder, encoded.values[rows.train], reference),
+        tested.scores,
+        request.level,
+        request.samples,
+        about,
+        HeldOut.of(encoded, y, table.rows, rows.calibrate, rows.test, target),
+    )
+
+
+def _with_target(table: RawTable, target: Target, notes: list[str]) -> tuple[RawTable, NDArray[Any]]:
+    """The rows whose target is known, if there are enough."""
+    y = target.values(table)
+    there = known(y)
+    if lost := int((~there).sum()):
+        notes.append(f"{rows_of(lost)} without {target.name!r} left out")
+        table, y = table.take(there), y[there]
+    if len(y) < _FEWEST_ROWS:
+        raise ValueError(f"{table.source} has {rows_of(len(y))} with {target.name!r}: it takes at least {_FEWEST_ROWS}")
+    return table, y
+
+
+@contextmanager
+def _told(notes: list[str]) -> Iterator[None]:
+    """The library's warnings, as notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    notes += list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)))
+
+
+# ------------------------------------------------------------------ training
+
+
+def _train(
+    data: tuple[Encoded, Any], target: Target, request: Request, began: float, tell: Tell, progress: Show
+) -> tuple[Posterior, Pilot | None]:
+    count, asked = len(data[1]), request.settings
+    training = plan.training_for(count, target, asked)
+    wishes = request.over, request.recipe, request.draws
+    over = plan.variables(*wishes, lr=_rate(training))
+    found = None
+    if request.epochs is None or request.budget is not None:
+        tried = [name for name in ("lr", "dropout") if getattr(asked, name) is None and request.epochs is None]
+        found = pilot(
+            training,
+            data,
+            averages=Design.of(over).iterations is not None,
+            tried=tried,
+            epochs=request.epochs,
+            seed=request.seed,
+            until=None if request.budget is None else began + _PILOT_SHARE * request.budget,
+            progress=progress,
+        )
+        training = replace(found.training, likelihood=training.likelihood)
+        over = plan.variables(*wishes, lr=_rate(training))
+        if request.epochs is None:
+            tell(
+                f"found by first networks on rows set aside ({found.by} {min(found.scores):.4g}): {training.epochs} "
+                f"epochs, a learning rate of {_rate(training):.2g}, {_dropout(training):.0%} dropout"
+            )
+    if request.epochs is not None:
+        training = replace(training, epochs=request.epochs)
+    if request.budget is not None and found is not None:
+        training, over = _within_budget(training, over, request, found, began, tell)
+    steps = -(-count // training.algorithm.batch_size)
+    over = plan.collecting(over, training.epochs, steps)
+    draws = Design.of(over).size
+    tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")
+    return marginalise(training, data, over, request.seed, progress=progress), found
+
+
+def _rate(training: Training) -> float:
+    return float(training.algorithm.settings["lr"])
+
+
+def _dropout(training: Training) -> float:
+    return float(getattr(training.model, "dropout", 0.0))
+
+
+def _sizes(training: Training) -> str:
+    hidden = getattr(training.model, "hidden", ())
+    return f"{' + '.join(map(str, hidden))} hidden units" if hidden else "no hidden units"
+
+
+def _within_budget(
+    training: Training, over: list[Any], request: Request, found: Pilot, began: float, tell: Tell
+) -> tuple[Training, list[Any]]:
+    """As many draws as fit into the time that is left, or fewer epochs if two do not."""
+    assert request.budget is not None
+    left = _TRAINING_SHARE * (began + request.budget - time.monotonic())
+    each = found.seconds_per_epoch * training.epochs
+    most = _MOST_DRAWS if request.draws is None else request.draws
+    fits = max(0, int(left / each)) if each > 0 else most
+    drawn = plan.with_draws(over, max(2, min(most, fits))) if request.over is None else None
+    over = over if drawn is None else drawn
+    size = Design.of(over).size
+    if size > fits:
+        epochs = max(LEAST_EPOCHS, int(training.epochs * max(left, 0.0) / (size * each)))
+        if epochs < training.epochs:
+            tell(f"the budget is short: {epochs} epochs instead of {training.epochs}")
+            training = replace(training, epochs=epochs)
+    elif drawn is not None:
+        tell(f"the budget allows for {size} draws" + " (the most that are taken)" * (size == most))
+    return training, over
+
+
+# ------------------------------------------------------------------ calibration
+
+
+def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell) -> Posterior:
+    """By variance and then conformal intervals for quantities, by temperature for classes, unless told otherwise."""
+    is_classes = bool(posterior.schema.classes)
+    asked: Sequence[str] = (request.calibrate,)
+    if request.calibrate == "none":
+        return posterior
+    if request.calibrate == "auto":
+        if len(y) < _FEWEST_TO_CALIBRATE:
+            tell(f"not calibrated: {rows_of(len(y))} are too few")
+            return posterior
+        asked = ("temperature",) if is_classes else ("variance", "conformal")
+    if is_classes:
+        answers = len(posterior) * request.samples * len(posterior.schema.classes)
+        some = slice(None, max(200, _CALIBRATION_NUMBERS // answers))
+        x, y = x.take(some), y[some]
+    for by in asked:
+        try:
+            posterior = posterior.calibrated(by, (x, y), request.samples)  # type: ignore[arg-type]
+        except ValueError as error:
+            if request.calibrate != "auto":
+                raise
+            tell(f"not calibrated by {by}: {error}")
+            continue
+        tell(f"calibrated: {posterior.calibration[-1]}")
+    return posterior

@@ -1,0 +1,105 @@
+"""Rows unlike those of training: which they are, how far away, and by which column.
+
+A row is *outside* if one of its levels was never seen in training (in a column where 99 in 100 rows have a frequent
+one; among many rare levels, another is no surprise), or if its quantities lie farther away than those of 199 in 200
+rows like the training's. How far is measured twice, and the worse counts:
+
+    one column     the largest |x_j - median_j| / spread_j, spreads by quartiles
+    all together   the Mahalanobis distance, which sees combinations that do not go together
+
+both in units of their own 99.5% quantile over rows that were held out. A distance of 1 is the edge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.tables.columns import Encoded, TableEncoder
+from wherefrom.tables.reading import Numbers
+
+EDGE = 0.995
+_SHRINKAGE = 0.1  # towards columns that do not depend on each other
+_CLIPPED = 6.0  # spreads, so that a few rows do not make the covariance
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """Where the training rows lie."""
+
+    names: tuple[str, ...]
+    places: tuple[int, ...]  # of the quantities among the features
+    median: Numbers
+    spread: Numbers
+    precision: Numbers  # (quantities, quantities)
+    usual: tuple[float, float]  # the edge of one column, and of all together
+    edge: float  # of the worse of the two
+
+    @classmethod
+    def of(cls, encoder: TableEncoder, training: Numbers, reference: Numbers) -> Surroundings:
+        """Learn from the training rows, and from the held-out ones what is usual."""
+        places = encoder.quantities()
+        names = tuple(encoder.features[place] for place in places)
+        own = training[:, places]
+        median = np.median(own, axis=0) if places else np.empty(0)
+        low, high = np.quantile(own, [0.25, 0.75], axis=0) if places else (median, median)
+        spread = (high - low) / 1.349
+        rare = own.std(axis=0) if places else spread
+        spread = np.where(spread > 0.1 * rare, spread, np.where(rare > 0, rare, 1.0))
+        z = np.clip((own - median) / spread, -_CLIPPED, _CLIPPED)
+        covariance = (z.T @ z) / max(1, len(z))
+        diagonal = np.diag(np.maximum(np.diag(covariance), 1e-6))
+        precision = np.linalg.inv((1 - _SHRINKAGE) * covariance + _SHRINKAGE * diagonal).astype(np.float64)
+        found = cls(names, tuple(places), median, spread, precision, (1.0, 1.0), 1.0)
+        if not places:
+            return found
+        z = found._standardised(reference)
+        one, all_of_them = found._lengths(z)
+        usual = _edge(one), _edge(all_of_them)
+        both = np.maximum(one / usual[0], all_of_them / usual[1])
+        return cls(names, tuple(places), median, spread, precision, usual, _edge(both))
+
+    def look(self, encoded: Encoded) -> tuple[Numbers, list[str]]:
+        """Each row's distance (above 1 it is outside, and a level that was never seen is infinitely far), and why."""
+        distance, why = np.zeros(len(encoded)), [""] * len(encoded)
+        if self.places:
+            z = self._standardised(encoded.values)
+            one, all_of_them = self._lengths(z)
+            parts = np.stack([one / self.usual[0], all_of_them / self.usual[1]]) / self.edge
+            distance = parts.max(axis=0)
+            worst = np.abs(z).argmax(axis=1)
+            for row in np.flatnonzero(distance > 1).tolist():
+                is_one = parts[0, row] >= parts[1, row]
+                why[row] = f"{self.names[worst[row]]} is far off" if is_one else "an unusual combination"
+        for row, column, level in encoded.never_seen:
+            distance[row] = np.inf
+            why[row] = f"{column}={level} was never seen"
+        return distance, why
+
+    def _standardised(self, values: Numbers) -> Numbers:
+        return (values[:, self.places] - self.median) / self.spread
+
+    def _lengths(self, z: Numbers) -> tuple[Numbers, Numbers]:
+        """Of the worst column, and of all together.  # (rows,)"""
+        return np.abs(z).max(axis=1), np.sqrt(np.einsum("ij,jk,ik->i", z, self.precision, z, optimize=True))
+
+    def tensors(self) -> dict[str, NDArray[np.float64]]:
+        return {
+            "median": self.median,
+            "spread": self.spread,
+            "precision": self.precision,
+            "edges": np.array([*self.usual, self.edge]),
+        }
+
+    @classmethod
+    def from_tensors(cls, encoder: TableEncoder, tensors: dict[str, NDArray[np.float64]]) -> Surroundings:
+        places = tuple(encoder.quantities())
+        one, together, edge = tensors["edges"].tolist()
+        names = tuple(encoder.features[place] for place in places)
+        return cls(names, places, tensors["median"], tensors["spread"], tensors["precision"], (one, together), edge)
+
+
+def _edge(values: Numbers) -> float:
+    return max(float(np.quantile(values, EDGE)), 1e-9)

@@ -1,0 +1,180 @@
+"""What to train on a table: a network and an algorithm by its size, and the choices to marginalise, as they are written
+on the command line: `theta0=5,t=swag,F=dropout`, or the name of a recipe.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from wherefrom import recipes
+from wherefrom.laws import SWAG, TRADI, Snapshots
+from wherefrom.likelihood import Classification, Noise, Regression
+from wherefrom.tables.target import Target
+from wherefrom.training.mlp import MLP
+from wherefrom.training.point import Algorithm, Training
+from wherefrom.variables import (
+    BatchOrder,
+    Design,
+    Dropout,
+    Hyperparameters,
+    InitialCondition,
+    Iterations,
+    Jointly,
+    LogUniform,
+    Resample,
+)
+
+DRAWS = 5
+RECIPES = {
+    "one_network": False,  # whether it is drawn several times
+    "deep_ensemble": True,
+    "swag": False,
+    "tradi": False,
+    "snapshots": False,
+    "mc_dropout": False,
+    "hyper_ensemble": True,
+    "multi_swag": True,
+    "everything": True,
+}
+_NOISE_ROWS = 1000  # are enough to fit the noise on
+_COLLECTED = 25  # iterates that a law of t should see
+_WIDER = 3.0  # the learning rate is drawn between a third and three times its value
+_DRAWN: dict[str, Callable[..., Any]] = {"theta0": InitialCondition, "order": BatchOrder, "D": Resample}
+_LAWS: dict[str, Callable[..., Any]] = {"swag": SWAG, "tradi": TRADI, "snapshots": Snapshots}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user says of the training; what is None is chosen by the table's size."""
+
+    hidden: tuple[int, ...] | None = None
+    dropout: float | None = None
+    lr: float | None = None
+    batch_size: int | None = None
+    noise: str = "fit"
+
+    def __post_init__(self) -> None:
+        as_noise(self.noise)
+
+
+def as_noise(written: str) -> Noise:
+    if written in ("fit", "predicted"):
+        return written  # type: ignore[return-value]
+    if written == "none":
+        return None
+    try:
+        return float(written)
+    except ValueError:
+        raise ValueError(f"--noise is fit, predicted, none, or a standard deviation, not {written!r}") from None
+
+
+def training_for(rows: int, target: Target, settings: Settings) -> Training:
+    """One training that suits so many rows; its epochs are yet to be found.
+
+    >>> training_for(50_000, Target("y", "regression"), Settings()).model
+    MLP(hidden=(128, 64), activation='relu', dropout=0.05)
+    """
+    hidden = settings.hidden or ((50,) if rows < 1000 else (64, 64) if rows < 20_000 else (128, 64))
+    dropout = 0.05 if settings.dropout is None else settings.dropout
+    fitting = 2 ** round(math.log2(max(1, rows / 200)))
+    batch_size = settings.batch_size or min(256, max(32, fitting), max(1, rows // 4))
+    likelihood = Classification(target.classes) if target.classes else _regression(rows, as_noise(settings.noise))
+    algorithm = Algorithm("adam", lr=settings.lr or 0.003, batch_size=batch_size)
+    return Training(MLP(hidden, dropout=dropout), algorithm, epochs=1, likelihood=likelihood)
+
+
+def _regression(rows: int, noise: Noise) -> Regression:
+    """Enough rows to fit the noise on, and of a large table not more than that."""
+    aside = min(max(10, rows // 10), _NOISE_ROWS)
+    return Regression(noise, held_out=min(0.5, aside / rows))
+
+
+def variables(over: str | None, recipe: str | None, draws: int | None, *, lr: float) -> list[Any]:
+    """The choices to marginalise, by `--over`, or by `--recipe` and `--draws`."""
+    if over is not None:
+        if recipe is not None or draws is not None:
+            raise ValueError("--over says all: leave --recipe and --draws out, as in --over theta0=5,t=swag")
+        return _over(over, lr)
+    name = (recipe or "multi_swag").replace("-", "_")
+    if name not in RECIPES:
+        raise ValueError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
+    if not RECIPES[name]:
+        if draws is not None:
+            raise ValueError(f"the recipe {name} trains one network: leave --draws out")
+        return getattr(recipes, name)()
+    count = DRAWS if draws is None else draws
+    settings = {"lr": _rates(lr)} if name in ("hyper_ensemble", "everything") else {}
+    return getattr(recipes, name)(count, **settings)
+
+
+def _rates(lr: float) -> LogUniform:
+    return LogUniform(lr / _WIDER, lr * _WIDER)
+
+
+def _over(written: str, lr: float) -> list[Any]:
+    """
+    >>> _over("theta0+order=3,t=snapshots:10,F=dropout", lr=0.01)[1:]
+    [Iterations(law=Snapshots(keep=10), start=0.5, every=None), Dropout(rate=None, on='units')]
+    """
+    found = [_variable(part.strip(), lr) for part in written.split(",") if part.strip()]
+    Design.of(found)  # raises where they do not go together
+    return found
+
+
+def _variable(part: str, lr: float) -> Any:
+    name, _, value = (piece.strip() for piece in part.partition("="))
+    names = name.split("+")
+    kind, _, number = value.partition(":")
+    if all(one in (*_DRAWN, "h") for one in names) and re.fullmatch(r"\d+", value):
+        draws = int(value)
+        if len(names) == 1:
+            return _drawn(name, lr, draws)
+        return Jointly(*(_drawn(one, lr, None) for one in names), draws=draws)
+    if name == "t" and kind in _LAWS:
+        return Iterations(_LAWS[kind](int(number)) if number else _LAWS[kind](), 0.0 if kind == "tradi" else 0.5)
+    if name in ("F", "M") and kind == "dropout":
+        return Dropout(float(number) if number else None)
+    raise ValueError(
+        f"--over does not know {part!r}: it takes theta0=5, order=5, h=5 (the learning rate), D=5, several of them at "
+        "once as theta0+order=5, t=swag (or tradi, snapshots), and F=dropout, separated by commas"
+    )
+
+
+def _drawn(name: str, lr: float, draws: int | None) -> Any:
+    return Hyperparameters(draws, lr=_rates(lr)) if name == "h" else _DRAWN[name](draws)
+
+
+def collecting(over: list[Any], epochs: int, steps_per_epoch: int) -> list[Any]:
+    """The same, collecting often enough: of a short training, more than once an epoch."""
+
+    def often(variable: Any) -> Any:
+        if not isinstance(variable, Iterations) or variable.every is not None or isinstance(variable.law, TRADI):
+            return variable
+        steps = (1 - float(variable.start)) * epochs * steps_per_epoch
+        if steps / steps_per_epoch >= _COLLECTED:
+            return variable
+        return replace(variable, every=max(1, math.floor(steps / _COLLECTED)))
+
+    return [often(variable) for variable in over]
+
+
+def with_draws(over: list[Any], draws: int) -> list[Any] | None:
+    """The same with so many draws of the one variable that is drawn before training; None if there is not just one."""
+    drawn = [variable for variable in over if not isinstance(variable, Iterations | Dropout)]
+    if len(drawn) != 1:
+        return None
+
+    def changed(variable: Any) -> Any:
+        if variable is not drawn[0]:
+            return variable
+        if isinstance(variable, Jointly):
+            return Jointly(*variable.variables, draws=draws)
+        if isinstance(variable, Hyperparameters):
+            return Hyperparameters(draws, **dict[str, Any](variable.settings))
+        return replace(variable, draws=draws)
+
+    return [changed(variable) for variable in over]
