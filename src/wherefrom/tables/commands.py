@@ -1,0 +1,317 @@
+"""What the commands do, and what they say of it: lines for people, or one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from wherefrom.table import Table
+from wherefrom.tables import run as runs
+from wherefrom.tables.columns import Encoded, rows_of
+from wherefrom.tables.fitting import Request, fit
+from wherefrom.tables.predicting import Method, Predicted, predict_rows
+from wherefrom.tables.reading import Format, RawTable, read
+from wherefrom.tables.run import Run
+from wherefrom.tables.target import known
+from wherefrom.tables.writing import Columns, as_json, check_writable, write
+
+_OVERALL_ROWS = 3000  # are enough to speak of all
+_REPORT_NUMBERS = 3_000_000  # answers that a report looks at
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Who is listening: people on a terminal, a program that takes JSON, or nobody."""
+
+    quiet: bool = False
+    as_json: bool = False
+    on_stderr: bool = False  # where standard output is for the predictions themselves
+
+    def say(self, line: str = "") -> None:
+        if not self.quiet and not self.as_json:
+            typer.echo(line, err=self.on_stderr)
+
+    def note(self, line: str) -> None:
+        if not self.quiet:
+            typer.echo(f"note: {line}", err=True)
+
+    def give(self, document: Mapping[str, Any]) -> None:
+        if self.as_json:
+            typer.echo(json.dumps(_finite(document), indent=1, allow_nan=False))
+
+    @property
+    def progress(self) -> bool | None:
+        return False if self.quiet else None
+
+
+def _finite(value: Any) -> Any:
+    """What is infinite, or no number, is null."""
+    if isinstance(value, Mapping):
+        return {name: _finite(own) for name, own in value.items()}
+    if isinstance(value, list):
+        return [_finite(own) for own in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# ------------------------------------------------------------------ fit
+
+
+def fit_table(
+    path: Path, out: Path, request: Request, how: Format, *, overwrite: bool, keeps_data: bool, talk: Talk
+) -> None:
+    """`wherefrom fit`"""
+    runs.check_free(out, overwrite)
+    found = fit(read(path, how), request, talk.say, talk.progress)
+    found.about["missing"] = list(how.missing)
+    found.save(out, overwrite=overwrite, keeps_data=keeps_data, command=runs.command_line())
+    for line in found.about["notes"]:
+        talk.note(line)
+    talk.say()
+    talk.say(f"On {rows_of(found.scores['rows'])} that had no part in it:")
+    _say_scores(found.scores, talk)
+    talk.say(f"\nThe run is in {out}. Next: wherefrom predict {out} new.csv --out predictions.csv")
+    talk.give({"run": str(out), **_summary(found)})
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    return {
+        "target": run.target.name,
+        "task": run.target.task,
+        "classes": list(run.target.classes),
+        "members": len(run.posterior),
+        "marginalises": list(run.posterior.design.names),
+        "epochs": run.posterior.training.epochs,
+        "rows": run.about["rows"],
+        "features": len(run.encoder.features),
+        "dropped": {rule.name: rule.why for rule in run.encoder.dropped},
+        "calibration": [str(each) for each in run.posterior.calibration],
+        "scores": run.scores,
+        "seconds": run.about["seconds"],
+        "seed": run.posterior.seed,
+        "notes": run.about["notes"],
+    }
+
+
+def _say_scores(scores: Mapping[str, float], talk: Talk) -> None:
+    for name, value in scores.items():
+        if name != "rows":
+            shown = f"{value:.1%}" if "coverage" in name or "accuracy" in name else f"{value:.4g}"
+            talk.say(f"  {name}: {shown}")
+
+
+# ------------------------------------------------------------------ predict
+
+
+@dataclass(frozen=True, eq=False)
+class Looked:
+    """A table of new rows, what is said of them, and how far from the training rows they are."""
+
+    run: Run
+    table: RawTable
+    encoded: Encoded
+    predicted: Predicted
+    distance: Any
+    why: Sequence[str]
+
+    @property
+    def outside(self) -> Any:
+        return self.distance > 1
+
+    def columns(self, kept: Sequence[str] = ()) -> Columns:
+        """What is written of each row."""
+        named: dict[str, Any] = {}
+        for name in kept:
+            text = self.table.column(name).as_text()
+            named[name] = ["" if code < 0 else text.levels[code] for code in text.codes.tolist()]
+        answers = {
+            name.replace("share ", "share_", 1).replace("p ", "p_", 1)
+            if name.startswith(("share ", "p "))
+            else name: own
+            for name, own in self.predicted.answers.items()
+        }
+        if doubled := [name for name in named if name in answers]:
+            raise ValueError(f"--keep {doubled[0]!r}: predictions have a column of that name, too; rename it first")
+        return {**named, **answers, "outside": self.outside, "distance": self.distance, "why": self.why}
+
+
+def look(
+    folder: Path, path: Path, how: Format, level: float | None, samples: int | None, method: Method, talk: Talk
+) -> Looked:
+    """Predict every row of a file by a run."""
+    run = Run.load(folder)
+    known_words = tuple(dict.fromkeys((*run.about.get("missing", ()), *how.missing)))
+    table = read(path, replace(how, missing=known_words))
+    encoded = run.encoder.encode(table)
+    for line in (*table.notes, *encoded.notes):
+        talk.note(line)
+    expected = {rule.name for rule in run.encoder.rules} | {run.target.name}
+    if extra := [name for name in table.columns if name not in expected]:
+        shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
+        talk.note(f"{table.source} has columns that the run does not know, and ignores: {shown}")
+    truth = None
+    if run.target.name in table.columns:
+        truth = run.target.values(table)
+        if run.target.classes:
+            strange = {label for label in truth.tolist() if label is not None and label not in run.target.classes}
+            if strange:
+                talk.note(f"{run.target.name} holds {min(map(repr, strange))}, a class never seen: not scored")
+    predicted = predict_rows(
+        run.posterior, encoded, level or run.level, samples or run.samples, truth, method, talk.progress
+    )
+    for line in predicted.notes:
+        talk.note(line)
+    distance, why = run.around.look(encoded)
+    return Looked(run, table, encoded, predicted, distance, why)
+
+
+def predict_table(
+    folder: Path,
+    path: Path,
+    out: Path | None,
+    how: Format,
+    *,
+    level: float | None,
+    samples: int | None,
+    method: Method,
+    keep: Sequence[str],
+    talk: Talk,
+) -> None:
+    """`wherefrom predict`"""
+    check_writable(out)
+    to_screen = out is None or str(out) == "-"
+    talk = replace(talk, on_stderr=to_screen)
+    found = look(folder, path, how, level, samples, method, talk)
+    columns = found.columns(keep)
+    document = {
+        "rows": len(found.table),
+        "outside": int(found.outside.sum()),
+        "level": level or found.run.level,
+        "scores": found.predicted.scores,
+    }
+    if to_screen and talk.as_json:
+        document["predictions"] = as_json(columns)
+    else:
+        write(columns, out)
+        document["out"] = "-" if out is None else str(out)
+    share = found.outside.mean()
+    talk.say(f"{rows_of(len(found.table))} predicted" + ("" if to_screen else f" into {out}"))
+    talk.say(f"{rows_of(found.outside.sum())} ({share:.1%}) outside of what training saw")
+    if found.predicted.scores:
+        talk.say(f"{found.run.target.name} is there in {rows_of(found.predicted.scores['rows'])}:")
+        _say_scores(found.predicted.scores, talk)
+    talk.give(document)
+
+
+# ------------------------------------------------------------------ sources
+
+
+def sources_table(
+    folder: Path, path: Path, out: Path | None, how: Format, *, rows: int, samples: int | None, talk: Talk
+) -> None:
+    """`wherefrom sources`"""
+    from wherefrom.report.words import meaning
+
+    check_writable(out)
+    found = look(folder, path, how, None, samples, "monte_carlo", talk)
+    run, answers = found.run, found.predicted.answers
+    step = -(-len(found.encoded) // _OVERALL_ROWS)
+    overall = (
+        run.posterior.predict(found.encoded.take(slice(None, None, step)), samples or run.samples).sources().overall
+    )
+    talk.say(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(found.encoded))}:\n")
+    has_families = run.posterior.design.families is not None
+    table = Table(
+        ("source", "share", "±", ""),
+        [
+            (name, f"{part.share:.1%}", f"{part.share_error:.1%}", meaning(name, has_families))
+            for name, part in overall.items()
+        ],
+    )
+    talk.say(str(table))
+    order = np.argsort(-found.predicted.doubt(), kind="stable")[:rows].tolist()
+    shown = [name for name in ("mean", "std", "predicted", "confidence", "entropy") if name in answers]
+    header = ("row", *shown, *found.predicted.sources, "outside")
+    listed = [
+        (
+            int(found.table.rows[row]),
+            *(_shown(answers[name][row]) for name in shown),
+            *(f"{answers[f'share {name}'][row]:.0%}" for name in found.predicted.sources),
+            found.why[row],
+        )
+        for row in order
+    ]
+    talk.say(f"\nThe {rows_of(len(listed))} most in doubt, and each source's share there:\n")
+    talk.say(str(Table(header, listed)))
+    if out is not None:
+        write(found.columns(), out)
+        talk.say(f"\nEvery row's shares are in {out}")
+    talk.give(
+        {
+            "overall": {
+                name: {"share": part.share, "error": part.share_error if part.share_error == part.share_error else None}
+                for name, part in overall.items()
+            },
+            "rows": [dict(zip(header, row, strict=True)) for row in listed],
+        }
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+# ------------------------------------------------------------------ report
+
+
+def report_table(folder: Path, path: Path | None, out: Path | None, how: Format, *, talk: Talk) -> None:
+    """`wherefrom report`"""
+    from wherefrom.report.page import report
+
+    run = Run.load(folder)
+    out = folder / "report.html" if out is None else out
+    x, y, rows = _rows_to_report(run, folder, path, how)
+    most = max(200, _REPORT_NUMBERS // (len(run.posterior) * run.samples * run.posterior.schema.targets))
+    step = -(-len(y) // most)
+    x, y, rows = Encoded(x.values[::step], x.columns), y[::step], rows[::step]
+    distance, _ = run.around.look(x)
+    posterior = run.with_rows_to_calibrate()
+    report(
+        posterior,
+        (x, y),
+        out,
+        samples=run.samples,
+        title=f"{run.target.name}, by {Path(run.about['source']).name}",
+        columns=run.encoder.features,
+        rows=[f"row {number}" for number in rows.tolist()],
+        outside=np.minimum(distance, 1e6),
+        before=posterior.uncalibrated if posterior.calibration else None,
+        notes=run.about["notes"],
+    )
+    talk.say(f"The report on {rows_of(len(y))} is in {out}")
+    talk.give({"report": str(out), "rows": len(y)})
+
+
+def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> tuple[Encoded, Any, Any]:
+    """Those of a file, or those that the run kept."""
+    if path is None:
+        if (kept := run.rows_to_test()) is None:
+            raise ValueError(f"{folder} was made with --no-data: name a file of rows with {run.target.name!r} in it")
+        return kept
+    words = tuple(dict.fromkeys((*run.about.get("missing", ()), *how.missing)))
+    table = read(path, replace(how, missing=words))
+    y = run.target.values(table)
+    there = known(y)
+    if run.target.classes:
+        there &= np.array([label in run.target.classes for label in y.tolist()])
+    if not there.any():
+        raise ValueError(f"{path} has no row with a {run.target.name!r}: a report needs the truth to compare with")
+    table, y = table.take(there), y[there]
+    encoded = run.encoder.encode(table)
+    return encoded, np.array(y.tolist()), table.rows

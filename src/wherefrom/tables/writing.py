@@ -1,0 +1,85 @@
+"""Predictions -> a CSV or Parquet file, by its ending, or standard output; or rows of JSON."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from wherefrom.tables.reading import PARQUET
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+def check_writable(out: Path | None) -> None:
+    """Before anything is computed: whether a table can be written there."""
+    if out is None or str(out) == "-":
+        return
+    if out.is_dir():
+        raise IsADirectoryError(f"{out} is a folder: give --out a file, as {out / 'predictions.csv'}")
+    if not out.parent.exists():
+        raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} into")
+    if out.suffix.lower() in PARQUET:
+        _polars()
+
+
+def write(columns: Columns, out: Path | None) -> None:
+    """Whole, or not at all; nowhere in particular is standard output."""
+    if out is None or str(out) == "-":
+        _write_csv(columns, sys.stdout)
+        return
+    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        if out.suffix.lower() in PARQUET:
+            polars = _polars()
+            polars.DataFrame({name: list(map(_plain, values)) for name, values in columns.items()}).write_parquet(
+                unfinished
+            )
+        else:
+            with unfinished.open("w", newline="", encoding="utf-8") as file:
+                _write_csv(columns, file)
+        os.replace(unfinished, out)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _polars() -> Any:
+    try:
+        import polars
+    except ImportError:
+        raise ImportError("Parquet files need polars: pip install 'wherefrom[table]'") from None
+    return polars
+
+
+def _write_csv(columns: Columns, file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(_written, values) for values in columns.values()), strict=True))
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, float | np.floating):
+        return f"{value:.8g}"
+    if isinstance(value, bool | np.bool_):
+        return "true" if value else "false"
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def as_json(columns: Columns) -> list[dict[str, Any]]:
+    """A dictionary for each row; what is infinite is null, for which JSON has no other word."""
+
+    def one(value: Any) -> Any:
+        value = _plain(value)
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return [dict(zip(columns, map(one, row), strict=True)) for row in zip(*columns.values(), strict=True)]
