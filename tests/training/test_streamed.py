@@ -169,6 +169,18 @@ def test_bytes_are_pixels():
     assert as_inputs(pixels[:, 0]).dtype == torch.uint8  # a table of indices, for all we know
 
 
+def test_a_third_part_is_the_weight():
+    weights = torch.arange(1.0, 25.0)
+    still = as_rows(TensorDataset(IMAGES, LABELS, weights), CLASSES)
+    assert torch.equal(still.weights, weights.double())
+
+    class Weighted(Items):
+        def __getitem__(self, index: int):
+            return *super().__getitem__(index), weights[index]
+
+    assert torch.equal(as_rows(Weighted(NOISES["torch"]), CLASSES).weights, weights.double())
+
+
 def test_words_are_labels():
     words = ["dog" if label else "cat" for label in LABELS]
     assert as_rows(Items(labels=words), CLASSES).classes == ("cat", "dog")
@@ -182,7 +194,7 @@ def drawing_elsewhere():
 WRONG = {
     "its own generator": (drawing_elsewhere(), ValueError, "a generator of its own"),
     "no rows": (Items(images=IMAGES[:0]), ValueError, "no rows"),
-    "no targets": (TensorDataset(IMAGES), ValueError, r"must be \(x, y\); the first one is a tuple of 1"),
+    "no targets": (TensorDataset(IMAGES), ValueError, r"must be \(x, y\) or .* the first one is a tuple of 1"),
     "words": (Items(lambda image: "image"), ValueError, "not numbers"),
     "not alike": (
         Items(lambda image: image if image[0, 0, 0] > -1 else image[:, 1:]),

@@ -145,7 +145,7 @@ def as_rows(data: Any, likelihood: Likelihood, known: Sequence[Label] = ()) -> R
     if isinstance(data, tuple | list) and len(data) in (2, 3):
         x_raw, y_raw, w_raw = data if len(data) == 3 else (*data, None)
     elif isinstance(data, Dataset):
-        x_raw, y_raw = streamed.of_dataset(data)
+        x_raw, y_raw, w_raw = streamed.of_dataset(data)
     else:
         raise TypeError(
             f"data must be (x, y), (x, y, weights) or a map-style torch Dataset, not {type(data).__name__}: "

@@ -91,19 +91,22 @@ def as_numbers(x: Tensor) -> Tensor:
     return x.double() if x.dtype == torch.bool else x
 
 
-def of_dataset(dataset: Any) -> tuple[Tensor | Streamed, Any]:
-    """The inputs and the targets of a map-style Dataset whose items are (x, y)."""
+def of_dataset(dataset: Any) -> tuple[Tensor | Streamed, Any, Any]:
+    """The inputs, the targets and, if there are any, the weights of a map-style Dataset of (x, y) or (x, y, weight)."""
     count = _length(dataset)
     first = _first_item(dataset, 0)
-    if not isinstance(first, tuple | list) or len(first) != 2:
-        raise ValueError(f"the items of a Dataset must be (x, y); the first one is {_kind(first)}")
+    if not isinstance(first, tuple | list) or len(first) not in (2, 3):
+        raise ValueError(f"the items of a Dataset must be (x, y) or (x, y, weight); the first one is {_kind(first)}")
     row, is_random = _as_row(first), _draws_at_random(dataset, count)
     if is_random or count * row.nbytes > _MOST_BYTES:
-        x = Streamed(dataset, torch.arange(count), row, is_random)
-        return x, _targets([y for some in _passed(x) for y in some])
-    with _generators(0, "items", 0):
-        items = _fetched(dataset, list(range(count)))
-    return _stacked(items, row), _targets([item[1] for item in items])
+        x: Tensor | Streamed = (streamed := Streamed(dataset, torch.arange(count), row, is_random))
+        others = [other for some in _passed(streamed) for other in some]
+    else:
+        with _generators(0, "items", 0):
+            items = _fetched(dataset, list(range(count)))
+        x, others = _stacked(items, row), [item[1:] for item in items]
+    y, *weights = (_targets([other[k] for other in others]) for k in range(len(first) - 1))
+    return x, y, weights[0] if weights else None
 
 
 def inputs_of_dataset(dataset: Any) -> Tensor:
@@ -114,7 +117,7 @@ def inputs_of_dataset(dataset: Any) -> Tensor:
 
 
 def _passed(x: Streamed) -> Iterator[list[Any]]:
-    """The targets, while the inputs pass by once and are checked."""
+    """All of the items but their inputs, which pass by once and are checked."""
     for start in range(0, len(x), _READ_TOGETHER):
         rows = list(range(start, min(start + _READ_TOGETHER, len(x))))
         with _generators(0, "items", start):
@@ -125,7 +128,7 @@ def _passed(x: Streamed) -> Iterator[list[Any]]:
                 raise ValueError(_unequal(number, row, x.shape[1:], x.dtype))
             if row.is_floating_point() and not bool(torch.isfinite(row).all()):
                 raise ValueError(f"x has missing or infinite values in row {number}")
-        yield [item[1] for item in items]
+        yield [item[1:] for item in items]
 
 
 def _length(dataset: Any) -> int:
