@@ -1,0 +1,396 @@
+"""The report: its numbers are the library's own, the page is safe and whole, and it works in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import wherefrom as wf
+from browser import Browser, Page, chromium
+from conftest import mlp, training
+from wherefrom.report import words
+from wherefrom.report.content import content
+from wherefrom.report.page import embedded, render, report, write
+
+NASTY = "</script><b>&amp;'\"{{SCRIPT}}"
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, tuple[wf.Posterior, np.ndarray, np.ndarray]]:
+    """Small posteriors of every kind, and rows that they were not trained on."""
+    torch.set_num_threads(1)
+    random = np.random.default_rng(3)
+    x = random.normal(size=(180, 4))
+    y = 3 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * random.normal(size=180)
+    pairs = np.stack([y, 1000 + 50 * x[:, 2] + random.normal(size=180)], 1)
+    labels = np.array(["one", "two", "three"])[np.digitize(y, [-1, 1])]
+    noisy, open_choices = (
+        wf.Regression(noise="fit"),
+        [wf.InitialCondition(3), wf.Iterations(wf.SWAG(rank=3)), wf.Dropout()],
+    )
+
+    def trained(target: np.ndarray, over: list, **settings: object) -> tuple[wf.Posterior, np.ndarray, np.ndarray]:
+        posterior = wf.marginalise(training(**settings), (x[:110], target[:110]), over=over, progress=False)
+        return posterior, x[110:], target[110:]
+
+    return {
+        "quantity": trained(y, open_choices, likelihood=noisy),
+        "pair": trained(pairs, [wf.InitialCondition(3), wf.BatchOrder(2)], model=mlp(outputs=2), likelihood=noisy),
+        "classes": trained(labels, open_choices, model=mlp(outputs=3), likelihood=wf.Classification()),
+        "alone": trained(y, []),
+        "one class network": trained(labels, [], model=mlp(outputs=3), likelihood=wf.Classification()),
+    }
+
+
+@pytest.fixture(scope="module")
+def documents(made) -> dict[str, dict]:
+    more = {
+        "quantity": {"unit": "mmHg", "columns": [NASTY, "b", "c", "d"], "title": NASTY, "notes": [NASTY]},
+        "classes": {"outside": np.arange(70) % 7 == 0},
+        "alone": {"outside": np.linspace(0, 1, 70)},
+    }
+    return {name: content(*given, samples=20, **more.get(name, {})) for name, given in made.items()}
+
+
+# ---------------------------------------------------------------------- numbers
+
+
+def test_scores_and_calibration_are_those_of_the_prediction(made, documents):
+    posterior, x, y = made["quantity"]
+    prediction, (view,) = posterior.predict(x, 20), documents["quantity"]["views"]
+    expected = {"nll": prediction.nll(y), "rmse": prediction.rmse(y), "crps": prediction.crps(y)}
+    assert view["scores"] == pytest.approx({**expected, "coverage": prediction.coverage(y, 0.95)})
+    own = view["calibration"]
+    assert own["observed"] == pytest.approx([prediction.coverage(y, level) for level in own["levels"]], abs=1e-4)
+    assert sum(view["pit"]) == len(y)
+    low, high = prediction.interval(0.95)
+    assert view["points"]["mean"] == pytest.approx(prediction.mean.tolist(), rel=1e-4)
+    assert view["points"]["low"] == pytest.approx(low.tolist(), rel=1e-4)
+    assert view["points"]["high"] == pytest.approx(high.tolist(), rel=1e-4)
+
+
+def test_sources_are_those_of_the_prediction(made, documents):
+    posterior, x, _ = made["quantity"]
+    sources, found = posterior.predict(x, 20).sources(), documents["quantity"]["views"][0]["sources"]
+    assert [part["name"] for part in found["overall"]] == list(sources.names)
+    for part in found["overall"]:
+        assert part["share"] == pytest.approx(sources.overall[part["name"]].share)
+        assert part["amount"] == pytest.approx(sources.overall[part["name"]].variance)
+        assert found["shares"][part["name"]] == pytest.approx(sources[part["name"]].tolist(), abs=1e-4)
+
+
+def test_every_combination_is_scored_as_its_own_posterior(made, documents):
+    posterior, x, y = made["quantity"]
+    table = documents["quantity"]["views"][0]["combinations"]
+    assert len(table["rows"]) == 2**3
+    for row in table["rows"]:
+        part = posterior.marginalising(*row["on"])
+        assert row["scores"]["nll"] == pytest.approx(part.predict(x, 20).nll(y))
+        assert row["members"] == len(part)
+        assert row["seconds"] == pytest.approx(sum(c.trained.seconds for c in part.mixture))
+    assert [row["is_all"] for row in table["rows"]] == [False] * 7 + [True]
+
+
+def test_combinations_that_cannot_be_scored_are_told(made, tmp_path):
+    posterior, x, y = made["quantity"]
+    posterior.save(tmp_path)
+    loaded = wf.load(tmp_path, model=mlp())  # without the rows on which parts of it would fit their noise
+    table = content(loaded, x, y, samples=8)["views"][0]["combinations"]
+    assert len(table["rows"]) == 1
+    assert table["left_out"] == 7
+    assert "not fitted" in table["why"]
+
+
+def test_of_very_many_variables_only_some_subsets_are_tried():
+    from wherefrom.report.content import _subsets
+
+    assert len(_subsets("abc")) == 8
+    assert len(_subsets("abcdefgh")) == 1 + 8 + 8 + 1
+
+
+def test_outputs_have_views_of_their_own(made, documents):
+    posterior, x, y = made["pair"]
+    prediction, views = posterior.predict(x, 20), documents["pair"]["views"]
+    assert [view["name"] for view in views] == ["y 0", "y 1"]
+    assert sum(view["scores"]["nll"] for view in views) == pytest.approx(prediction.nll(y))
+    for j, view in enumerate(views):
+        error = prediction.mean[:, j] - torch.from_numpy(y[:, j])
+        assert view["scores"]["rmse"] == pytest.approx(float(error.square().mean().sqrt()))
+        for part in view["sources"]["overall"]:
+            assert part["share"] == pytest.approx(prediction.sources().overall_of(j)[part["name"]].share)
+
+
+def test_scores_of_classes_are_those_of_the_prediction(made, documents):
+    posterior, x, y = made["classes"]
+    prediction, (view,) = posterior.predict(x, 20), documents["classes"]["views"]
+    expected = {"nll": prediction.nll(y), "accuracy": prediction.accuracy(y), "brier": prediction.brier(y)}
+    assert view["scores"] == pytest.approx({**expected, "ece": prediction.ece(y)})
+    assert sum(map(sum, view["mistakes"])) == len(y)
+    assert sum(line[k] for k, line in enumerate(view["mistakes"])) == round(prediction.accuracy(y) * len(y))
+    reliability = prediction.reliability(y, bins=10)
+    assert sum(view["reliability"]["count"]) == int(reliability.count.sum())
+
+
+def test_doubt_about_classes_is_overlap_and_disagreement_by_its_sources(made, documents):
+    posterior, x, _ = made["classes"]
+    prediction, found = posterior.predict(x, 20), documents["classes"]["views"][0]["sources"]
+    entropy, overlap = float(prediction.entropy.mean()), float(prediction.expected_entropy.mean())
+    shares = {part["name"]: part["share"] for part in found["overall"]}
+    assert shares["overlap"] == pytest.approx(overlap / entropy)
+    assert sum(shares.values()) == pytest.approx(1)
+    of_disagreement = prediction.sources(of="mutual_information").overall
+    for name, part in of_disagreement.items():
+        assert shares[name] == pytest.approx(part.share * (1 - overlap / entropy))
+    np.testing.assert_allclose(np.sum([*found["shares"].values()], axis=0), 1, atol=1e-3)
+
+
+def test_one_network_without_noise_has_no_density_and_no_sources(documents):
+    (view,) = documents["alone"]["views"]
+    assert view["scores"]["nll"] is None
+    assert view["sources"] == {"overall": [], "shares": {}, "problem": None}
+    assert "Leave a choice open" in view["advice"]["lead"]
+    (view,) = documents["one class network"]["views"]
+    assert {part["name"]: part["share"] for part in view["sources"]["overall"]} == pytest.approx({"overlap": 1.0})
+
+
+def test_a_calibrated_run_is_compared_with_what_it_was_before(made):
+    posterior, x, y = made["quantity"]
+    calibrated = posterior.calibrated("variance", (x[:30], y[:30]))
+    (view,) = content(calibrated, x[30:], y[30:], samples=20)["views"]
+    assert view["before"]["scores"]["nll"] == pytest.approx(posterior.predict(x[30:], 20).nll(y[30:]))
+    assert view["scores"]["nll"] == pytest.approx(calibrated.predict(x[30:], 20).nll(y[30:]))
+    posterior, x, y = made["pair"]
+    conformal = posterior.calibrated("conformal", (x[:40], y[:40]))
+    for j, view in enumerate(content(conformal, x[40:], y[40:], samples=20)["views"]):
+        low, _ = conformal.predict(x[40:], 20).interval(0.95)
+        assert view["points"]["low"] == pytest.approx(low[:, j].tolist(), rel=1e-4)
+    few = posterior.calibrated("conformal", (x[:5], y[:5]))  # too few for an interval of 95%
+    assert content(few, x[40:], y[40:], samples=20)["views"][0]["scores"]["coverage"] is not None
+
+
+def test_many_rows_are_thinned_and_scored_all_the_same(made):
+    posterior, *_ = made["quantity"]
+    random = np.random.default_rng(0)
+    x = random.normal(size=(4000, 4))
+    y = 3 * x[:, 0]
+    document = content(posterior, x, y, samples=4)
+    prediction = posterior.predict(x, 4)
+    names, drawn = document["rows"]["names"], document["rows"]["drawn"]
+    assert document["rows"]["count"] == 4000
+    assert len(drawn) < len(names) <= 1000
+    assert str(int(prediction.std.argmax())) in names
+    assert document["views"][0]["scores"]["rmse"] == pytest.approx(prediction.rmse(y))
+    assert len(render(document)) < 2_000_000
+
+
+def test_rows_that_were_trained_on_are_told(made):
+    posterior, x, y = made["alone"]
+    again = posterior.rows
+    assert any("flatters" in note for note in content(posterior, again.x, again.y.flatten())["notes"])
+    assert not content(posterior, x, y)["notes"]
+
+
+def test_names_are_taken_from_frames_and_checked(made):
+    pandas = pytest.importorskip("pandas")
+    posterior, x, y = made["quantity"]
+    people = [f"person {k}" for k in range(len(x))]
+    frame = pandas.DataFrame(x, columns=list("abcd"), index=people)
+    document = content(posterior, frame, pandas.Series(y, index=people, name="pressure"), samples=4)
+    assert document["rows"]["names"] == people
+    assert [column["name"] for column in document["data"]["columns"]] == list("abcd")
+    with pytest.raises(ValueError, match="3 names for 4 columns"):
+        content(posterior, x, y, columns="abc", samples=4)
+    with pytest.raises(ValueError, match="2 names for 70 rows"):
+        content(posterior, x, y, rows="ab", samples=4)
+    with pytest.raises(ValueError, match="one flag or score for each of 70 rows"):
+        content(posterior, x, y, outside=[True], samples=4)
+
+
+def test_advice_follows_the_largest_source():
+    def view(shares: dict[str, float], error: float = 0.01) -> dict:
+        overall = [{"name": name, "share": share, "share_error": error} for name, share in shares.items()]
+        fine = {"kind": "interval", "word": "about right", "observed": 0.95}
+        return {"sources": {"overall": overall, "problem": None}, "verdict": fine, "combinations": {"rows": []}}
+
+    assert "Measure" in words.advice(view({"theta0": 0.1, "noise": 0.9}), False, True)["lead"]
+    assert "Collect more rows" in words.advice(view({"D": 0.8, "noise": 0.2}), False, True)["lead"]
+    assert "Drop less" in words.advice(view({"F": 0.8, "noise": 0.2}), False, True)["lead"]
+    assert "architecture" in words.advice(view({"F": 0.8, "noise": 0.2}), True, True)["lead"]
+    near = words.advice(view({"t": 0.5, "theta0": 0.48}, 0.05), False, True)
+    assert any("cannot be told" in text for text in near["say"])
+    unsure = words.advice(view({"t": 0.9, "theta0": 0.1}, 0.3), False, True)
+    assert any("few draws" in text for text in unsure["say"])
+
+
+# ---------------------------------------------------------------------- the page
+
+
+def test_pages_hold_their_document_and_nothing_from_elsewhere(documents):
+    for document in documents.values():
+        page = render(document)
+        held = re.search(r'<script type="application/json" id="document">(.*?)</script>', page, re.S)
+        assert json.loads(held.group(1)) == document
+        assert set(re.findall(r"https?://[^\"'\s)]*", page)) == {"http://www.w3.org/2000/svg"}
+        assert not re.search(r"<link[^>]*href=\"(?!data:)|<(script|img|iframe)[^>]*src=|@import|url\((?!#|\"#)", page)
+        assert page.count("<script") == 2 == page.count("</script>")
+
+
+def test_names_cannot_leave_the_document():
+    page = render({"title": NASTY, "name": NASTY})
+    assert "<b>" not in page.split("<body>")[0] + embedded({"name": NASTY})
+    assert json.loads(embedded({"name": NASTY + "\u2028"})) == {"name": NASTY + "\u2028"}
+    with pytest.raises(ValueError, match="JSON compliant"):
+        embedded({"name": float("nan")})
+
+
+def test_a_page_is_written_whole(made, tmp_path):
+    posterior, x, y = made["quantity"]
+    path = report(posterior, (x, y), tmp_path / "new" / "report.html", samples=4, title="Pressure")
+    assert "<title>Pressure</title>" in path.read_text()
+    with pytest.raises(ValueError, match="JSON compliant"):
+        write(path, {"bad": float("inf")})
+    assert [each.name for each in path.parent.iterdir()] == ["report.html"]
+    rows = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    assert report(posterior, rows, path, samples=4) == path
+
+
+def test_colours_stand_out_from_their_background():
+    css = resources.files("wherefrom.report").joinpath("assets", "style.css").read_text()
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6});", part)) for part in css.split('[data-theme="dark"]')[:2])
+    for theme in (light, dark):
+        for ground in ("bg", "panel"):
+            for text in ("ink", "soft", "accent", "good", "bad"):
+                assert contrast(theme[text], theme[ground]) >= 4.5, text
+            for part in ("c0", "c1", "c2", "c3", "c4", "c5", "noise"):
+                assert contrast(theme[part], theme[ground]) >= 3, part
+
+
+def contrast(one: str, other: str) -> float:
+    """By WCAG 2."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+# ---------------------------------------------------------------------- in a browser
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if chromium() is None:
+        pytest.skip("no Chromium here: apt install chromium, or set WHEREFROM_CHROMIUM to where it is")
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def written(documents, tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    return {name: write(folder / f"{name}.html", document) for name, document in documents.items()}
+
+
+KINDS = ["quantity", "pair", "classes", "alone", "one class network"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (360, True)])
+def test_it_opens_without_complaint_and_fits(browser, written, kind, width, dark):
+    page = browser.open(written[kind], width, dark=dark)
+    assert page.evaluate("document.querySelectorAll('section').length") >= 6
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+    assert page.complaints == []
+    assert {url.split(":")[0] for url in page.requests} <= {"file", "data"}
+
+
+def test_names_are_shown_as_they_are(browser, written):
+    page = browser.open(written["quantity"])
+    assert page.evaluate("document.querySelector('h1').textContent") == NASTY
+    assert page.evaluate("document.querySelector('.note').textContent") == NASTY
+    assert page.evaluate("document.title") == NASTY
+
+
+def column(page: Page, place: int) -> list[float]:
+    texts = page.evaluate(f"[...document.querySelectorAll('.rows tbody tr')].map(r => r.cells[{place}].textContent)")
+    return [float(text.replace("−", "-").replace(",", "")) for text in texts]
+
+
+def test_a_click_sorts_and_so_does_a_key(browser, written):
+    page = browser.open(written["quantity"])
+    assert (found := column(page, 3)) == sorted(found, reverse=True)  # by doubt at first
+    head = "document.querySelectorAll('.rows th button')[1]"
+    page.click(head)
+    largest = column(page, 1)
+    assert largest == sorted(largest, reverse=True)
+    page.evaluate(f"{head}.focus()")
+    page.press("Enter")
+    smallest = column(page, 1)
+    assert smallest == sorted(smallest)
+    assert smallest[0] < largest[-1]
+    assert page.evaluate(f"{head}.parentElement.getAttribute('aria-sort')") == "ascending"
+    assert page.evaluate("document.querySelectorAll('.rows th[aria-sort]').length") == 1
+
+
+def test_rows_sort_by_the_share_of_a_source_and_open(browser, written, documents):
+    page = browser.open(written["quantity"])
+    page.evaluate(
+        "(() => { const s = document.querySelector('#rows select');"
+        " s.value = [...s.options].find(o => o.text === 'share of t').value; s.dispatchEvent(new Event('change')); })()"
+    )
+    first = page.evaluate("document.querySelector('.rows tbody .open').textContent")
+    shares = documents["quantity"]["views"][0]["sources"]["shares"]["t"]
+    assert first == str(int(np.argmax(shares)))
+    page.click("document.querySelector('.rows tbody .open')")
+    text = page.evaluate("document.querySelector('.rows tr.detail').textContent")
+    assert "95% interval" in text
+    assert NASTY in text
+
+
+def test_a_hover_shows_values(browser, written, documents):
+    page = browser.open(written["quantity"])
+    page.hover("document.querySelector('#truth svg[tabindex] circle.dot')")
+    text = page.evaluate("document.getElementById('tip').textContent")
+    assert page.evaluate("document.getElementById('tip').hidden") is False
+    assert re.search(r"Row \d+truth.*prediction.*± std.*95% interval", text)
+    page.hover("document.querySelector('.hero .bar span:last-child')")
+    noise = documents["quantity"]["views"][0]["sources"]["overall"][-1]
+    assert f"share{100 * noise['share']:.1f}%" in page.evaluate("document.getElementById('tip').textContent")
+
+
+def test_plots_can_be_read_with_the_keyboard(browser, written):
+    page = browser.open(written["classes"])
+    for section in ("truth", "calibration", "learning", "outside", "doubt"):
+        page.evaluate(f"document.querySelector('#{section} .plot svg[tabindex]').focus()")
+        page.press("ArrowRight")
+        page.press("ArrowRight")
+        assert page.evaluate("document.getElementById('tip').hidden") is False, section
+        assert page.evaluate("document.getElementById('live').textContent"), section
+        page.press("Escape")
+        assert page.evaluate("document.getElementById('tip').hidden") is True
+    assert page.complaints == []
+
+
+def test_outputs_and_colours_can_be_chosen(browser, written, documents):
+    page = browser.open(written["pair"])
+    page.evaluate(
+        "(() => { const s = document.getElementById('output'); s.value = 1; s.dispatchEvent(new Event('change')); })()"
+    )
+    rmse = documents["pair"]["views"][1]["scores"]["rmse"]
+    assert f"{rmse:.3g}"[:3] in page.evaluate("document.querySelector('.hero').textContent")
+    shown = []
+    for _ in range(3):
+        page.click("document.getElementById('theme')")
+        shown.append(page.evaluate("document.documentElement.dataset.theme"))
+    assert shown == ["light", "dark", "light"]
+    assert page.complaints == []
