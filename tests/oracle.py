@@ -12,7 +12,7 @@ from torch import nn
 import wherefrom as wf
 from wherefrom.losses import Loss, SquaredError
 from wherefrom.training import streams, workers
-from wherefrom.training.cohort import Cohort, Examples, Member, Trained
+from wherefrom.training.cohort import Cohort, Examples, Member, Trained, orders
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.network import Network
 
@@ -71,22 +71,61 @@ def given_masks(masks: list[torch.Tensor]):
         nn.functional.dropout, nn.functional.dropout1d = real
 
 
-def trained_alone(model: Callable[[], nn.Module], cohort: Cohort, member: Member) -> torch.Tensor:
-    """Where a member's training ends when it is written by hand."""
+class Lion(torch.optim.Optimizer):
+    """As its authors wrote it down (Chen et al. 2023, algorithm 2)."""
+
+    def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                update = torch.sign(beta1 * m + (1 - beta1) * p.grad)
+                p.copy_(p - group["lr"] * (update + group["weight_decay"] * p))
+                self.state[p]["m"] = beta2 * m + (1 - beta2) * p.grad
+
+
+REFERENCES = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+    "nadam": torch.optim.NAdam,
+    "radam": torch.optim.RAdam,
+    "adamax": torch.optim.Adamax,
+    "rmsprop": torch.optim.RMSprop,
+    "adagrad": torch.optim.Adagrad,
+    "adadelta": torch.optim.Adadelta,
+    "lion": Lion,
+}
+
+
+def reference(name: str, parameters, settings: dict[str, float]) -> torch.optim.Optimizer:
+    """torch's own optimiser with a member's settings."""
+    own = {k: v for k, v in settings.items() if k != "clip"}
+    if "beta1" in own:
+        own["betas"] = own.pop("beta1"), own.pop("beta2")
+    flags = ("nesterov", "amsgrad", "centered", "decoupled_weight_decay")
+    return REFERENCES[name](parameters, **{k: bool(v) if k in flags else v for k, v in own.items()})
+
+
+def trained_alone(
+    model: Callable[[], nn.Module],
+    cohort: Cohort,
+    member: Member,
+    optimiser: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None,
+) -> torch.Tensor:
+    """Where a member's training ends when it is written by hand; torch's own optimiser of that name, unless given."""
     x, y, weights = cohort.tables[member.table]
     network = model().to(x.dtype).train()
     with torch.no_grad():
         own = dict(network.named_parameters()) | dict(network.named_buffers())
         for name, tensor in cohort.network.layout.views(member.theta0).items():
             own[name].copy_(tensor)
-    settings = dict(member.settings)
-    if cohort.optimiser == "sgd":
-        settings["nesterov"] = bool(settings["nesterov"])
-        optimiser = torch.optim.SGD(network.parameters(), **settings)
-    else:
-        betas = (settings.pop("beta1"), settings.pop("beta2"))
-        kind = torch.optim.Adam if cohort.optimiser == "adam" else torch.optim.AdamW
-        optimiser = kind(network.parameters(), betas=betas, **settings)
+    parameters = list(network.parameters())
+    step_by = optimiser(parameters) if optimiser else reference(cohort.optimiser, parameters, member.settings)
     masks = [
         TrainingMasks(
             site,
@@ -100,19 +139,25 @@ def trained_alone(model: Callable[[], nn.Module], cohort: Cohort, member: Member
     ]
     steps = cohort.steps_per_epoch
     for epoch in range(cohort.epochs):
-        order = streams.permutations(np.array([member.order], dtype=np.uint64), epoch, len(x))[0]
+        keys, replacement = np.array([member.order], dtype=np.uint64), np.array([member.replacement])
+        order = orders(keys, replacement, epoch, len(x))[0]
         for index in range(steps):
             batch = torch.from_numpy(order[cohort.batch_size * index :][: cohort.batch_size].copy())
             step = epoch * steps + index
             if member.schedule:
                 factor = float(member.schedule(np.array([step / (cohort.epochs * steps)]))[0])
-                optimiser.param_groups[0]["lr"] = member.settings["lr"] * factor
-            optimiser.zero_grad()
+                step_by.param_groups[0]["lr"] = member.settings["lr"] * factor
+            step_by.zero_grad()
+            rows = x[batch]
+            if cohort.augment is not None:
+                rows = cohort.augment(rows, streams.torch_generator(member.augmentation, "step", step))
             with given_masks([mask.drop(step)[0, : len(batch)].clone() for mask in masks]):
-                outputs = network(x[batch]).reshape(len(batch), -1)
+                outputs = network(rows).reshape(len(batch), -1)
             row_weights = None if weights is None else weights[batch]
-            cohort.loss(outputs, y[batch], row_weights).backward()
-            optimiser.step()
+            cohort.loss_of(member)(outputs, y[batch], row_weights).backward()
+            if "clip" in member.settings:
+                nn.utils.clip_grad_norm_(network.parameters(), member.settings["clip"])
+            step_by.step()
             for mask in masks:
                 mask.restore()
     return cohort.network.theta(network)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
-import plain_loop
 import pytest
 import torch
 import torch.nn.functional as F
@@ -267,7 +266,7 @@ def test_clipped_gradients(engine):
     """Each member its own limit, or none: torch.nn.utils.clip_grad_norm_ in a loop by hand."""
     cohort = oracle.cohort_of(mlp(hidden=20), examples(), SGD, 4, EPOCHS, settings={"clip": [0.05, math.inf, 0.2, 1e9]})
     for member, result in zip(cohort.members, oracle.train(cohort, engine), strict=True):
-        expected = plain_loop.trained(mlp(hidden=20), cohort, member)
+        expected = oracle.trained_alone(mlp(hidden=20), cohort, member)
         torch.testing.assert_close(result.last, expected, rtol=0, atol=1e-5)
     free = oracle.cohort_of(mlp(hidden=20), examples(), SGD, 4, EPOCHS)
     moved = [
@@ -292,7 +291,7 @@ def test_batches_with_replacement(batch_size, engine):
     )
     results = oracle.train(cohort, engine)
     for member, result in zip(cohort.members, results, strict=True):
-        torch.testing.assert_close(result.last, plain_loop.trained(mlp(hidden=20), cohort, member), rtol=0, atol=1e-5)
+        torch.testing.assert_close(result.last, oracle.trained_alone(mlp(hidden=20), cohort, member), rtol=0, atol=1e-5)
     without = replace(cohort, members=tuple(replace(m, replacement=False) for m in cohort.members))
     for k, (a, b) in enumerate(zip(results, oracle.train(without, engine), strict=True)):
         assert torch.equal(a.last, b.last) == (k % 2 == 1)

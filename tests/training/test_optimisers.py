@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import plain_loop
 import pytest
 import torch
 from torch import nn
@@ -105,7 +104,7 @@ def test_equals_torch_optim(case, dtype, request):
         request.getfixturevalue("double_scalars")
     cohort = cohort_of(case, dtype)
     for member, result in zip(cohort.members, oracle.train(cohort, "torch"), strict=True):
-        expected = plain_loop.trained(model, cohort, member)
+        expected = oracle.trained_alone(model, cohort, member)
         assert (expected - member.theta0).abs().max() > 0.05, "nothing was learnt, so nothing is tested"
         torch.testing.assert_close(result.last, expected, rtol=0, atol=TOLERANCE[dtype])
 
@@ -154,7 +153,7 @@ def test_clip_is_clip_grad_norm_of_each_member(name, dtype):
     trained = oracle.train(cohort, "torch")
     for member, result in zip(cohort.members, trained, strict=True):
         torch.testing.assert_close(
-            result.last, plain_loop.trained(model, cohort, member), rtol=0, atol=TOLERANCE[dtype] / 10
+            result.last, oracle.trained_alone(model, cohort, member), rtol=0, atol=TOLERANCE[dtype] / 10
         )
     free = oracle.cohort_of(model, examples(dtype), algorithm, 4, 20, settings={"clip": [math.inf] * 4})
     moved = [(a.last - b.last).abs().max() for a, b in zip(oracle.train(free, "torch"), trained, strict=True)]

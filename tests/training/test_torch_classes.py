@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-import plain_loop
 import pytest
 import torch
 from torch import nn
@@ -121,7 +120,7 @@ def by_hand(model, cohort: Cohort, member) -> torch.Tensor:
     def make(parameters):
         return kind([p for p in parameters if p.requires_grad], **own, **fixed)
 
-    return plain_loop.trained(model, cohort, member, make)
+    return oracle.trained_alone(model, cohort, member, make)
 
 
 CASES = {
