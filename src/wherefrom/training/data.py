@@ -361,9 +361,14 @@ class Scaler(NamedTuple):
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():
             return x
-        if not bool(self.x_mean.any()) and bool((self.x_std == 1).all()):
-            return x.to(dtype)  # images are large
-        return ((streamed.in_memory(x).double() - self.x_mean) / self.x_std).to(dtype)
+        return self.scaled(streamed.in_memory(x), dtype) if self.scales_x else x.to(dtype)  # images are large
+
+    @property
+    def scales_x(self) -> bool:
+        return bool(self.x_mean.any()) or not bool((self.x_std == 1).all())
+
+    def scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return ((x.double() - self.x_mean) / self.x_std).to(dtype)
 
     def y(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         return ((y.double() - self.y_mean) / self.y_std).to(dtype)

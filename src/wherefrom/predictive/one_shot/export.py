@@ -96,14 +96,14 @@ class _Model(nn.Module):
         self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()
         weights = torch.tensor(posterior.weights, dtype=torch.float64) / said.answers.shape[1]
         self.weights = weights.repeat_interleave(said.answers.shape[1]) if posterior._is_weighted else None
-        self.is_scaled = bool((self.scaler.x_mean != 0).any() | (self.scaler.x_std != 1).any())
+        self.is_scaled = self.scaler.scales_x
 
     def forward(self, x: Tensor, means: Tensor, variances: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
         return *self.mixed(means, variances), *self.moments(x, *theta)
 
     def moments(self, x: Tensor, *theta: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of one component's answers.  # (rows, outputs)"""
-        rows = self.scaler.x(x, torch.float32) if self.is_scaled else x
+        rows = self.scaler.scaled(x, torch.float32) if self.is_scaled else x
         with self.rewritten, compiled.spelled_out():
             return member.run(self.graph, self.network, self.what, rows, None, *theta)
 
