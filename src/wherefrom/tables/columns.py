@@ -244,7 +244,8 @@ def _kind(table: RawTable, column: Column, asked: str | None) -> tuple[Any, str]
     is_number = ~np.isnan(as_numbers(column.levels, table.decimal))
     if bool(is_number.all()) or share(is_number) >= _MOSTLY:
         return "number", ""  # stray words are told when the numbers are read
-    if {level.casefold() for level in column.levels} <= set(_TRUTHS) and len(column.levels) <= 2:
+    words = {level.casefold() for level in column.levels}
+    if words <= set(_TRUTHS) and len(words) <= 2:
         return "boolean", ""
     if date_format := _date_format(table, column, insist=False):
         return "date", date_format

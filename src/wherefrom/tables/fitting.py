@@ -108,6 +108,7 @@ def split(y: NDArray[Any], share: float, seed: int) -> Split:
             others = order[y[order] == label][1:]
             place[others] = (np.arange(len(others)) + random.random()) / max(1, len(others))
         order = np.argsort(place, kind="stable")
+        order[:aside] = sorted(order[:aside], key=lambda row: str(y[row]))  # so that each half has its share
     held = order[:aside]
     return Split(np.sort(order[aside:]), np.sort(held[::2]), np.sort(held[1::2]))
 

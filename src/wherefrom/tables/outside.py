@@ -71,7 +71,7 @@ class Surroundings:
             distance = parts.max(axis=0)
             worst = np.abs(z).argmax(axis=1)
             for row in np.flatnonzero(distance > 1).tolist():
-                is_one = parts[0, row] >= parts[1, row]
+                is_one = parts[0, row] > 1  # and no combination is needed to explain it
                 why[row] = f"{self.names[worst[row]]} is far off" if is_one else "an unusual combination"
         for row, column, level in encoded.never_seen:
             distance[row] = np.inf

@@ -1,0 +1,206 @@
+"""Every kind of column becomes numbers by a rule that is learnt once, kept as JSON, and told."""
+
+import json
+
+import numpy as np
+import pytest
+
+from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
+from wherefrom.tables.reading import Format, read
+
+
+def table_of(tmp_path, columns, name="data.csv", **how):
+    from made_table import write
+
+    return read(write(tmp_path / name, {key: list(map(str, cells)) for key, cells in columns.items()}), Format(**how))
+
+
+def learnt(table, kinds=None, training=None):
+    training = np.arange(len(table)) if training is None else np.array(training)
+    return TableEncoder.of(table, list(table.columns), kinds or {}, training)
+
+
+def rule(tmp_path, cells, kinds=None):
+    return learnt(table_of(tmp_path, {"c": cells, "other": range(len(cells))}), kinds).rules[0]
+
+
+def test_numbers_keep_their_values_and_gaps_take_the_median(tmp_path):
+    table = table_of(tmp_path, {"a": [1, "", 3, 10, "NA"], "b": [1, 2, 3, 4, 5]})
+    encoder = learnt(table)
+    encoded = encoder.encode(table)
+    assert encoded.columns == ("a", "a (missing)", "b")
+    np.testing.assert_array_equal(encoded.values[:, 0], [1, 3, 3, 10, 3])
+    np.testing.assert_array_equal(encoded.values[:, 1], [0, 1, 0, 0, 1])
+    np.testing.assert_array_equal(encoded.values[:, 2], [1, 2, 3, 4, 5])
+
+
+def test_a_gap_that_training_never_had_is_told(tmp_path):
+    encoder = learnt(table_of(tmp_path, {"a": [1, 2, 3], "t": ["x", "y", "x"]}, "train.csv"), {"t": "text"})
+    encoded = encoder.encode(table_of(tmp_path, {"a": ["", 5], "t": ["x", "x"]}))
+    assert encoded.values[0, 0] == 2
+    assert encoded.notes == ("column 'a' is missing in 1 row, but never was in training: its median is taken",)
+
+
+def test_levels_that_are_frequent_enough_have_a_column_each(tmp_path):
+    table = table_of(tmp_path, {"c": ["red"] * 8 + ["blue"] * 6 + ["pink"] * 2 + [""] * 3, "n": range(19)})
+    encoder = learnt(table)
+    colour = encoder.rules[0]
+    assert isinstance(colour, Categories)
+    assert colour.features == ("c=red", "c=blue", "c (other)", "c (missing)")
+    encoded = encoder.encode(table_of(tmp_path, {"c": ["blue", "pink", "teal", "NA"], "n": [1, 2, 3, 4]}, "new.csv"))
+    np.testing.assert_array_equal(encoded.values[:, :4], [[0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    assert "column 'c' has levels that training never saw, in 1 row: 'teal'" in encoded.notes[0]
+
+
+def test_a_new_level_is_a_surprise_only_where_rare_ones_are(tmp_path):
+    closed = learnt(table_of(tmp_path, {"c": ["a", "b"] * 10, "n": range(20)}))
+    new = table_of(tmp_path, {"c": ["a", "z"], "n": [1, 2]}, "new.csv")
+    encoded = closed.encode(new)
+    assert encoded.never_seen == ((1, "c", "z"),)
+    np.testing.assert_array_equal(encoded.values[1, :2], [0, 0])  # no column that was never trained
+    mixed = learnt(table_of(tmp_path, {"c": ["a", "b"] * 10 + list("pqrs"), "n": range(24)}))
+    assert mixed.encode(new).never_seen == ()
+
+
+def test_text_of_its_own_in_every_row_is_dropped_unless_gaps_tell(tmp_path):
+    names = [f"person {k}" for k in range(30)]
+    found = rule(tmp_path, names)
+    assert isinstance(found, Dropped)
+    assert "nearly every row" in found.why
+    found = rule(tmp_path, [*names, *[""] * 10])
+    assert isinstance(found, Categories)
+    assert found.features == ("c (other)", "c (missing)")
+
+
+@pytest.mark.parametrize("name", ["id", "ID", "customer_id", "PassengerId", "row"])
+def test_numbers_that_are_names_of_rows_are_dropped(tmp_path, name):
+    table = table_of(tmp_path, {name: range(100, 130), "paid": range(30), "x": np.arange(30) % 7})
+    encoder = learnt(table)
+    assert [rule.name for rule in encoder.dropped] == [name]
+    assert not learnt(table, {name: "number"}).dropped
+
+
+def test_constant_and_empty_columns_are_dropped(tmp_path):
+    table = table_of(tmp_path, {"a": [1] * 5, "b": ["x"] * 5, "c": [""] * 5, "d": range(5)})
+    assert {one.name: one.why for one in learnt(table).dropped} == {
+        "a": "always the same",
+        "b": "always the same",
+        "c": "empty",
+    }
+    with pytest.raises(ValueError, match=r"no column of .* is left to learn from: a \(always the same\)"):
+        learnt(table_of(tmp_path, {"a": [1] * 5}))
+
+
+def test_true_and_false(tmp_path):
+    table = table_of(tmp_path, {"a": ["yes", "no", "YES", ""], "n": range(4)})
+    np.testing.assert_array_equal(learnt(table).encode(table).values[:, :2], [[1, 0], [0, 0], [1, 0], [1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "written"),
+    [
+        (["1970-01-02", "1970-01-11", "1970-01-03"], "iso"),
+        (["1970-01-02T00:00:00Z", "1970-01-11 00:00", "1970-01-03"], "iso"),
+        (["02.01.1970", "11.01.1970", "03.01.1970"], "%d.%m.%Y"),
+        (["1970/01/02", "1970/01/11", "1970/01/03"], "%Y/%m/%d"),
+        (["02 Jan 1970", "11 Jan 1970", "03 Jan 1970"], "%d %b %Y"),
+    ],
+)
+def test_dates_are_days(tmp_path, cells, written):
+    table = table_of(tmp_path, {"c": cells, "n": range(3)})
+    encoder = learnt(table)
+    assert isinstance(encoder.rules[0], Quantity)
+    assert encoder.rules[0].date_format == written
+    np.testing.assert_array_equal(encoder.encode(table).values[:, 0], [1, 10, 2])
+    assert "dates, as days since 1970: c" in encoder.describe()
+
+
+def test_a_day_above_twelve_tells_days_from_months(tmp_path):
+    assert rule(tmp_path, ["03/04/2020", "25/04/2020", "01/02/2021"]).date_format == "%d/%m/%Y"
+    assert rule(tmp_path, ["03/04/2020", "04/25/2020", "01/02/2021"]).date_format == "%m/%d/%Y"
+    with pytest.raises(
+        ValueError, match=r"column 'c', row 2: '03/04/2020' may have the day or the month first.*--date"
+    ):
+        rule(tmp_path, ["03/04/2020", "05/04/2020", "01/02/2021"])
+    assert rule(tmp_path, ["03/04/2020", "05/04/2020", "01/02/2021"], {"c": "date:%m/%d/%Y"}).kind == "date"
+
+
+def test_a_stray_word_among_numbers_is_told_by_column_row_and_value(tmp_path):
+    cells = [*map(str, range(20)), "old", "older"]
+    with pytest.raises(
+        ValueError,
+        match=r"data.csv, column 'c', row 22: 'old' is no number \(and 1 more, such as 'older'\); correct it, or say "
+        r"--missing old if it means missing, or --text c",
+    ):
+        rule(tmp_path, cells)
+    assert isinstance(rule(tmp_path, cells, {"c": "text"}), Dropped | Categories)
+    table = table_of(tmp_path, {"c": cells, "n": range(22)}, missing=("old", "older"))
+    assert learnt(table).rules[0].kind == "number"
+
+
+def test_infinite_numbers_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"column 'c', row 4: infinite"):
+        rule(tmp_path, [1, 2, "inf", 3])
+    with pytest.raises(ValueError, match=r"column 'c', row 3: infinite"):
+        rule(tmp_path, [1, "1e999", 3])
+
+
+def test_numbers_with_signs_of_money_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"column 'c', row 2: '\$1,000' is a number with signs.*--text c"):
+        rule(tmp_path, [f"${k},{k}00" if k else "$1,000" for k in range(20)])
+
+
+def test_long_tails_are_drawn_in(tmp_path):
+    values = np.exp(np.random.default_rng(0).normal(size=400) * 2)
+    table = table_of(tmp_path, {"c": values, "n": np.arange(400)})
+    encoder = learnt(table)
+    assert encoder.rules[0].is_drawn_in
+    assert not encoder.rules[1].is_drawn_in
+    drawn_in = encoder.encode(table).values[:, 0]
+    assert np.abs(drawn_in).max() < 10
+    np.testing.assert_array_equal(np.argsort(drawn_in), np.argsort(values))
+
+
+def test_only_training_rows_teach(tmp_path):
+    table = table_of(tmp_path, {"a": [1, 2, 3, 100, 200], "c": ["x", "x", "y", "z", "z"]})
+    encoder = learnt(table, {"c": "text"}, training=[0, 1, 2])
+    assert encoder.rules[0].median == 2
+    assert encoder.rules[0].high == 3
+    assert (
+        "z" not in (*encoder.rules[1].levels, *encoder.rules[1].rare) if isinstance(encoder.rules[1], Categories) else 1
+    )
+
+
+def test_an_encoder_is_plain_data(tmp_path):
+    from made_table import made, write
+
+    table = read(write(tmp_path / "data.csv", made(200)))
+    encoder = learnt(table)
+    again = TableEncoder.from_json(json.loads(json.dumps(encoder.to_json(), allow_nan=False)))
+    assert again == encoder
+    np.testing.assert_array_equal(again.encode(table).values, encoder.encode(table).values)
+    assert len(encoder.features) == encoder.encode(table).values.shape[1]
+    assert {encoder.features[place] for place in encoder.quantities()} == {
+        one.name for one in encoder.rules if isinstance(one, Quantity)
+    }
+
+
+def test_columns_in_another_order_are_the_same_and_lacking_ones_are_named(tmp_path):
+    from made_table import made, without, write
+
+    cells = made(60)
+    table = read(write(tmp_path / "data.csv", cells))
+    encoder = learnt(table)
+    turned = read(write(tmp_path / "turned.csv", dict(reversed(cells.items()))))
+    np.testing.assert_array_equal(encoder.encode(turned).values, encoder.encode(table).values)
+    read_without = read(write(tmp_path / "less.csv", without(cells, "age", "region", "id")))
+    with pytest.raises(ValueError, match=r"less.csv lacks the columns 'age', 'region', which .* add them"):
+        encoder.encode(read_without)
+
+
+def test_a_code_of_digits_can_be_text(tmp_path):
+    table = table_of(tmp_path, {"zip": ["010", "020", "010", "010", "010", "020", "010"] * 3, "n": range(21)})
+    encoder = learnt(table, {"zip": "text"})
+    assert encoder.rules[0].levels == ("010", "020")
+    with pytest.raises(ValueError, match=r"no column 'zp'; did you mean 'zip'"):
+        learnt(table, {"zp": "text"})

@@ -1,0 +1,170 @@
+"""From a table to a run: who trains, calibrates and tests; how long; how many draws; and that intervals hold."""
+
+import math
+
+import numpy as np
+import pytest
+
+import wherefrom as wf
+from made_table import QUICK, made, write
+from wherefrom.tables import plan
+from wherefrom.tables.columns import Encoded
+from wherefrom.tables.fitting import Request, fit, seconds, split
+from wherefrom.tables.pilot import LEAST_EPOCHS, pilot
+from wherefrom.tables.predicting import predict_rows
+from wherefrom.tables.reading import read
+
+
+def test_rows_are_split_once_and_for_all():
+    y = np.arange(1000.0)
+    one, same, other = split(y, 0.15, 0), split(y, 0.15, 0), split(y, 0.15, 1)
+    everyone = np.concatenate([one.train, one.calibrate, one.test])
+    assert sorted(everyone.tolist()) == list(range(1000))
+    assert (len(one.calibrate), len(one.test)) == (75, 75)
+    assert one.test.tolist() == same.test.tolist() != other.test.tolist()
+    assert len(split(np.zeros(100_000), 0.15, 0).train) == 94_000
+
+
+def test_classes_are_held_out_in_proportion_and_all_are_trained_on():
+    y = np.array(["a"] * 800 + ["b"] * 150 + ["c"] * 49 + ["d"], dtype=object)
+    rows = split(y, 0.2, 0)
+    for part in (rows.calibrate, rows.test):
+        counts = {label: int((y[part] == label).sum()) for label in "abcd"}
+        assert abs(counts["a"] - 80) <= 2
+        assert abs(counts["b"] - 15) <= 2
+        assert counts["d"] == 0
+    assert "d" in y[rows.train]
+
+
+@pytest.mark.parametrize("written", ["", "soon", "-5min", "0s", "5 parsecs"])
+def test_budgets_are_times(written):
+    with pytest.raises(ValueError, match="--budget is a time such as 90s"):
+        seconds(written)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"calibrate": "hope"}, "--calibrate is one of auto"),
+        ({"held_out": 0.9}, "--held-out is a share"),
+        ({"epochs": 1}, "--epochs is auto"),
+        ({"level": 95.0}, "--level lies between 0 and 1"),
+        ({"samples": 1}, "--samples is at least 4"),
+    ],
+)
+def test_requests_are_checked_before_anything_is_trained(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Request("y", **changes)
+
+
+def noisy(rows, random):
+    x = random.normal(size=(rows, 3))
+    return Encoded(x, ("a", "b", "c")), 2 * x[:, 0] + np.sin(x[:, 1]) + random.normal(size=rows)
+
+
+@pytest.mark.parametrize("averages", [True, False])
+def test_a_pilot_stops_before_it_learns_the_noise_by_heart(random, averages):
+    x, y = noisy(120, random)
+    training = wf.Training(wf.MLP([50]), wf.Algorithm("adam", lr=0.01, batch_size=16), 1, wf.Regression())
+    found = pilot(training, (x, y), averages=averages, progress=False)
+    assert LEAST_EPOCHS <= found.training.epochs < found.epochs[-1]
+    assert found.by == "RMSE"
+    assert min(found.scores) <= found.scores[-1]
+    assert 0.8 < min(found.scores) < 1.6  # the noise is 1
+    again = pilot(training, (x, y), averages=averages, progress=False)
+    assert again.scores == found.scores
+    assert again.training == found.training
+
+
+def test_a_pilot_tries_settings_unless_they_are_given(random):
+    x, y = noisy(120, random)
+    training = plan.training_for(120, plan.Target("y", "regression"), plan.Settings(lr=0.02))
+    found = pilot(training, (x, y), averages=True, tried=["dropout"], progress=False)
+    assert found.training.algorithm.settings["lr"] == pytest.approx(0.02)
+    assert found.training.model.dropout in (0.05, 0.2)
+    given = pilot(training, (x, y), averages=True, tried=[], epochs=7, progress=False)
+    assert given.training.epochs == 7
+    assert given.epochs[-1] == 7
+
+
+@pytest.mark.filterwarnings("ignore:.*have learnt nothing")
+def test_a_pilot_that_diverges_goes_slower(random):
+    x, y = noisy(120, random)
+    training = wf.Training(wf.MLP([10]), wf.Algorithm("sgd", lr=30, batch_size=16), 1, wf.Regression())
+    found = pilot(training, (x, y), averages=False, epochs=6, progress=False)
+    assert found.training.algorithm.settings["lr"] < 30
+
+
+def test_what_is_done_is_told(quantities, folder):
+    path, _ = quantities
+    told = []
+    fit(read(path), Request("y", **QUICK), told.append, False)
+    text = "\n".join(told)
+    assert "400 rows: 280 to train on, 60 to calibrate, 60 to test" in text
+    assert "y: regression, because it holds numbers" in text
+    assert "dropped: id (" in text
+    assert "customer (text of its own in nearly every row)" in text
+    assert "training 3 networks of 50 hidden units for 8 epochs" in text
+    assert "calibrated: variance times" in text
+
+
+def test_the_same_seed_gives_the_same_run(quantities):
+    path, run = quantities
+    again = fit(read(path), Request("y", **QUICK), lambda line: None, False)
+    assert again.scores == run.scores
+    other = fit(read(path), Request("y", **QUICK, seed=1), lambda line: None, False)
+    assert other.scores != run.scores
+
+
+def test_rows_without_a_target_are_left_out_and_told(folder):
+    cells = made(100)
+    cells["y"][3] = cells["y"][50] = ""
+    run = fit(read(write(folder / "gaps.csv", cells)), Request("y", **QUICK), lambda line: None, False)
+    assert run.about["rows"]["all"] == 98
+    assert "2 rows without 'y' left out" in run.about["notes"]
+    few = write(folder / "few.csv", made(15))
+    with pytest.raises(ValueError, match="15 rows with 'y': it takes at least 20"):
+        fit(read(few), Request("y", **QUICK), lambda line: None, False)
+
+
+@pytest.mark.parametrize("calibrate", ["variance", "conformal", "none"])
+def test_calibration_is_as_asked(quantities, calibrate):
+    path, _ = quantities
+    run = fit(read(path), Request("y", **QUICK, calibrate=calibrate), lambda line: None, False)
+    assert [each.by for each in run.posterior.calibration] == ([] if calibrate == "none" else [calibrate])
+
+
+def test_calibration_that_cannot_be_is_refused(quantities):
+    with pytest.raises(ValueError, match="no logits to divide"):
+        fit(read(quantities[0]), Request("y", **QUICK, calibrate="temperature"), lambda line: None, False)
+
+
+@pytest.mark.parametrize("noise", ["predicted", "none", "2.5"])
+def test_noise_is_as_asked(quantities, noise):
+    asked = Request("y", **QUICK, settings=plan.Settings(noise=noise))
+    run = fit(read(quantities[0]), asked, lambda line: None, False)
+    assert ("noise" in predict_rows(run.posterior, run.rows_to_test()[0], 0.9, 8).sources) == (noise != "none")
+
+
+def test_a_budget_decides_the_draws(quantities):
+    told = []
+    asked = Request("y", epochs=4, samples=8, budget=1e6)
+    run = fit(read(quantities[0]), asked, told.append, False)
+    assert len(run.posterior) == 20
+    assert any("the budget allows for 20 draws" in line for line in told)
+    told = []
+    run = fit(read(quantities[0]), Request("y", samples=8, budget=0.01), told.append, False)
+    assert len(run.posterior) == 2
+    assert run.posterior.training.epochs >= LEAST_EPOCHS
+
+
+def test_intervals_hold_on_rows_never_seen(folder):
+    """With defaults, and 92 to 98% besides what chance does to so few calibration rows and so many new ones."""
+    table = read(write(folder / "covered.csv", made(2500, 5)))
+    run = fit(table, Request("y", samples=20), lambda line: None, False)
+    new = read(write(folder / "new.csv", made(3000, 6)))
+    truth = run.target.values(new)
+    scores = predict_rows(run.posterior, run.encoder.encode(new), 0.95, 20, truth).scores
+    chance = 3 * math.sqrt(0.05 * 0.95 * (1 / run.about["rows"]["calibrate"] + 1 / 3000))
+    assert abs(scores["coverage of the 95% interval"] - 0.95) < chance
+    assert scores["R2"] > 0.6

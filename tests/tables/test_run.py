@@ -1,0 +1,121 @@
+"""A run folder: whole, self-contained, the same after a reload, and refused if it is newer."""
+
+import json
+
+import numpy as np
+import pytest
+
+import wherefrom as wf
+from wherefrom.tables import run as runs
+from wherefrom.tables.predicting import predict_rows
+from wherefrom.tables.reading import read
+from wherefrom.tables.run import Run
+
+
+@pytest.mark.parametrize("which", ["quantities", "kinds"])
+def test_a_reload_predicts_the_same(which, request, tmp_path):
+    path, run = request.getfixturevalue(which)
+    run.save(tmp_path / "run", command="wherefrom fit")
+    again = Run.load(tmp_path / "run")
+    table = read(path)
+    one, two = (predict_rows(r.posterior, r.encoder.encode(table), 0.95, 8) for r in (run, again))
+    for name, values in one.answers.items():
+        np.testing.assert_array_equal(values, two.answers[name])
+    assert again.target == run.target
+    assert again.scores == run.scores
+    distances = [r.around.look(r.encoder.encode(table))[0] for r in (run, again)]
+    np.testing.assert_array_equal(*distances)
+    own = wf.load(tmp_path / "run").predict(run.encoder.encode(table), 8)  # without the table's rules
+    name = "mean" if which == "quantities" else "confidence"
+    np.testing.assert_array_equal(getattr(own, name), two.answers[name])
+
+
+def test_the_folder_says_how_it_came_about(quantities, tmp_path):
+    _, run = quantities
+    run.save(tmp_path / "run", command="wherefrom fit data.csv --target y")
+    document = json.loads((tmp_path / "run" / "table.json").read_text())
+    assert document["format"] == runs.FORMAT
+    assert document["command"] == "wherefrom fit data.csv --target y"
+    assert document["versions"]["wherefrom"] == wf.__version__
+    assert document["seed"] == 0
+    assert document["calibration"]
+
+
+def test_rows_to_test_had_no_part_in_it(quantities, tmp_path):
+    path, run = quantities
+    run.save(tmp_path / "run")
+    x, y, rows = Run.load(tmp_path / "run").rows_to_test()
+    table = read(path)
+    truth = run.target.values(table)
+    np.testing.assert_array_equal(y, truth[rows - 2])
+    np.testing.assert_array_equal(x.values, run.encoder.encode(table).values[rows - 2])
+    trained = {row.numpy().tobytes() for row in run.posterior.rows.x}
+    assert not any(row.tobytes() in trained for row in x.values)
+    assert predict_rows(run.posterior, x, run.level, run.samples, y).scores == pytest.approx(run.scores)
+
+
+def test_parts_are_fitted_anew_by_the_rows_that_were_kept(quantities, tmp_path):
+    _, run = quantities
+    run.save(tmp_path / "run")
+    again = Run.load(tmp_path / "run")
+    x, y, _ = again.rows_to_test()
+    part = again.with_rows_to_calibrate().marginalising("t")
+    assert [each.by for each in part.calibration] == ["variance", "conformal"]
+    assert part.predict(x, 8).nll(y) > 0
+
+
+def test_data_can_be_left_out(quantities, tmp_path):
+    _, run = quantities
+    run.save(tmp_path / "run", keeps_data=False)
+    again = Run.load(tmp_path / "run")
+    assert again.rows_to_test() is None
+    assert again.with_rows_to_calibrate() is again.posterior
+
+
+def test_a_newer_format_is_refused_in_words(quantities, tmp_path):
+    _, run = quantities
+    run.save(tmp_path / "run")
+    path = tmp_path / "run" / "table.json"
+    path.write_text(path.read_text().replace(f'"format": {runs.FORMAT}', '"format": 99'))
+    with pytest.raises(ValueError, match=r"newer version \(format 99; this one reads up to 1\): update wherefrom"):
+        Run.load(tmp_path / "run")
+
+
+def test_folders_that_hold_no_run(quantities, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"does not exist: make one, as wherefrom fit"):
+        Run.load(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError, match=r"holds no run of a table"):
+        Run.load(tmp_path)
+    (tmp_path / "table.json").write_text("{")
+    with pytest.raises(ValueError, match=r"table.json cannot be read"):
+        Run.load(tmp_path)
+    (tmp_path / "table.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"was not written by wherefrom fit"):
+        Run.load(tmp_path)
+
+
+def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
+    _, run = quantities
+    folder = tmp_path / "run"
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.png").write_text("")
+    with pytest.raises(FileExistsError, match=r"holds other files"):
+        run.save(tmp_path / "photos", overwrite=True)
+    with pytest.raises(FileExistsError, match=r"is a file"):
+        run.save(tmp_path / "photos" / "cat.png")
+    folder.mkdir()  # an empty folder is free
+    run.save(folder)
+    with pytest.raises(FileExistsError, match=r"holds a run already: .* --overwrite"):
+        run.save(folder)
+
+    def broken(*_):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "save_file", broken)
+        with pytest.raises(OSError, match=r"the disk is full"):
+            run.save(folder, overwrite=True)
+    assert Run.load(folder).scores == run.scores
+    run.save(folder, overwrite=True)
+    assert Run.load(folder).scores == run.scores
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "run"]

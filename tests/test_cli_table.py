@@ -1,0 +1,246 @@
+"""The commands on a user's own table, as a newcomer runs them: two commands to predictions, and errors in one line."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from made_table import made, without, write
+from wherefrom.cli import app
+from wherefrom.tables.reading import read
+from wherefrom.tables.run import Run
+
+QUICK = ["--draws", "3", "--epochs", "8", "--samples", "8"]
+
+
+def wherefrom(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A run of quantities, one of classes, and new rows for both."""
+    folder = tmp_path_factory.mktemp("commands")
+    write(folder / "train.csv", made(300))
+    write(folder / "new.csv", made(40, 1))
+    write(folder / "kinds.csv", made(300, classes=True))
+    for name, target in (("train", "y"), ("kinds", "kind")):
+        done = wherefrom("fit", folder / f"{name}.csv", "--target", target, "--out", folder / name, *QUICK)
+        assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_two_commands_from_a_table_to_predictions(place, tmp_path):
+    said = wherefrom("fit", place / "train.csv", "--target", "y", "--out", tmp_path / "run", *QUICK)
+    assert said.exit_code == 0, said.output
+    assert "coverage of the 95% interval" in said.output
+    assert f"Next: wherefrom predict {tmp_path / 'run'} new.csv" in said.output
+    out = tmp_path / "predictions.csv"
+    said = wherefrom("predict", tmp_path / "run", place / "new.csv", "--out", out)
+    assert said.exit_code == 0, said.output
+    assert "40 rows predicted into" in said.output
+    assert "RMSE" in said.output  # y is there
+    found = rows_of(out)
+    assert len(found) == 40
+    assert list(found[0])[:4] == ["mean", "std", "lower", "upper"]
+    for row in found:
+        assert float(row["lower"]) < float(row["mean"]) < float(row["upper"])
+        assert sum(float(row[name]) for name in row if name.startswith("share_")) == pytest.approx(1, abs=1e-6)
+        assert row["outside"] in ("true", "false")
+
+
+def test_predictions_are_the_posteriors_own(place, tmp_path):
+    wherefrom(
+        "predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", "--keep", "id", "--level", "0.8"
+    )
+    found = rows_of(tmp_path / "p.csv")
+    assert [row["id"] for row in found] == [str(k) for k in range(40)]
+    run = Run.load(place / "train")
+    prediction = run.posterior.predict(run.encoder.encode(read(place / "new.csv")), 8)
+    low, high = prediction.interval(0.8)
+    for name, own in (("mean", prediction.mean), ("std", prediction.std), ("lower", low), ("upper", high)):
+        np.testing.assert_allclose([float(row[name]) for row in found], own, rtol=1e-6)
+
+
+def test_the_target_need_not_be_there_and_other_columns_are_named(place, tmp_path):
+    cells = without(made(40, 1), "y", "id") | {"mood": ["fine"] * 40}
+    path = write(tmp_path / "bare.csv", cells)
+    said = wherefrom("predict", place / "train", path, "--out", tmp_path / "p.csv")
+    assert said.exit_code == 0, said.output
+    assert "does not know, and ignores: 'mood'" in said.output
+    assert "RMSE" not in said.output
+    wherefrom("predict", place / "train", place / "new.csv", "--out", tmp_path / "q.csv")
+    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
+
+
+def test_strange_rows_are_flagged(place, tmp_path):
+    cells = without(made(40, 1), "y")
+    cells["colour"][0], cells["x0"][1] = "ultraviolet", "1000"
+    write(tmp_path / "strange.csv", cells)
+    said = wherefrom("predict", place / "train", tmp_path / "strange.csv", "--out", tmp_path / "p.csv")
+    assert "column 'colour' has levels that training never saw, in 1 row: 'ultraviolet'" in said.output
+    found = rows_of(tmp_path / "p.csv")
+    assert (found[0]["outside"], found[0]["why"]) == ("true", "colour=ultraviolet was never seen")
+    assert (found[1]["outside"], found[1]["why"]) == ("true", "x0 is far off")
+
+
+def test_classes(place, tmp_path):
+    said = wherefrom("predict", place / "kinds", place / "kinds.csv", "--out", tmp_path / "p.csv")
+    assert said.exit_code == 0, said.output
+    assert "accuracy" in said.output
+    for row in rows_of(tmp_path / "p.csv"):
+        probabilities = {name[2:]: float(row[name]) for name in row if name.startswith("p_")}
+        assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
+        assert max(probabilities, key=lambda name: probabilities[name]) == row["predicted"]
+
+
+def test_standard_output_has_nothing_but_predictions(place):
+    command = [sys.executable, "-m", "wherefrom", "predict", str(place / "train"), "-"]
+    done = subprocess.run(command, input=(place / "new.csv").read_bytes(), capture_output=True, check=True)
+    lines = done.stdout.decode().splitlines()
+    assert len(lines) == 41
+    assert lines[0].startswith("mean,std,lower,upper,")
+    assert "40 rows predicted" in done.stderr.decode()
+
+
+def test_parquet_in_and_out(place, tmp_path):
+    polars = pytest.importorskip("polars")
+    polars.read_csv(place / "new.csv", null_values=["NA", ""]).write_parquet(tmp_path / "new.parquet")
+    for name in ("new.csv", "new.parquet"):
+        source = place / name if name == "new.csv" else tmp_path / name
+        said = wherefrom("predict", place / "train", source, "--out", tmp_path / f"from-{name}.parquet")
+        assert said.exit_code == 0, said.output
+    one, two = (polars.read_parquet(tmp_path / f"from-{name}.parquet") for name in ("new.csv", "new.parquet"))
+    np.testing.assert_allclose(one["mean"].to_numpy(), two["mean"].to_numpy(), rtol=1e-6)
+    assert one["outside"].dtype == polars.Boolean
+
+
+def test_json_is_for_programs(place, tmp_path):
+    fitted = wherefrom("fit", place / "train.csv", "--target", "y", "--out", tmp_path / "run", *QUICK, "--json")
+    document = json.loads(fitted.stdout)
+    assert document["task"] == "regression"
+    assert document["members"] == 3
+    assert set(document["dropped"]) == {"id", "customer"}
+    assert document["scores"]["rows"] == document["rows"]["test"]
+    predicted = json.loads(wherefrom("predict", place / "train", place / "new.csv", "--json", "--quiet").stdout)
+    assert len(predicted["predictions"]) == predicted["rows"] == 40
+    found = json.loads(wherefrom("sources", place / "train", place / "new.csv", "--json", "--quiet").stdout)
+    assert sum(part["share"] for part in found["overall"].values()) == pytest.approx(1)
+
+
+def test_quiet_says_nothing(place, tmp_path):
+    said = wherefrom("predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", "--quiet")
+    assert said.output == ""
+    said = wherefrom("fit", place / "train.csv", "--target", "y", "--out", tmp_path / "run", *QUICK, "--quiet")
+    assert said.output == ""
+
+
+def test_sources_say_whose_doubt_it_is(place, tmp_path):
+    said = wherefrom("sources", place / "train", place / "new.csv", "--rows", "3", "--out", tmp_path / "s.csv")
+    assert said.exit_code == 0, said.output
+    assert "theta0+order" in said.output
+    assert "noise" in said.output
+    assert "The 3 rows most in doubt" in said.output
+    assert len(rows_of(tmp_path / "s.csv")) == 40
+
+
+@pytest.mark.parametrize("name", ["train", "kinds"])
+def test_report_is_a_page(place, name, tmp_path):
+    said = wherefrom("report", place / name)
+    assert said.exit_code == 0, said.output
+    page = (place / name / "report.html").read_text()
+    assert "<html" in page
+    said = wherefrom("report", place / name, place / f"{name}.csv", "--out", tmp_path / "other.html")
+    assert said.exit_code == 0, said.output
+    assert (tmp_path / "other.html").exists()
+
+
+def test_a_report_needs_rows(place, tmp_path):
+    run = tmp_path / "run"
+    wherefrom("fit", place / "train.csv", "--target", "y", "--out", run, *QUICK, "--no-data")
+    said = wherefrom("report", run)
+    assert said.exit_code == 2
+    assert "was made with --no-data: name a file" in said.output
+    assert wherefrom("report", run, place / "new.csv").exit_code == 0
+
+
+def broken(tmp_path, **changes):
+    cells = made(60)
+    for name, (row, value) in changes.items():
+        cells[name][row] = value
+    return write(tmp_path / "broken.csv", cells)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "message"),
+    [
+        ({"age": (4, "old")}, (), "broken.csv, column 'age', row 6: 'old' is no number; correct it, or say --missing"),
+        ({"y": (9, "high")}, (), "broken.csv, column 'y', row 11: 'high' is no number"),
+        ({"x1": (0, "inf")}, (), "column 'x1', row 2: infinite"),
+        ({}, ("--target", "z"), "has no column 'z'"),
+        ({}, ("--over", "theta0"), "--over does not know 'theta0'"),
+        ({}, ("--recipe", "magic"), "there is no recipe 'magic'"),
+        ({}, ("--noise", "loud"), "--noise is fit, predicted, none"),
+        ({}, ("--budget", "soon"), "--budget is a time"),
+        ({}, ("--epochs", "many"), "--epochs is auto, or a number"),
+        ({}, ("--hidden", "wide"), "--hidden is the units of each layer"),
+        ({}, ("--text", "nothing"), "has no column 'nothing'"),
+        ({}, ("--speed", "1"), "No such option: --speed"),
+    ],
+)
+def test_errors_are_one_line_and_exit_code_2(tmp_path, changes, words, message):
+    command = ["fit", broken(tmp_path, **changes), "--target", "y", "--out", tmp_path / "run", *words]
+    said = wherefrom(*command)
+    assert said.exit_code == 2
+    assert said.stderr.count("\n") == 1
+    assert said.stderr.startswith("wherefrom: ")
+    assert message in said.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_errors_of_prediction(place, tmp_path):
+    for command, message in (
+        (("predict", tmp_path / "none", place / "new.csv"), "does not exist: make one, as wherefrom fit"),
+        (("predict", place / "train", tmp_path / "none.csv"), "there is no file"),
+        (("predict", place / "train"), "Missing argument"),
+        (("predict", place / "train", place / "new.csv", "--out", tmp_path / "a" / "b.csv"), "there is no folder"),
+        (("predict", place / "train", place / "new.csv", "--level", "95"), "--level lies between 0 and 1"),
+        (("predict", place / "train", place / "new.csv", "--keep", "nam"), "has no column 'nam'"),
+        (("fit", place / "train.csv", "--target", "y", "--out", place / "train"), "holds a run already"),
+    ):
+        said = wherefrom(*command)
+        assert said.exit_code == 2, command
+        assert said.stderr.splitlines()[-1].startswith("wherefrom: ")
+        assert message in said.stderr
+    path = write(tmp_path / "less.csv", without(made(10), "age", "y"))
+    assert "less.csv lacks the column 'age'" in wherefrom("predict", place / "train", path).stderr
+
+
+def test_what_is_ours_keeps_its_traceback(monkeypatch, place):
+    from wherefrom.tables import commands
+
+    def bug(*_, **__):
+        raise KeyError("ours")
+
+    monkeypatch.setattr(commands, "look", bug)
+    said = wherefrom("predict", place / "train", place / "new.csv")
+    assert said.exit_code == 1
+    assert isinstance(said.exception, KeyError)
+
+
+def test_words_for_missing_are_remembered(tmp_path):
+    cells = made(120)
+    cells["age"] = ["unknown" if k % 9 == 0 else cell for k, cell in enumerate(cells["age"])]
+    path = write(tmp_path / "train.csv", cells)
+    said = wherefrom("fit", path, "--target", "y", "--out", tmp_path / "run", *QUICK, "--missing", "unknown")
+    assert said.exit_code == 0, said.output
+    assert wherefrom("predict", tmp_path / "run", path, "--out", tmp_path / "p.csv").exit_code == 0
