@@ -307,10 +307,14 @@ class Network:
     def call_each(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """Outputs of many members on the same rows, as in prediction.  # (members, rows, outputs)"""
         count = len(next(iter(tensors.values())))
-        if not self.stackable or (self.convolves and (count == 1 or self.largest_group(len(x)) == 1)):
+        if self._runs_alone(count, len(x)):
             each = ({name: t[i] for name, t in tensors.items()} for i in range(count))
             return torch.stack([self.call(p, x, [m[i] for m in masks], False) for i, p in enumerate(each)])
         return vmap(lambda p, m: self._call(p, x, m, False, shared=True))(tensors, list(masks))
+
+    def _runs_alone(self, members: int, rows: int) -> bool:
+        """Whether members answer the same rows one after another, and not as one program."""
+        return not self.stackable or (self.convolves and (members == 1 or self.largest_group(rows) == 1))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> Tensor:
         """`call_each` for theta (members, size), recorded when so many members and rows are first asked for.
@@ -344,7 +348,8 @@ class Network:
             if len(self._recorded) >= _MOST_RECORDS:
                 self._recorded.clear()
             memory = [tensor.clone() for tensor in given]
-            memory[1] = channels_last(memory[1]) if self.convolves else memory[1]
+            if self.convolves and self._runs_alone(len(theta), len(x)):
+                memory[1] = channels_last(memory[1])
             ask = program.record(
                 lambda theta, x, *masks: self.call_each(self.layout.views(theta), x, masks), tuple(memory)
             )
