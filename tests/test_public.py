@@ -24,6 +24,7 @@ ROOMS = [
     ("store",),
     ("own_loop",),
     ("recipes",),
+    ("estimators",),
     ("report",),
     ("tables",),
     ("reproduce",),

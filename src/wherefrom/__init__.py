@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from wherefrom import recipes
     from wherefrom.calibration import Conformal, Temperature, VarianceScale
+    from wherefrom.estimators import WherefromClassifier, WherefromRegressor
     from wherefrom.laws import SWAG, TRADI, Snapshots
     from wherefrom.likelihood import Classification, Regression
     from wherefrom.marginalisation import marginalise, marginalise_folds
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "wherefrom.estimators": ("WherefromClassifier", "WherefromRegressor"),
     "wherefrom.calibration": ("Conformal", "Temperature", "VarianceScale"),
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
     "wherefrom.likelihood": ("Classification", "Regression"),
@@ -126,6 +128,8 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "Conformal",
     "DivergedError",
     "load",
+    "WherefromRegressor",
+    "WherefromClassifier",
 ]
 
 

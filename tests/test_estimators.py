@@ -1,0 +1,466 @@
+"""scikit-learn's face: its own checks, its tools around our estimators, frames, weights, pickles, and MAPIE."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import torch
+from mapie.classification import SplitConformalClassifier
+from mapie.regression import CrossConformalRegressor, SplitConformalRegressor
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
+
+import wherefrom as wf
+from wherefrom import estimators
+
+QUICK = {"draws": 2, "epochs": 40, "lr": 0.03, "samples": 5, "recipe_settings": {"rank": 3}}
+
+
+def regressor(over="multi_swag", **changes):
+    own = {} if over == "multi_swag" else {"recipe_settings": None}
+    return wf.WherefromRegressor(over, **QUICK | {"random_state": 0} | own | changes)
+
+
+def classifier(**changes):
+    return wf.WherefromClassifier(**QUICK | {"random_state": 0} | changes)
+
+
+@pytest.fixture(scope="module")
+def table():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(120, 3))
+    return x, 5 * x[:, 0] + x[:, 1] ** 2 + 0.5 * random.normal(size=120)
+
+
+@pytest.fixture(scope="module")
+def labelled(table):
+    return table[0], np.array(["low", "middle", "high"])[np.digitize(table[1], [-1, 3])]
+
+
+@pytest.fixture(scope="module")
+def fitted(table):
+    return regressor().fit(*table)
+
+
+@pytest.fixture(scope="module")
+def telling(labelled):
+    return classifier().fit(*labelled)
+
+
+# ---------------------------------------------------------------------- scikit-learn's own checks
+
+
+@parametrize_with_checks(
+    [
+        wf.WherefromRegressor(**QUICK),
+        wf.WherefromClassifier(**QUICK),
+        wf.WherefromRegressor("deep_ensemble", draws=2, epochs=20, lr=0.03, noise=None, batch_size=32),
+    ]
+)
+def test_scikit_learns_checks(estimator, check):
+    """All of them, and none is expected to fail."""
+    check(estimator)
+
+
+# ---------------------------------------------------------------------- what is predicted
+
+
+def test_regression_in_all_its_words(fitted, table):
+    x, y = table
+    mean, std = fitted.predict(x, return_std=True)
+    assert mean.shape == std.shape == (120,)
+    assert np.array_equal(mean, fitted.predict(x))
+    assert fitted.score(x, y) > 0.9
+    prediction = fitted.predict_dist(x)
+    assert np.allclose(prediction.mean, mean, rtol=1e-5, atol=1e-5)
+    interval = fitted.predict_interval(x, 0.8)
+    assert interval.shape == (120, 2)
+    assert np.allclose(np.stack(prediction.interval(0.8), 1), interval, rtol=1e-5, atol=1e-4)
+    assert 0.6 < ((interval[:, 0] <= y) & (y <= interval[:, 1])).mean() < 0.95
+    quantiles = fitted.predict_quantiles(x, [0.1, 0.5, 0.9], reading="mixture")
+    assert quantiles.shape == (120, 3)
+    assert (np.diff(quantiles, axis=1) > 0).all()
+    assert np.allclose(fitted.predict_quantiles(x)[:, 1], mean)
+    assert fitted.sources(x).names == ("theta0+order", "t", "noise")
+    assert fitted.n_iter_ == 40
+
+
+def test_several_outputs(table):
+    x, y = table
+    both = pd.DataFrame({"y": y, "opposite": -10 * y})
+    found = regressor().fit(x, both)
+    mean, std = found.predict(x, return_std=True)
+    assert mean.shape == std.shape == (120, 2)
+    assert found.predict_interval(x).shape == (120, 2, 2)
+    assert found.predict_quantiles(x, [0.2]).shape == (120, 1, 2)
+    assert found.score(x, both) > 0.9
+    assert found.sources(x)["t"].shape == (120, 2)
+    assert found.predict_dist(x).y_names == ("y", "opposite")
+
+
+@pytest.mark.parametrize("noise", [None, 0.5, "predicted"])
+def test_other_noise(table, noise):
+    std = regressor(noise=noise).fit(*table).predict(table[0], return_std=True)[1]
+    assert (std > (0.5 if noise == 0.5 else 0)).all()
+
+
+def test_classification_in_all_its_words(telling, labelled):
+    x, y = labelled
+    assert telling.classes_.tolist() == ["high", "low", "middle"]
+    probabilities = telling.predict_proba(x)
+    assert np.abs(probabilities.sum(1) - 1).max() < 1e-12
+    assert np.array_equal(telling.predict(x), telling.classes_[probabilities.argmax(1)])
+    assert np.allclose(telling.predict_log_proba(x), np.log(probabilities))
+    assert telling.score(x, y) > 0.85
+    prediction = telling.predict_dist(x)
+    assert prediction.classes == ("high", "low", "middle")
+    assert np.allclose(prediction.probabilities, probabilities, atol=1e-6)
+    assert telling.sources(x).names == ("theta0+order", "t")
+
+
+@pytest.mark.parametrize("labels", [[1.0, 2.0], [False, True], [-3, 7], ["b", "a"]])
+def test_labels_come_back_as_they_were(table, labels):
+    y = np.array(labels)[(table[1] > 1).astype(int)]
+    found = classifier().fit(table[0], y)
+    assert found.predict(table[0]).dtype == y.dtype
+    assert found.score(table[0], y) > 0.9
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {"low": 5, "middle": 1}])
+def test_class_weights(labelled, telling, class_weight):
+    x, y = labelled
+    rare = np.flatnonzero(y == "low")[6:]
+    x, y = np.delete(x, rare, 0), np.delete(y, rare)
+    plain, weighted = (classifier(class_weight=w).fit(x, y).predict_proba(x)[:, 1].mean() for w in (None, class_weight))
+    assert weighted > plain
+    with pytest.raises(ValueError, match=r"names \['lower'\]"):
+        classifier(class_weight={"lower": 2}).fit(x, y)
+    with pytest.raises(ValueError, match="balanced"):
+        classifier(class_weight="fair").fit(x, y)
+
+
+def test_other_ways_to_predict(table, fitted):
+    at_once = clone(fitted).set_params(method="one_shot").fit(*table)
+    assert at_once.predict_dist(table[0]).method == "one_shot"
+    assert np.allclose(at_once.predict(table[0]), fitted.predict(table[0]), atol=1.0)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 33])
+def test_a_row_is_told_the_same_among_others(fitted, telling, table, rows):
+    x = table[0]
+    for tell in (fitted.predict, fitted.predict_interval, telling.predict_proba):
+        alone = np.concatenate([tell(x[start : start + rows]) for start in range(0, len(x), rows)])
+        assert np.array_equal(tell(x), alone)
+
+
+def test_many_rows_go_in_blocks(fitted, table, monkeypatch):
+    whole = fitted.predict_interval(table[0])
+    monkeypatch.setattr(estimators, "_BLOCK_NUMBERS", 400)
+    assert np.array_equal(fitted.predict_interval(table[0]), whole)
+
+
+def test_calibration(table, labelled):
+    x, y = table
+    for calibrate in ("variance", "conformal"):
+        found = regressor(calibrate=calibrate, calibrate_on=0.3).fit(x, y)
+        assert found.predict_interval(x, 0.8).shape == (120, 2)
+        again = pickle.loads(pickle.dumps(found))
+        assert np.array_equal(again.predict_interval(x, 0.8), found.predict_interval(x, 0.8))
+    assert classifier(calibrate="temperature").fit(*labelled).score(*labelled) > 0.8
+    with pytest.raises(ValueError, match="no logits"):
+        regressor(calibrate="temperature").fit(x, y)
+    with pytest.raises(ValueError, match="calibrate_on"):
+        regressor(calibrate="variance", calibrate_on=2).fit(x, y)
+    with pytest.raises(ValueError, match="too few"):
+        regressor(calibrate="variance").fit(x[:3], y[:3])
+
+
+# ---------------------------------------------------------------------- what is trained
+
+
+@pytest.mark.parametrize("over", ["one_network", "deep_ensemble", "swag", "tradi", "snapshots", "mc_dropout"])
+def test_every_recipe(table, over):
+    assert np.isfinite(regressor(over).fit(*table).predict(table[0])).all()
+
+
+def test_recipes_with_random_settings(table):
+    found = regressor("hyper_ensemble")
+    with pytest.raises(ValueError, match=r"recipe_settings=\{"):
+        found.fit(*table)
+    found.set_params(recipe_settings={"lr": wf.LogUniform(0.01, 0.05)}).fit(*table)
+    assert found.sources(table[0]).names == ("theta0+h+order", "noise")
+    everything = regressor("everything").set_params(recipe_settings={"lr": [0.01, 0.03]}).fit(*table)
+    assert "F" in everything.sources(table[0]).names
+
+
+def test_variables_instead_of_a_recipe(table):
+    over = [wf.InitialCondition(2), wf.Resample(2), wf.Dropout()]
+    found = regressor(over).fit(*table)
+    assert set(found.posterior_.design.names) == {"theta0", "D", "F"}
+    assert clone(found).fit(*table).predict(table[0]).shape == (120,)
+
+
+class Net(nn.Module):
+    def __init__(self, inputs: int, outputs: int, width: int = 8) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(inputs, width), nn.BatchNorm1d(width), nn.Linear(width, outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.norm(self.first(x))))
+
+
+def plain_net():
+    return nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+
+def positional_net(columns, heads):
+    return nn.Linear(columns, heads)
+
+
+@pytest.mark.parametrize("model", [Net, plain_net, positional_net, wf.MLP([8, 8], "tanh")], ids=str)
+def test_any_model(table, model):
+    found = regressor(model=model, batch_size=40).fit(*table)
+    again = pickle.loads(pickle.dumps(found))
+    assert np.array_equal(again.predict(table[0]), found.predict(table[0]))
+
+
+def test_a_model_that_asks_for_something_else(table, labelled):
+    with pytest.raises(TypeError, match="it asks for a, b, c"):
+        regressor(model=lambda a, b, c: plain_net()).fit(*table)
+    with pytest.raises(TypeError, match="must be a function"):
+        regressor(model=plain_net()).fit(*table)
+    with pytest.raises(ValueError, match="3 classes"):
+        classifier(model=plain_net).fit(*labelled)
+
+
+def test_a_lambda_is_not_pickled(table):
+    found = regressor(model=lambda: plain_net(), epochs=4, recipe_settings={"rank": 2}).fit(*table)
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(found)
+    assert np.array_equal(copy.deepcopy(found).predict(table[0]), found.predict(table[0]))
+
+
+def test_optimisers(table):
+    found = regressor(optimiser=torch.optim.NAdam, optimiser_settings={"clip": 1.0, "eps": 1e-7}).fit(*table)
+    assert found.posterior_.training.algorithm.settings["clip"] == 1
+    assert np.array_equal(pickle.loads(pickle.dumps(found)).predict(table[0]), found.predict(table[0]))
+    found = regressor(optimiser="sgd", weight_decay=0, optimiser_settings={"momentum": 0.9}).fit(*table)
+    assert found.posterior_.training.algorithm.settings["weight_decay"] == 0
+
+
+def test_epochs_are_enough_for_some_thousand_steps(table):
+    x, y = table
+    assert regressor("one_network", epochs=None).fit(x, y).n_iter_ == 200
+    assert regressor("one_network", epochs=None, batch_size=2).fit(x, y).n_iter_ == 2000 // 54
+
+
+def test_errors_say_what_to_do(table):
+    x, y = table
+    with pytest.raises(ValueError, match="no recipe 'bagging' to marginalise over; there are one_network, deep"):
+        regressor("bagging").fit(x, y)
+    with pytest.raises(ValueError, match="noise=None"):
+        regressor().fit(x[:3], y[:3])
+    with pytest.raises(ValueError, match="1 class"):
+        classifier().fit(x, np.ones(120))
+    with pytest.raises(ValueError, match=r"(?i)sample weights.*zero"):
+        regressor().fit(x, y, sample_weight=np.zeros(120))
+    with pytest.raises(NotFittedError):
+        regressor().predict(x)
+
+
+def test_random_state(table):
+    x, y = table
+    fixed, other = (regressor(random_state=seed).fit(x, y).predict(x) for seed in (0, 1))
+    assert not np.array_equal(fixed, other)
+    drawn = [regressor(random_state=np.random.RandomState(3)).fit(x, y).predict(x) for _ in range(2)]
+    assert np.array_equal(*drawn)
+    unsaid = [regressor(random_state=None, epochs=4, recipe_settings={"rank": 2}).fit(x, y).predict(x) for _ in "ab"]
+    assert not np.array_equal(*unsaid)
+
+
+# ---------------------------------------------------------------------- weights
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 16, "noise": 0.5}], ids=["fit", "small batches"])
+def test_a_weight_of_k_is_the_row_k_times(table, settings):
+    x, y = table
+    times = np.random.default_rng(1).integers(0, 4, size=120)
+    weighted = regressor(**settings).fit(x, y, sample_weight=times)
+    repeated = regressor(**settings).fit(x.repeat(times, 0)[::-1], y.repeat(times)[::-1])
+    assert np.array_equal(weighted.predict_interval(x), repeated.predict_interval(x))
+
+
+def test_other_weights_multiply_the_loss(table):
+    x, y = table
+    trusted = x[:, 2] > 0
+    misled = np.where(trusted, y, 50.0)
+    found = regressor(noise=0.5).fit(x, misled, sample_weight=np.where(trusted, 0.7, 1e-9))
+    assert found.score(x[trusted], y[trusted]) > 0.9
+    assert found.posterior_.rows.weights is not None
+    counts = regressor(noise=0.5).fit(x, y, sample_weight=np.where(trusted, 1000, 1))  # too many to be repeated
+    assert len(counts.posterior_.rows) == 120
+
+
+def test_the_order_of_the_rows_does_not_matter(table, labelled, fitted, telling):
+    order = np.random.default_rng(5).permutation(120)
+    assert np.array_equal(regressor().fit(table[0][order], table[1][order]).predict(table[0]), fitted.predict(table[0]))
+    shuffled = classifier().fit(labelled[0][order], labelled[1][order])
+    assert np.array_equal(shuffled.predict_proba(table[0]), telling.predict_proba(table[0]))
+
+
+def test_balanced_classes_with_weights_and_with_repeated_rows(labelled):
+    x, y = labelled
+    times = np.random.default_rng(1).integers(0, 4, size=120)
+    weighted = classifier(class_weight="balanced").fit(x, y, sample_weight=times)
+    repeated = classifier(class_weight="balanced").fit(x.repeat(times, 0), y.repeat(times))
+    assert np.array_equal(weighted.predict_proba(x), repeated.predict_proba(x))
+
+
+# ---------------------------------------------------------------------- in scikit-learn's tools
+
+
+def test_parameters():
+    found = regressor()
+    assert found.get_params()["draws"] == 2
+    assert found.set_params(lr=0.5).lr == 0.5
+    assert clone(found).get_params() == found.get_params()
+    assert repr(wf.WherefromRegressor("swag", lr=0.1)) == "WherefromRegressor(lr=0.1, over='swag')"
+    own, other = (set(kind().get_params()) for kind in (wf.WherefromRegressor, wf.WherefromClassifier))
+    assert own - other == {"noise", "held_out"}
+    assert other - own == {"label_smoothing", "class_weight"}
+
+
+def test_a_pipeline_of_mixed_columns(table):
+    x, y = table
+    frame = pd.DataFrame(x, columns=["age", "dose", "weight"]).assign(
+        ward=np.array(["a", "b", "c"])[np.arange(120) % 3]
+    )
+    columns = ColumnTransformer([("ward", OneHotEncoder(), ["ward"])], remainder=StandardScaler())
+    pipeline = make_pipeline(columns.set_output(transform="default"), regressor())
+    assert pipeline.fit(frame, y).score(frame, y) > 0.9
+    mean, std = pipeline.predict(frame, return_std=True)
+    assert mean.shape == std.shape
+    assert pipeline[-1].n_features_in_ == 6
+
+
+def test_a_search_over_settings_and_methods(table, labelled):
+    grid = {"lr": [1e-5, 0.03], "over": ["swag", "multi_swag"]}
+    search = GridSearchCV(regressor(epochs=20), grid, cv=2, n_jobs=2).fit(*table)
+    assert search.best_params_["lr"] == 0.03
+    assert search.best_estimator_.sources(table[0]).names[-1] == "noise"
+    search = GridSearchCV(classifier(epochs=20), {"hidden": [2, (8, 8)]}, cv=2, scoring="neg_log_loss").fit(*labelled)
+    assert search.best_score_ < 0
+
+
+@pytest.mark.parametrize("backend", ["loky", "threading"])
+def test_cross_validation_on_several_processors(table, backend):
+    import joblib
+
+    found = regressor(epochs=20)
+    alone = cross_val_score(found, *table, cv=KFold(3))
+    with joblib.parallel_backend(backend, n_jobs=2):
+        together = cross_val_score(found, *table, cv=KFold(3))
+    assert np.array_equal(alone, together)
+
+
+def test_pickles_predict_the_same(fitted, telling, table):
+    for found, tell in ((fitted, "predict_interval"), (telling, "predict_proba")):
+        again = pickle.loads(pickle.dumps(found))
+        assert np.array_equal(getattr(again, tell)(table[0]), getattr(found, tell)(table[0]))
+        assert again.get_params() == found.get_params()
+    assert again.posterior_.rows is None  # the data stays where it is
+
+
+# ---------------------------------------------------------------------- frames
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
+def test_frames_keep_their_column_names(table, frame, fitted):
+    x = frame(dict(zip(["age", "dose", "weight"], table[0].T, strict=True)))
+    found = regressor().fit(x, table[1])
+    assert found.feature_names_in_.tolist() == ["age", "dose", "weight"]
+    assert found.posterior_.schema.x_names == ("age", "dose", "weight")
+    assert np.array_equal(found.predict(x), fitted.predict(table[0]))
+    with pytest.raises(ValueError, match=r"(?s)feature names.*order"):
+        found.predict(x[["dose", "age", "weight"]])
+    with pytest.warns(UserWarning, match="valid feature names"):
+        found.predict(table[0])
+
+
+@pytest.mark.parametrize("series", [pd.Series, pl.Series], ids=["pandas", "polars"])
+def test_series(table, labelled, series, fitted, telling):
+    found = regressor().fit(table[0], series(table[1]), sample_weight=series(np.ones(120)))
+    assert np.array_equal(found.predict(table[0]), fitted.predict(table[0]))
+    found = classifier().fit(labelled[0], series(labelled[1]))
+    assert np.array_equal(found.predict(labelled[0]), telling.predict(labelled[0]))
+
+
+# ---------------------------------------------------------------------- MAPIE
+
+
+@pytest.fixture(scope="module")
+def fresh():
+    random = np.random.default_rng(8)
+    x = random.normal(size=(400, 3))
+    return x, 5 * x[:, 0] + x[:, 1] ** 2 + 0.5 * random.normal(size=400)
+
+
+def covered(intervals, y):
+    return ((intervals[:, 0, 0] <= y) & (y <= intervals[:, 1, 0])).mean()
+
+
+@pytest.mark.parametrize("prefit", [False, True])
+def test_mapie_wraps_the_regressor(table, fresh, fitted, prefit):
+    x, y = fresh
+    if prefit:
+        wrapped = SplitConformalRegressor(fitted, confidence_level=0.9)
+    else:
+        wrapped = SplitConformalRegressor(regressor(), confidence_level=0.9, prefit=False).fit(*table)
+    _, intervals = wrapped.conformalize(x[:200], y[:200]).predict_interval(x[200:])
+    assert 0.8 < covered(intervals, y[200:]) < 0.98
+
+
+def test_mapie_cross_fits_the_regressor(table, fresh):
+    wrapped = CrossConformalRegressor(regressor(epochs=30), confidence_level=0.9, cv=3)
+    _, intervals = wrapped.fit_conformalize(*table).predict_interval(fresh[0])
+    assert 0.8 < covered(intervals, fresh[1]) <= 1
+
+
+def test_mapie_wraps_the_classifier(labelled, fresh):
+    x = fresh[0]
+    y = np.array(["low", "middle", "high"])[np.digitize(fresh[1], [-1, 3])]
+    wrapped = SplitConformalClassifier(classifier(), confidence_level=0.9, prefit=False).fit(*labelled)
+    _, sets = wrapped.conformalize(x[:200], y[:200]).predict_set(x[200:])
+    places = np.searchsorted(np.unique(y), y[200:])
+    assert 0.8 < sets[np.arange(200), places, 0].mean() <= 1
+
+
+# ---------------------------------------------------------------------- an optional guest
+
+
+def test_wherefrom_opens_without_scikit_learn():
+    check = """
+import sys
+import wherefrom as wf
+wf.marginalise
+assert "sklearn" not in sys.modules
+sys.modules["sklearn"] = sys.modules["sklearn.base"] = None
+try:
+    wf.WherefromRegressor
+except ImportError as error:
+    assert "wherefrom[sklearn]" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", check], check=True)
