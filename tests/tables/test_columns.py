@@ -204,3 +204,18 @@ def test_a_code_of_digits_can_be_text(tmp_path):
     assert encoder.rules[0].levels == ("010", "020")
     with pytest.raises(ValueError, match=r"no column 'zp'; did you mean 'zip'"):
         learnt(table, {"zp": "text"})
+
+
+def test_very_many_levels_share_the_room(tmp_path, monkeypatch):
+    from wherefrom.tables import columns
+
+    monkeypatch.setattr(columns, "MOST_FEATURES", 20)
+    levels = [f"level {k % 12}" for k in range(120)] + ["level 0"] * 10
+    table = table_of(tmp_path, {"a": levels, "b": levels, "n": range(130)})
+    encoder = learnt(table)
+    text = [rule for rule in encoder.rules if isinstance(rule, Categories)]
+    assert [len(rule.levels) for rule in text] == [8, 8]
+    assert all(rule.levels[0] == "level 0" and rule.has_others for rule in text)
+    assert all(abs(sum(rule.shares) + rule.others_share - 1) < 1e-12 for rule in text)
+    assert encoder.encode(table).values[:, :9].sum(1).tolist() == [1.0] * 130
+    assert not encoder.encode(table).notes

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -28,11 +28,12 @@ from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers, near
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
 
-MOST_LEVELS = 50
+MOST_LEVELS, MOST_FEATURES = 50, 1000  # of one column, and of all text together
 _LEAST_ROWS, _LEAST_SHARE = 5, 0.001  # that a level must have to get a column of its own
 _MOSTLY = 0.8  # of the rows: then the others are mistakes
 _OWN_VALUES = 0.5  # of the rows with a text that is nearly their own: an identifier
 _LONG_TAIL = 20.0  # spreads away from the median
+_MOST_NAMED = 40
 _USUAL_OTHERS = 0.01  # of the training rows with rare levels: one more is no surprise
 
 _TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "y": 1.0, "n": 0.0}
@@ -68,6 +69,7 @@ class Categories:
 
     name: str
     levels: tuple[str, ...]
+    shares: tuple[float, ...]  # of the training rows, for each level
     has_others: bool
     has_missing: bool
     rare: tuple[str, ...] = ()  # levels that are among the others, but have been seen
@@ -128,6 +130,9 @@ class TableEncoder:
             if name not in columns:
                 raise ValueError(f"{table.source} has no column {name!r}{nearest(name, columns)}")
         rules = tuple(_rule(table, table.columns[name], kinds.get(name), training) for name in columns)
+        texts = [rule for rule in rules if isinstance(rule, Categories)]
+        if sum(len(rule.features) for rule in texts) > MOST_FEATURES:
+            rules = tuple(_at_most(rule, max(1, MOST_FEATURES // len(texts) - 2)) for rule in rules)
         if not any(rule.features for rule in rules):
             raise ValueError(f"no column of {table.source} is left to learn from: {'; '.join(_dropped(rules))}")
         return cls(rules)
@@ -189,7 +194,7 @@ class TableEncoder:
             "drawn in by asinh, for their long tails": [rule.name for rule in quantities if rule.is_drawn_in],
             "dropped": _dropped(self.rules),
         }
-        return [f"{what}: {', '.join(names)}" for what, names in named.items() if names]
+        return [f"{what}: {_listed(names)}" for what, names in named.items() if names]
 
     def to_json(self) -> list[dict[str, Any]]:
         return [{"rule": type(rule).__name__, **asdict(rule)} for rule in self.rules]
@@ -207,6 +212,11 @@ class TableEncoder:
             return kinds[rule["rule"]](**fields)
 
         return cls(tuple(map(one, rules)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + f" and {more} more" * (more > 0)
 
 
 def _dropped(rules: Sequence[Rule]) -> list[str]:
@@ -428,10 +438,31 @@ def _categories(column: Column, insist: bool) -> Rule:
     if not chosen and not missing.any():
         return Dropped(column.name, f"no text in it is shared by {least} rows")
     others = sorted(set(seen.tolist()) - {int(place) for place in chosen})
-    share = float(counts[others].sum()) / len(column)
     rare = tuple(sorted(column.levels[place] for place in others))
-    levels = tuple(column.levels[place] for place in chosen)
-    return Categories(column.name, levels, bool(rare), bool(missing.any()), rare if chosen else (), share)
+    return Categories(
+        column.name,
+        tuple(column.levels[place] for place in chosen),
+        tuple(float(counts[place]) / len(column) for place in chosen),
+        bool(rare),
+        bool(missing.any()),
+        rare if chosen else (),
+        float(counts[others].sum()) / len(column),
+    )
+
+
+def _at_most(rule: Rule, levels: int) -> Rule:
+    """The same with only so many levels, the most frequent, where it is text."""
+    if not isinstance(rule, Categories) or len(rule.levels) <= levels:
+        return rule
+    kept, others = rule.levels[:levels], rule.levels[levels:]
+    return replace(
+        rule,
+        levels=kept,
+        shares=rule.shares[:levels],
+        has_others=True,
+        rare=(*rule.rare, *others),
+        others_share=rule.others_share + math.fsum(rule.shares[levels:]),
+    )
 
 
 def _encode_categories(rule: Categories, table: RawTable) -> tuple[Numbers, list[str], list[tuple[int, str, str]]]:
