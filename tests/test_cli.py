@@ -29,6 +29,9 @@ def test_demo_tells_its_story(quick_demo, tmp_path):
     assert sum(float(share) for _, share in shares) == pytest.approx(100, abs=0.5)
     assert "five people most in doubt" in text
     assert (tmp_path / "pictures" / "diabetes.png").stat().st_size > 20_000
+    assert "report.html" in text
+    page = (tmp_path / "pictures" / "report.html").read_text(encoding="utf-8")
+    assert "<title>Diabetes: how far the disease goes within a year</title>" in page
 
 
 def test_bars_add_up_and_show_small_shares():

@@ -642,6 +642,17 @@ class Posterior:
             raise ValueError("this is not the data that the posterior was trained on")
         return replace(self, rows=fold.rows, held_out=fold.held_out)
 
+    def report(self, path: str | Path, data: Any, **about: Any) -> Path:
+        """Write a page for the browser about these labelled rows, which were not trained on, and return where it is.
+
+        It holds what the predictions are worth, where their doubt comes from, overall and row by row, and what to do
+        next, in one file that needs no network. `about` may name its `title`, the `columns` of x, the `rows`, the
+        `unit` of y, `notes` to show, and the number of `samples`.
+        """
+        from wherefrom.report.page import report
+
+        return report(self, data, path, **about)
+
     def save(self, folder: str | Path) -> None:
         """Write the posterior into a folder: tensors as safetensors, the rest as JSON. No data, no code."""
         from wherefrom.store import save

@@ -86,9 +86,19 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
     path = out / "diabetes.png"
     try:
         save_overview(prediction, torch.from_numpy(y[test]), path, "Diabetes: 100 people held out", UNIT)
-        console.print(f"The picture is in [bold]{path}[/bold].\n")
+        console.print(f"The picture is in [bold]{path}[/bold].")
     except ImportError as error:
-        console.print(f"No picture: {error}\n", markup=False)
+        console.print(f"No picture: {error}", markup=False)
+    page = posterior.report(
+        out / "report.html",
+        (x[test], y[test]),
+        title="Diabetes: how far the disease goes within a year",
+        columns=list(names),
+        rows=[str(row) for row in test],
+        unit=UNIT,
+        notes=[f"{len(y)} people; scikit-learn's copy. {len(test)} of them were held out for this page."],
+    )
+    console.print(f"The report, for any browser, is in [bold]{page}[/bold].\n")
 
 
 def _print_subsets(console: Console, posterior: wf.Posterior, x: np.ndarray, y: np.ndarray) -> None:
