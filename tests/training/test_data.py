@@ -9,7 +9,8 @@ from torch.utils.data import TensorDataset
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.training.data import Scaler, as_rows
+from wherefrom.training import data as forms
+from wherefrom.training.data import Scaler
 
 X = np.arange(12.0).reshape(6, 2) ** 2
 Y = np.arange(6.0)
@@ -21,6 +22,10 @@ FORMS = {
     "polars": (pl.DataFrame(X, schema=["age", "dose"]), pl.Series(Y)),
     "dataset": TensorDataset(torch.from_numpy(X), torch.from_numpy(Y)),
 }
+
+
+def as_rows(data):
+    return forms.as_rows(data, wf.Regression())
 
 
 @pytest.mark.parametrize("data", FORMS.values(), ids=FORMS)
