@@ -37,13 +37,15 @@ def marginalise(
 ) -> Posterior:
     """Train every draw of the variables in `over`, and return the posterior that marginalises them.
 
-    `data` is (x, y) of arrays, tensors or frames, or a map-style torch Dataset. `engine` is "torch" (any network, any
-    device), "native" (plain MLPs on a CPU, several times as fast; needs numba) or "auto" (native where it can be and
-    is worth a compilation). `autocast=torch.bfloat16` multiplies in half the bits while training, for devices that are
-    faster so; weights and steps stay as they are. `workers` counts threads (default: all cores); `progress` shows a bar
-    (default: on a terminal), or is a function to call with the members' epochs done since. When members diverge, the
-    error names them and holds the others; `on_divergence="keep"` goes on with the others. `checkpoints="folder"` writes
-    every training down about once a minute, so that the same call goes on where it was interrupted (`wf.Checkpoints`).
+    `data` is (x, y) or (x, y, weights) of arrays, tensors or frames, or a map-style torch Dataset.
+
+    `engine` is "torch" (any network, any device), "native" (plain MLPs on a CPU, several times as fast; needs numba) or
+    "auto" (native where it can be and is worth a compilation). `autocast=torch.bfloat16` multiplies in half the bits
+    while training, for devices that are faster so; weights and steps stay as they are. `workers` counts threads
+    (default: all cores); `progress` shows a bar (default: on a terminal), or is a function to call with the members'
+    epochs done since. When members diverge, the error names them and holds the others; `on_divergence="keep"` goes on
+    with the others. `checkpoints="folder"` writes every training down about once a minute, so that the same call goes
+    on where it was interrupted (`wf.Checkpoints`).
 
     Same seed, same members: alone, among others, on any number of workers, or extended later.
     """
