@@ -170,11 +170,12 @@ def _classes(given: Any) -> int | tuple[Label, ...] | None:
     return labels
 
 
-def most_likely_noise(squares: Tensor, weights: Tensor | None = None) -> Tensor:
-    """The variance s that maximises sum_rows log sum_k w_k N(y; answer_k, s), for each output.
+def most_likely_noise(squares: Tensor, weights: Tensor | None = None, of_rows: Tensor | None = None) -> Tensor:
+    """The variance s that maximises sum_rows v log sum_k w_k N(y; answer_k, s), for each output.
 
-    `squares` are the squared distances of y from every answer; without weights, all answers weigh the same.
-    # (answers, rows, outputs), (answers,) -> (outputs,)
+    `squares` are the squared distances of y from every answer; without weights, all answers weigh the same, and so do
+    all rows.
+    # (answers, rows, outputs), (answers,), (rows,) -> (outputs,)
     A grid first, because there can be more than one peak, then golden sections around the best of it.
     """
     if weights is not None:
@@ -182,11 +183,15 @@ def most_likely_noise(squares: Tensor, weights: Tensor | None = None) -> Tensor:
         weights = None if bool((weights == weights[0]).all()) else weights / weights.sum()
     log_weights = None if weights is None else weights.log()[:, None, None]
 
+    share = squares.new_full((squares.shape[1],), 1.0) if of_rows is None else of_rows.to(squares)
+    share = share / share.sum()
+
     def cost(log_noise: Tensor) -> Tensor:  # (outputs,) -> (outputs,)
         logs = -0.5 * squares / log_noise.exp()
-        return 0.5 * log_noise - torch.logsumexp(logs if log_weights is None else logs + log_weights, 0).mean(0)
+        return 0.5 * log_noise - share @ torch.logsumexp(logs if log_weights is None else logs + log_weights, 0)
 
-    mean = squares.mean((0, 1)) if weights is None else torch.tensordot(weights, squares.mean(1), 1)
+    of_answers = torch.tensordot(squares, share, ([1], [0]))  # (answers, outputs)
+    mean = of_answers.mean(0) if weights is None else torch.tensordot(weights, of_answers, 1)
     spread = mean.log()
     grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
     best = torch.stack([cost(candidate) for candidate in grid]).argmin(0)

@@ -452,7 +452,7 @@ class Posterior:
         squares = (answers.flatten(0, 1) - self.scaler.y(rows.y, torch.float64)).square()
         weights = torch.tensor(self.weights, dtype=torch.float64).repeat_interleave(answers.shape[1])
         with one_core():
-            noise = most_likely_noise(squares, weights if self._is_weighted else None)
+            noise = most_likely_noise(squares, weights if self._is_weighted else None, rows.weights)
         return _calibrated_anew(replace(self, fitted_noise=noise))
 
     # ------------------------------------------------------------------ calibration

@@ -219,6 +219,13 @@ def test_samples_are_all_answers_whatever_they_weigh():
 # ---------------------------------------------------------------------- noise that is fitted to a weighted mixture
 
 
+def test_the_most_likely_noise_of_repeated_rows_is_that_of_weighted_ones():
+    squares = torch.randn(4, 5, 2, generator=torch.Generator().manual_seed(3), dtype=torch.float64).square()
+    weights = torch.tensor([1, 3, 0, 2, 1])
+    expected = most_likely_noise(squares.repeat_interleave(weights, 1))
+    torch.testing.assert_close(most_likely_noise(squares, None, weights.double()), expected, rtol=1e-6, atol=0)
+
+
 def test_the_most_likely_noise_of_repeated_answers_is_that_of_weighted_ones():
     generator = torch.Generator().manual_seed(3)
     answers, y = (torch.randn(count, 30, 2, generator=generator, dtype=torch.float64) for count in (4, 1))
