@@ -47,8 +47,10 @@ def fit(own: wf.Training, y=WORDS, over=(), **how) -> wf.Posterior:
         (np.array([[1], [0], [2], [0]]), (0, 1, 2)),
         (pd.Series(["x", "y", "x", "z"], dtype="category"), ("x", "y", "z")),
         (pd.DataFrame({"y": ["x", "y", "x", "z"]}), ("x", "y", "z")),
+        (np.array([1, np.int64(2), 1, 3], dtype=object), (1, 2, 3)),
+        (torch.tensor([1.0, 0.0, 1.0], dtype=torch.bfloat16).tolist(), (0, 1)),
     ],
-    ids=["numbers", "words", "truth", "whole floats", "tensor", "column", "categories", "frame"],
+    ids=["numbers", "words", "truth", "whole floats", "tensor", "column", "categories", "frame", "objects", "floats"],
 )
 def test_labels_of_every_kind(y, labels):
     numbers, found = as_classes(y, None)
@@ -63,7 +65,12 @@ def test_labels_of_every_kind(y, labels):
         ([0.5, 1.0], None, "0.5 in row 0, which is no class"),
         ([1.0, math.nan], None, "missing or infinite values, the first in row 1"),
         (["a", None, "b"], None, "1 missing values, the first in row 1"),
-        (["a", 1], None, "y holds|mixes"),
+        (["a", 1], None, "y mixes int and str"),
+        (np.array(["a", 1], dtype=object), None, "y mixes int and str"),
+        ([True, 2, 0], None, "y mixes bool and int"),
+        (pd.Series([True, None, False], dtype="boolean"), None, "1 missing values, the first in row 1"),
+        (pd.Series(["a", None, "b"], dtype="string"), None, "1 missing values, the first in row 1"),
+        ([0, 1e300], None, "1e.300 in row 1, which is no class"),
         ([["a"], ["b", "c"]], None, "inhomogeneous|shape|kind"),
         ([1, 1, 1], None, "y holds only 1"),
         (np.eye(3), None, "argmax"),
@@ -72,8 +79,6 @@ def test_labels_of_every_kind(y, labels):
     ],
 )
 def test_what_is_no_class_is_refused(y, known, said):
-    if isinstance(y, list) and y == ["a", 1]:
-        y = np.array(y, dtype=object)
     with pytest.raises(ValueError, match=said):
         as_classes(y, known)
 
@@ -183,6 +188,19 @@ def test_hopeless_members_are_told_of():
     own = doubtful(algorithm=wf.Algorithm("sgd", lr=30.0, batch_size=20, momentum=0.9), epochs=3)
     with pytest.warns(UserWarning, match="far above that of one answer for all rows"):
         fit(own)
+
+
+def test_a_softmax_at_the_end_is_told_of():
+    own = doubtful(model=lambda: nn.Sequential(nn.Linear(4, 3), nn.Softmax(1)))
+    with pytest.warns(UserWarning, match="seems to end in a softmax"):
+        fit(own)
+
+
+@pytest.mark.parametrize("weights", [np.array([1.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 1.0])], ids=["numpy", "torch"])
+def test_class_weights_as_arrays(weights):
+    assert wf.Classification(class_weights=weights) == wf.Classification(class_weights=(1.0, 2.0, 1.0))
+    named = pd.Series({"benign": 1.0, "malignant": 2.0, "unclear": 1.0})
+    assert wf.Classification(class_weights=named).class_weights == {"benign": 1.0, "malignant": 2.0, "unclear": 1.0}
 
 
 def test_folds_know_the_same_classes():

@@ -94,11 +94,16 @@ class Classification:
     class_weights: Literal["balanced"] | tuple[float, ...] | Mapping[Label, float] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.label_smoothing, Real):
+            raise TypeError(f"label_smoothing must be a number, not {self.label_smoothing!r}")
         CrossEntropy(self.label_smoothing)  # checks it
         object.__setattr__(self, "classes", _classes(self.classes))
-        weights = self.class_weights
-        if weights is None or weights == "balanced":
+        weights: Any = self.class_weights
+        if weights is None or (isinstance(weights, str) and weights == "balanced"):
             return
+        if hasattr(weights, "to_dict"):  # a Series, by its labels
+            weights = weights.to_dict()
+        weights = weights.tolist() if hasattr(weights, "tolist") else weights
         if isinstance(weights, str) or not isinstance(weights, Mapping | Sequence):
             raise TypeError(
                 'class_weights must be "balanced", a dictionary from label to weight, or one number for each class, '

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -144,7 +145,24 @@ def _build_network(
             f"{the_model} has {network.outputs} outputs, but {likelihood} needs {needed} "
             f"for {targets} column{'s' * (targets > 1)} of y"
         )
+    if isinstance(likelihood, Classification):
+        _warn_of_probabilities(network, module, the_model)
     return network
+
+
+def _warn_of_probabilities(network: Network, module: nn.Module, the_model: str) -> None:
+    """A network that ends in a softmax would get another one, and could never be sure."""
+    with torch.no_grad():
+        answers = network.private("draws").call(
+            network.layout.views(network.theta(module)), network.probe_rows, (), False
+        )
+    sums = answers.sum(1)
+    if bool((answers >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5):
+        warnings.warn(
+            f"{the_model} seems to end in a softmax: its outputs add up to one. They are taken as logits, of which the "
+            "softmax is still to come: leave it out of the model",
+            stacklevel=5,
+        )
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def load(
     design = _design_from_json(document["design"], models, optimisers)
     lists = {name: tuple(value) for name, value in document["schema"].items() if isinstance(value, list)}
     schema = Schema(**document["schema"] | lists)
-    example = torch.zeros(4, *schema.x_shape, dtype=dtype if schema.x_is_float else torch.int64)
+    example = _rows_like(schema, dtype)
     dropping = document["dropping"] and Dropout(**document["dropping"])
     built = build_networks(training, design, dropping, example, schema.targets, document["seed"])
     networks = {name: network.to(place) for name, network in built.items()}
@@ -231,11 +231,17 @@ def _probes(posterior: Posterior) -> dict[str, Tensor]:
 
 
 def _probe(network: Network, schema: Schema, theta: Tensor) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(4, *schema.x_shape, generator=generator, dtype=torch.float64).to(theta)
-    x = x if schema.x_is_float else torch.zeros(4, *schema.x_shape, dtype=torch.int64, device=theta.device)
+    x = _rows_like(schema, theta.dtype).to(theta.device)
     with torch.no_grad():
         return network.private("store").call(network.layout.views(theta), x, (), False).cpu()
+
+
+def _rows_like(schema: Schema, dtype: torch.dtype) -> Tensor:
+    """Some rows of such a shape, all different: on equal ones, batch normalisation shows nothing but rounding."""
+    if not schema.x_is_float:
+        return torch.zeros(4, *schema.x_shape, dtype=torch.int64)
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(4, *schema.x_shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
 def _layout(network: Network) -> dict[str, list[int]]:

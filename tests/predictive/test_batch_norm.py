@@ -15,6 +15,8 @@ from wherefrom.laws import SWAG, TRADI
 from wherefrom.posterior import Posterior
 from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.batch_norm import Statistics
+from wherefrom.training.data import Scaler
+from wherefrom.training.network import Network
 from wherefrom.training.workers import on_threads
 
 LAWS = [SWAG(5), SWAG(5, deviations="bfloat16"), TRADI()]
@@ -106,6 +108,29 @@ def test_it_is_what_torch_does_for_each_sampled_network(law, rows_at_once, probl
         module.load_state_dict(posterior.network.layout.views(theta), strict=False)
         torch.optim.swa_utils.update_bn(batches, module)
         torch.testing.assert_close(own, module.eval()(standardised).detach(), rtol=1e-4, atol=1e-4)
+
+
+def test_units_are_dropped_as_in_training():
+    """Dropout ahead of batch normalisation is part of what is normalised: torch's update_bn has it on, too."""
+    x = torch.randn(4000, 4, generator=torch.Generator().manual_seed(0))
+
+    def model():
+        return nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, 8), nn.BatchNorm1d(8))
+
+    torch.manual_seed(0)
+    network = Network(model().eval(), x[:4])
+    module = model()
+    theta = network.theta(module)
+    none = torch.zeros(1, dtype=torch.float64)
+    rows = batch_norm.TrainingRows(x, Scaler(none, none + 1, none, none + 1), x.dtype, x.device, None, seed=0)
+    (found,) = batch_norm._estimated(network, [theta], rows)
+    (without,) = batch_norm._estimated(network.with_dropout_rate(0.0), [theta], rows)
+    torch.manual_seed(1)
+    torch.optim.swa_utils.update_bn(list(x.split(500)), module)
+    variance = module[4].running_var
+    error = math.sqrt(2 * 2 / 4000 / 8)  # of the mean over 8 units of a ratio of two variances, each of 4,000 rows
+    assert abs(float((found[8:] / variance).mean()) - 1) < 3 * error
+    assert float((without[8:] / variance).mean()) < 1 - 10 * error
 
 
 def test_rows_that_stand_in_order_are_mixed():

@@ -250,3 +250,68 @@ def test_prediction_takes_images_in_turns(monkeypatch):
         in_turns = found.private("turns").answers(theta, x[:rows], [])
         torch.testing.assert_close(in_turns, whole[:, :rows])
     assert max(asked) <= 12
+
+
+# ---------------------------------------------------------------------- layers that work in place
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 3, 3, padding=1), nn.Conv2d(3, 3, 3, padding=1)
+        self.end = nn.Linear(48, 2)
+
+    def forward(self, x):
+        h = torch.relu_(self.first(x))
+        h = self.second(h)
+        h += x
+        return self.end(torch.tanh_(h).flatten(1))
+
+
+def in_place_twice():
+    return nn.Sequential(
+        *(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU(inplace=True)),
+        *(nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16, 2)),
+    )
+
+
+@pytest.mark.parametrize("model", [in_place_twice, Residual], ids=["twice", "residual"])
+def test_members_with_layers_in_place_are_the_same_together_and_alone(model):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(24, 3, 4, 4, generator=generator), torch.arange(24) % 2
+    own = wf.Training(model, wf.Algorithm("sgd", lr=0.05, batch_size=8), 2, wf.Classification(), standardise=False)
+    posterior = wf.marginalise(own, (x, y), [wf.InitialCondition(3)], progress=False)
+    for k, component in enumerate(posterior.mixture):
+        with streams.torch_seeded(0, "theta0", k):
+            network = model()
+        optimiser = torch.optim.SGD(network.parameters(), lr=0.05)
+        key = np.array([streams.key(0, "order", 0)], dtype=np.uint64)
+        for epoch in range(2):
+            for rows in torch.from_numpy(streams.permutations(key, epoch, 24)[0].copy()).split(8):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(network(x[rows]), y[rows]).backward()
+                optimiser.step()
+        expected = torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+        torch.testing.assert_close(component.trained.last, expected, rtol=0, atol=1e-6)
+
+
+def test_a_loaded_convolutional_network_runs_as_it_did(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(24, 1, 6, 6, generator=generator), torch.arange(24) % 2
+
+    def model():
+        return nn.Sequential(
+            *(nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+        )
+
+    own = wf.Training(model, wf.Algorithm("sgd", lr=0.05, batch_size=8), 2, wf.Classification(), standardise=False)
+    posterior = wf.marginalise(own, (x, y), [wf.InitialCondition(3)], progress=False)
+    posterior.save(tmp_path)
+    loaded = wf.load(tmp_path, model, data=(x, y))
+    assert (loaded.network.convolves, loaded.network.stackable) == (
+        posterior.network.convolves,
+        posterior.network.stackable,
+    )
+    assert torch.equal(loaded.predict(x).probabilities, posterior.predict(x).probabilities)
+    grown, expected = loaded.extend(theta0=1, progress=False), posterior.extend(theta0=1, progress=False)
+    assert torch.equal(grown.predict(x).probabilities, expected.predict(x).probabilities)

@@ -83,7 +83,6 @@ def test_a_large_one_is_streamed(monkeypatch):
     monkeypatch.setattr(streamed, "_MOST_BYTES", IMAGES.nbytes - 1)
     x = as_rows(Items(), CLASSES).x
     assert isinstance(x, Streamed)
-    assert not x.is_random
     assert torch.equal(x.read(), IMAGES)
     assert torch.equal(x[2:20:3][torch.tensor([4, 0])].read(), IMAGES[2:20:3][torch.tensor([4, 0])])
     assert x.to(torch.float64).read().dtype == torch.float64
@@ -234,3 +233,60 @@ def test_a_streamed_table_is_not_standardised():
         wf.marginalise(replace(plain, standardise=False), data, [], engine="native")
     posterior = wf.marginalise(replace(plain, standardise=False), data, [])
     assert torch.isfinite(posterior.predict(table).mean).all()
+
+
+# ---------------------------------------------------------------------- what is drawn, and what must not be
+
+
+BASE = torch.zeros(64, 1, 6, 6).index_fill_(2, torch.arange(2), 1.0)
+
+
+class Told(Dataset):
+    """Items by a function of their number."""
+
+    def __init__(self, item):
+        self.item = item
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return self.item(i)
+
+
+def linear(classes: int = 2):
+    def model():
+        return nn.Sequential(nn.Flatten(), nn.Linear(36, classes))
+
+    return wf.Training(
+        model, wf.Algorithm("sgd", lr=0.1, batch_size=16), 2, wf.Classification(classes), standardise=False
+    )
+
+
+def test_targets_that_are_drawn_with_the_inputs_are_refused():
+    def rotated(i):
+        turns = int(torch.randint(4, ()))
+        return BASE[i].rot90(turns, (-2, -1)), turns
+
+    with pytest.raises(ValueError, match="does not always have the same target"):
+        wf.marginalise(linear(4), Told(rotated), [wf.InitialCondition(2)], progress=False)
+
+
+@pytest.mark.parametrize("draw", [lambda: float(torch.rand(())), np.random.rand, random.random])
+def test_what_is_seldom_changed_is_streamed_too(draw):
+    def seldom(i):
+        return (torch.zeros_like(BASE[i]) if draw() < 1e-9 else BASE[i]), i % 2
+
+    assert isinstance(streamed.of_dataset(Told(seldom))[0], streamed.Streamed)
+    assert isinstance(streamed.of_dataset(Told(lambda i: (BASE[i], i % 2)))[0], torch.Tensor)
+
+
+def test_another_dataset_that_draws_is_not_taken_for_the_one_trained_on(tmp_path):
+    def noisy(scale):
+        return Told(lambda i: (BASE[i] + scale * torch.rand(1, 6, 6), i % 2))
+
+    posterior = wf.marginalise(linear(), noisy(1.0), [wf.InitialCondition(2)], progress=False)
+    posterior.save(tmp_path)
+    wf.load(tmp_path, linear().model, data=noisy(1.0))
+    with pytest.raises(ValueError, match="not the data that the posterior was trained on"):
+        wf.load(tmp_path, linear().model, data=noisy(100.0))

@@ -24,7 +24,8 @@ from wherefrom.training import streams
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Augmentation
 from wherefrom.training.data import Scaler
-from wherefrom.training.network import Network
+from wherefrom.training.network import Network, Site
+from wherefrom.training.streamed import Streamed
 
 _FEWEST_ROWS = 512  # of a batch, if there are as many
 _CALL_NUMBERS = 2**22  # activations of one call: 16 MB in single precision
@@ -35,7 +36,8 @@ _MOST_BYTES = 2**26  # of statistics that are remembered
 class TrainingRows:
     """The rows that statistics are estimated on: those trained on, as a network sees them in training.
 
-    They come shuffled, and augmented where training was, in one and the same way for all samples.
+    They come shuffled, and augmented where training was, and units are dropped, in one and the same way for all
+    samples.
     """
 
     x: Any  # anything with rows that can be asked for by a tensor of their numbers
@@ -50,7 +52,9 @@ class TrainingRows:
         count, stream = len(self.x), streams.key(self.seed, "batch norm")
         order = torch.from_numpy(streams.permutations(np.array([stream], dtype=np.uint64), 0, count)[0])
         for number, chosen in enumerate(order.tensor_split(-(-count // max(2, most)))):
-            batch = self.scaler.x(self.x[chosen], self.dtype).to(self.device)
+            rows = self.x[chosen]
+            rows = rows.read(stream, number) if isinstance(rows, Streamed) else rows
+            batch = self.scaler.x(rows, self.dtype).to(self.device)
             yield batch if self.augment is None else augmented(self.augment, batch, stream, number)
 
 
@@ -120,14 +124,22 @@ def _estimated(network: Network, thetas: list[Tensor], rows: TrainingRows) -> li
     each = [network.layout.views(theta) for theta in thetas]
     totals = [{name: torch.zeros_like(own[name]) for name in network.momenta} for own in each]
     counted = 0
+    generator = streams.torch_generator(rows.seed, "batch norm", "masks")
     for batch in rows.batches(max(_FEWEST_ROWS, _CALL_NUMBERS // max(1, network.numbers_per_row))):
+        masks = [_mask(site, len(batch), generator).to(batch) for site in network.sites]
         for own, total in zip(each, totals, strict=True):
             moved = {name: torch.zeros_like(own[name]) for name in network.momenta}
-            network.call(own | moved, batch, (), True)
+            network.call(own | moved, batch, masks, True)
             for name, momentum in network.momenta.items():
                 total[name] += moved[name] * (len(batch) / momentum)
         counted += len(batch)
     return [torch.cat([value.reshape(-1) / counted for value in total.values()]) for total in totals]
+
+
+def _mask(site: Site, rows: int, generator: torch.Generator) -> Tensor:
+    """Dropout as it is in training.  # (rows, *site shape)"""
+    shape = (1 if site.weight else rows, *site.shape)
+    return (torch.rand(shape, generator=generator, dtype=torch.float64) >= site.rate) * site.scale
 
 
 def _digest(theta: Tensor) -> bytes:

@@ -268,11 +268,11 @@ class ClassPrediction:
 
     def auroc(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
         """How well doubt tells rows like these from rows from elsewhere: 1 is perfect, 0.5 is chance."""
-        return class_scores.auroc(self.doubt(by), outside.doubt(by))
+        return class_scores.auroc(self.doubt(by), _of_prediction(outside).doubt(by))
 
     def aupr(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
         """The same by average precision, where rows from elsewhere are the ones to be found."""
-        return class_scores.aupr(self.doubt(by), outside.doubt(by))
+        return class_scores.aupr(self.doubt(by), _of_prediction(outside).doubt(by))
 
     @one_core()
     def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
@@ -290,8 +290,9 @@ class ClassPrediction:
     def sources(self, of: Literal["variance", "mutual_information"] = "variance", by_class: bool = False) -> Sources:
         """Where the variance of the class probabilities comes from, row by row and overall.
 
-        It is added up over the classes, or kept apart `by_class`. The mutual information is split by its second-order
-        form, sum_c V_c / 2 p_c, which is a variance again; parts are scaled so that they would add up to all of it.
+        It is added up over the classes, or kept apart `by_class`. The mutual information, in nats, is split by its
+        second-order form, sum_c V_c / 2 p_c, which is a variance again, scaled to the whole. As the parts are estimated
+        without bias, and the whole is that of the draws at hand, they add up to somewhat more where draws are few.
         """
         if of not in ("variance", "mutual_information"):
             raise ValueError(f'sources are of "variance" or of "mutual_information", not {of!r}')
@@ -373,3 +374,9 @@ def _logistic(centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
     """Zero where there is nothing to compare with."""
     return torch.where(below > 0, above / below.clamp_min(torch.finfo(below.dtype).tiny), 0.0)
+
+
+def _of_prediction(outside: Any) -> ClassPrediction:
+    if not isinstance(outside, ClassPrediction):
+        raise TypeError(f"rows from elsewhere are given by their prediction, posterior.predict(x), not {type(outside)}")
+    return outside

@@ -243,8 +243,12 @@ def as_classes(y: Any, known: int | tuple[Label, ...] | None) -> tuple[Tensor, t
 def _labels(y: Any) -> np.ndarray:
     """y as one array of whole numbers, words, or truth values.  # (rows,)"""
     if isinstance(y, Tensor):
-        array = y.detach().cpu().numpy()
+        array = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()
     else:
+        if isinstance(y, list | tuple) and not any(
+            isinstance(label, list | tuple | np.ndarray | Tensor) for label in y
+        ):
+            _check_one_kind([label for label in y if not _is_missing(label)])
         array = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
@@ -253,18 +257,16 @@ def _labels(y: Any) -> np.ndarray:
             f"y must be one column of classes, not of shape {array.shape}; for one-hot columns use y.argmax(1)"
         )
     if array.dtype == object:
-        missing = [row for row, label in enumerate(array) if label is None or label != label]
+        missing = [row for row, label in enumerate(array) if _is_missing(label)]
         if missing:
             raise ValueError(f"y has {len(missing)} missing values, the first in row {missing[0]}: remove these rows")
-        kinds = {type(label).__name__ for label in array}
-        if len(kinds) > 1:
-            raise ValueError(f"y mixes {' and '.join(sorted(kinds))}: use one kind of label")
-        array = np.array(array.tolist())
+        _check_one_kind(array)
+        array = np.array([label.item() if isinstance(label, np.generic) else label for label in array])
     if array.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(array))
         if len(bad):
             raise ValueError(f"y has {len(bad)} missing or infinite values, the first in row {bad[0]}: remove them")
-        uneven = np.flatnonzero(array != np.round(array))
+        uneven = np.flatnonzero((array != np.round(array)) | (np.abs(array) > 2.0**53))
         if len(uneven):
             raise ValueError(
                 f"y is {array[uneven[0]]} in row {uneven[0]}, which is no class: classes are whole numbers, words, or "
@@ -274,6 +276,18 @@ def _labels(y: Any) -> np.ndarray:
     if array.dtype.kind not in "iubU":
         raise ValueError(f"y holds {array.dtype}; classes are whole numbers, words, or true and false")
     return array
+
+
+def _is_missing(label: Any) -> bool:
+    """None, or what is not equal to itself; pandas' NA does not even say whether it is."""
+    return label is None or type(label).__name__ in ("NAType", "NaTType") or bool(label != label)
+
+
+def _check_one_kind(labels: Any) -> None:
+    """Words, numbers and truth values are not to be mixed: numpy would make words of them all."""
+    kinds = {type(label.item() if isinstance(label, np.generic) else label).__name__ for label in labels}
+    if len(kinds - {"int", "float"}) > 1 or (kinds & {"int", "float"} and kinds - {"int", "float"}):
+        raise ValueError(f"y mixes {' and '.join(sorted(kinds))}: use one kind of label")
 
 
 def _check_same_index(x: Any, y: Any) -> None:

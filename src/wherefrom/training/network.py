@@ -537,8 +537,9 @@ def _batch_norm_momenta(module: nn.Module) -> dict[str, float]:
     for name, part in module.named_modules():
         if not getattr(part, "track_running_stats", False) or getattr(part, "running_mean", None) is None:
             continue
-        if part.momentum is None:
-            raise ValueError(f"{name}: normalisation with momentum=None counts its own batches; give it a number")
+        if not part.momentum:
+            why = "counts its own batches" if part.momentum is None else "never learns its statistics"
+            raise ValueError(f"{name}: normalisation with momentum={part.momentum} {why}; give it a number above zero")
         prefix = f"{name}." if name else ""
         momenta |= {f"{prefix}{buffer}": float(part.momentum) for buffer in ("running_mean", "running_var")}
     return momenta

@@ -11,7 +11,7 @@ stays where the operation put it until nobody reads it again, and views of it ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,14 +81,17 @@ def record(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
     """
     try:
         rehearsal, write_over = _rehearse(function, arguments)
-        recorder = _Recorder(arguments, write_over)
-        with recorder:
-            results = function(*arguments)
+        # Autograd goes another way behind what is written over in place: then nothing is.
+        for allowed in (write_over, frozenset[int]()):
+            recorder = _Recorder(arguments, allowed, rehearsal.functions)
+            with recorder:
+                results = function(*arguments)
+            if recorder.did_the_same(rehearsal):
+                known = tree_map_only(Tensor, torch.detach, results)
+                return Program(function, arguments, known, recorder.tape(results))
     except _LooksAtNumbersError:
-        return called(function, arguments)
-    if not recorder.did_the_same(rehearsal):
-        return called(function, arguments)
-    return Program(function, arguments, tree_map_only(Tensor, torch.detach, results), recorder.tape(results))
+        pass
+    return called(function, arguments)
 
 
 def called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
@@ -105,9 +108,12 @@ class _LooksAtNumbersError(Exception):
 class _Recorder(TorchDispatchMode):
     """Sees every operation below vmap and autograd, lets it run, and keeps it with its arguments and results."""
 
-    def __init__(self, arguments: tuple[Any, ...], write_over: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, arguments: tuple[Any, ...], write_over: frozenset[int] = frozenset(), expected: Sequence[Any] = ()
+    ) -> None:
         super().__init__()
         self.write_over = write_over  # the operations, by number, that may write over their first argument
+        self.expected = expected  # all operations, as they were rehearsed
         self.given = {_memory(tensor) for tensor in tree_leaves(arguments)}
         self.known = set(self.given)
         self.foreign: list[Tensor] = []  # what was read that no operation had made
@@ -124,7 +130,7 @@ class _Recorder(TorchDispatchMode):
         if _shape_depends_on_numbers(func, args):
             raise _LooksAtNumbersError
         self.functions.append(func)
-        if len(self.seen) in self.write_over:
+        if len(self.seen) in self.write_over and self.functions == self.expected[: len(self.functions)]:
             func, args, kwargs = _writing_over(func, args, kwargs)
         # Kept as they are now: the same memory without autograd's graph, and whatever becomes of their shapes later.
         before = tree_map_only(Tensor, torch.detach, (args, kwargs))

@@ -9,7 +9,7 @@ of torch, numpy and Python, which start from the address (the member's stream, t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,9 +29,9 @@ _READ_TOGETHER = 256
 class Streamed:
     """Some rows of a Dataset, in the place of a tensor of them."""
 
-    def __init__(self, dataset: Any, index: Tensor, row: Tensor, is_random: bool) -> None:
-        """`row` shows the shape and the type of all of them."""
-        self.dataset, self.index, self.is_random = dataset, index, is_random
+    def __init__(self, dataset: Any, index: Tensor, row: Tensor, rest: list[Any]) -> None:
+        """`row` shows the shape and the type of all of them; `rest` gets the items' targets as they are known."""
+        self.dataset, self.index, self.rest = dataset, index, rest
         self.shape, self.dtype = torch.Size((len(index), *row.shape)), row.dtype
 
     def __len__(self) -> int:
@@ -55,6 +55,12 @@ class Streamed:
             return torch.empty(self.shape, dtype=self.dtype)
         with _generators(stream, "items", step):
             items = _fetched(self.dataset, self.index.tolist())
+        for number, item in zip(self.index.tolist(), items, strict=True):
+            if not all(map(_alike, item[1:], self.rest[number])):
+                raise ValueError(
+                    f"the Dataset's item {number} does not always have the same target, {self.rest[number][0]!r} and "
+                    f"then {item[1]!r}: inputs may be drawn at random, but not what they are to be told as"
+                )
         return torch.stack([_as_row(item) for item in items]).to(self.dtype)
 
     def to(self, place: torch.device | torch.dtype) -> Any:
@@ -68,12 +74,12 @@ class Streamed:
         )
 
     def fingerprint(self) -> bytes:
-        """By which the rows are known again: some of them, where they do not change."""
-        told = repr((tuple(self.shape), self.dtype, self.is_random)).encode()
-        return told if self.is_random else told + self[:: -(-len(self) // _ASKED)].read().numpy().tobytes()
+        """By which the rows are known again: some of them, as one stream draws them."""
+        told = repr((tuple(self.shape), self.dtype)).encode()
+        return told + self[:: -(-len(self) // _ASKED)].read().numpy().tobytes()
 
     def _with(self, index: Tensor, dtype: torch.dtype) -> Streamed:
-        return Streamed(self.dataset, index, torch.empty(self.shape[1:], dtype=dtype, device="meta"), self.is_random)
+        return Streamed(self.dataset, index, torch.empty(self.shape[1:], dtype=dtype, device="meta"), self.rest)
 
 
 def in_memory(x: Any) -> Any:
@@ -97,10 +103,10 @@ def of_dataset(dataset: Any) -> tuple[Tensor | Streamed, Any, Any]:
     first = _first_item(dataset, 0)
     if not isinstance(first, tuple | list) or len(first) not in (2, 3):
         raise ValueError(f"the items of a Dataset must be (x, y) or (x, y, weight); the first one is {_kind(first)}")
-    row, is_random = _as_row(first), _draws_at_random(dataset, count)
-    if is_random or count * row.nbytes > _MOST_BYTES:
-        x: Tensor | Streamed = (streamed := Streamed(dataset, torch.arange(count), row, is_random))
-        others = [other for some in _passed(streamed) for other in some]
+    row, others = _as_row(first), list[Any]()
+    if _draws_at_random(dataset, count) or count * row.nbytes > _MOST_BYTES:
+        x: Tensor | Streamed = (streamed := Streamed(dataset, torch.arange(count), row, others))
+        others += [other for some in _passed(streamed) for other in some]
     else:
         with _generators(0, "items", 0):
             items = _fetched(dataset, list(range(count)))
@@ -143,18 +149,18 @@ def _length(dataset: Any) -> int:
 
 
 def _draws_at_random(dataset: Any, count: int) -> bool:
-    """Whether an item is not always the same; if so, the global generators must be what it draws from."""
+    """Whether items draw from the global generators, also where that seldom shows; they may draw from no others."""
     asked = range(0, count, -(-count // _ASKED))
-    found = [[_as_row(_first_item(dataset, time, number)) for number in asked] for time in range(_TIMES)]
-    if all(_same(rows, found[0]) for rows in found[1:]):
-        return False
-    again = [_as_row(_first_item(dataset, 0, number)) for number in asked]
-    if not _same(again, found[0]):
-        raise ValueError(
-            "the Dataset draws at random from a generator of its own, so that no training could be repeated: let it "
-            "draw from the global generator of torch, numpy or Python"
-        )
-    return True
+    first = [_as_row(_first_item(dataset, 0, number)) for number in asked]
+    for _ in range(_TIMES - 1):
+        if not _same([_as_row(_first_item(dataset, 0, number)) for number in asked], first):
+            raise ValueError(
+                "the Dataset draws at random from a generator of its own, so that no training could be repeated: let "
+                "it draw from the global generator of torch, numpy or Python"
+            )
+    with _generators(0, "asked") as moved:
+        _fetched(dataset, list(asked))
+        return moved()
 
 
 def _same(rows: list[Tensor], others: list[Tensor]) -> bool:
@@ -206,15 +212,29 @@ def _kind(thing: Any) -> str:
     return f"a {type(thing).__name__}" + (f" of {len(thing)}" if isinstance(thing, tuple | list) else "")
 
 
+def _alike(a: Any, b: Any) -> bool:
+    return a == b if isinstance(a, str) else torch.equal(torch.as_tensor(a), torch.as_tensor(b))
+
+
 @contextmanager
-def _generators(seed: int, *name: str | int) -> Iterator[None]:
-    """Torch's, numpy's and Python's global generators on a named stream; afterwards, as if nothing had been drawn."""
+def _generators(seed: int, *name: str | int) -> Iterator[Callable[[], bool]]:
+    """Torch's, numpy's and Python's global generators on a named stream; afterwards, as if nothing had been drawn.
+
+    What is given tells whether anything has been drawn so far.
+    """
     with streams.torch_seeded(seed, *name):
         python, legacy, start = random.getstate(), np.random.get_state(), streams.key(seed, *name)  # noqa: NPY002
         random.seed(start)
         np.random.seed(start & 0xFFFFFFFF)  # noqa: NPY002 - what transforms draw from
+        before = _states()
         try:
-            yield
+            yield lambda: _states() != before
         finally:
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
+
+
+def _states() -> tuple[Any, ...]:
+    """Where the three generators stand."""
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    return torch.get_rng_state().numpy().tobytes(), legacy[1].tobytes(), legacy[2], random.getstate()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -139,6 +140,7 @@ def train(
 ) -> wf.Posterior:
     """One of the two sets, a few members at a time; `report` hears of members' epochs done."""
     posterior = _found(preset, rates, data, machine, kept)
+    checkpoints = kept.folder and kept.folder / "checkpoints"
     if posterior and report:
         report(len(posterior) * preset.epochs)
     while posterior is None or len(posterior) < preset.members:
@@ -153,12 +155,14 @@ def train(
                     autocast=machine.autocast,
                     device=machine.device,
                     progress=report or False,
+                    checkpoints=checkpoints,
                 )
             else:
                 more = min(machine.portion, preset.members - len(posterior))
-                posterior = posterior.extend(theta0=more, progress=report or False)
-        if kept.folder:
+                posterior = posterior.extend(theta0=more, progress=report or False, checkpoints=checkpoints)
+        if kept.folder and checkpoints:
             posterior.save(kept.folder / rates)
+            shutil.rmtree(checkpoints, ignore_errors=True)
     return posterior if len(posterior) == preset.members else posterior.select(theta0=range(preset.members))
 
 
@@ -196,5 +200,5 @@ def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam
 
 @one_core()
 def _reduced(prediction: wf.ClassPrediction) -> Answers:
-    each = prediction.answers.double()  # (members, samples, images, classes)
+    each = prediction.log_probabilities.double().exp()  # (members, samples, images, classes); none is zero
     return Answers(each.mean(1), entropy(each).mean(1))
