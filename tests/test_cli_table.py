@@ -244,3 +244,32 @@ def test_words_for_missing_are_remembered(tmp_path):
     said = wherefrom("fit", path, "--target", "y", "--out", tmp_path / "run", *QUICK, "--missing", "unknown")
     assert said.exit_code == 0, said.output
     assert wherefrom("predict", tmp_path / "run", path, "--out", tmp_path / "p.csv").exit_code == 0
+
+
+def with_decimal_commas(path, rows, seed=0):
+    cells = without(made(rows, seed), "id", "customer", "colour")
+    lines = [";".join(cells), *(";".join(row).replace(".", ",") for row in zip(*cells.values(), strict=True))]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_the_decimal_sign_is_remembered(tmp_path):
+    path = with_decimal_commas(tmp_path / "train.csv", 120)
+    said = wherefrom("fit", path, "--target", "y", "--out", tmp_path / "run", *QUICK)
+    assert said.exit_code == 0, said.output
+    assert "has a decimal comma" in said.output
+    assert Run.load(tmp_path / "run").about["decimal"] == ","
+    new = with_decimal_commas(tmp_path / "new.csv", 1, 1)
+    head, row = new.read_text().splitlines()
+    cells = dict(zip(head.split(";"), row.split(";"), strict=True)) | {"x0": "1,234", "x1": "2"}
+    new.write_text(f"{head}\n{';'.join(cells[name] for name in head.split(';'))}")  # "1,234" is not in doubt here
+    said = wherefrom("predict", tmp_path / "run", new, "--out", tmp_path / "p.csv")
+    assert said.exit_code == 0, said.output
+
+
+@pytest.mark.parametrize("name", ["mean", "outside", "distance", "why"])
+def test_a_kept_column_is_never_overwritten(place, tmp_path, name):
+    path = write(tmp_path / "new.csv", made(5, 1) | {name: ["mine"] * 5})
+    said = wherefrom("predict", place / "train", path, "--keep", name, "--out", tmp_path / "p.csv")
+    assert said.exit_code == 2
+    assert f"--keep '{name}': predictions have a column of that name" in said.stderr

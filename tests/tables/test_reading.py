@@ -152,3 +152,19 @@ def test_taking_rows_takes_their_numbers(tmp_path):
     table = read(csv(tmp_path, "a,b\n1,x\n2,y\n3,x\n")).take(np.array([2, 0]))
     assert table.rows.tolist() == [4, 2]
     assert cells(table, "a") == ["3", "1"]
+
+
+def test_commas_that_may_part_thousands_are_refused(tmp_path):
+    path = csv(tmp_path, "a\tb\n921\tx\n1,234\ty\n")
+    with pytest.raises(ValueError, match=r"column 'a', row 3: '1,234' may be 1.234 or 1234: say --decimal ,"):
+        read(path)
+    assert as_numbers(read(path, Format(decimal=",")).columns["a"].levels, ",").tolist() == [921, 1.234]
+    assert np.isnan(as_numbers(read(path, Format(decimal=".")).columns["a"].levels, ".")[1])
+    assert read(csv(tmp_path, "a;b\n1,234;2\n0,125;3\n")).decimal == ","  # no thousands begin with 0
+
+
+def test_a_decimal_comma_is_told_and_points_are_no_numbers_then(tmp_path):
+    table = read(csv(tmp_path, "a;b\n1;2\n2,5;3\n"))
+    assert "column 'a', row 3: '2,5' has a decimal comma" in table.notes[0]
+    assert np.isnan(as_numbers(["1.234", "1.234,5", "2,5"], ",")).tolist() == [True, True, False]
+    assert read(csv(tmp_path, "a;b\n1;2\n2,5;3\n"), Format(decimal=",")).notes == ()

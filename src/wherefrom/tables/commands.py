@@ -17,7 +17,7 @@ from wherefrom.tables import run as runs
 from wherefrom.tables.columns import Encoded, rows_of
 from wherefrom.tables.fitting import Request, fit
 from wherefrom.tables.predicting import Method, Predicted, predict_rows
-from wherefrom.tables.reading import Format, RawTable, read
+from wherefrom.tables.reading import PARQUET, Format, RawTable, read
 from wherefrom.tables.run import Run
 from wherefrom.tables.target import known
 from wherefrom.tables.writing import Columns, as_json, check_writable, write
@@ -68,8 +68,10 @@ def fit_table(
 ) -> None:
     """`wherefrom fit`"""
     runs.check_free(out, overwrite)
-    found = fit(read(path, how), request, talk.say, talk.progress)
+    table = read(path, how)
+    found = fit(table, request, talk.say, talk.progress)
     found.about["missing"] = list(how.missing)
+    found.about["decimal"] = None if path.suffix.lower() in PARQUET else table.decimal
     found.save(out, overwrite=overwrite, keeps_data=keeps_data, command=runs.command_line())
     for line in found.about["notes"]:
         talk.note(line)
@@ -130,15 +132,22 @@ class Looked:
         for name in kept:
             text = self.table.column(name).as_text()
             named[name] = ["" if code < 0 else text.levels[code] for code in text.codes.tolist()]
-        answers = {
+        answers: dict[str, Any] = {
             name.replace("share ", "share_", 1).replace("p ", "p_", 1)
             if name.startswith(("share ", "p "))
             else name: own
             for name, own in self.predicted.answers.items()
         }
+        answers |= {"outside": self.outside, "distance": self.distance, "why": self.why}
         if doubled := [name for name in named if name in answers]:
             raise ValueError(f"--keep {doubled[0]!r}: predictions have a column of that name, too; rename it first")
-        return {**named, **answers, "outside": self.outside, "distance": self.distance, "why": self.why}
+        return {**named, **answers}
+
+
+def _as_trained(run: Run, how: Format) -> Format:
+    """How a file is read: with the run's words for missing, and its decimal sign, unless another is asked for."""
+    words = tuple(dict.fromkeys((*run.about.get("missing", ()), *how.missing)))
+    return replace(how, missing=words, decimal=how.decimal or run.about.get("decimal"))
 
 
 def look(
@@ -146,8 +155,7 @@ def look(
 ) -> Looked:
     """Predict every row of a file by a run."""
     run = Run.load(folder)
-    known_words = tuple(dict.fromkeys((*run.about.get("missing", ()), *how.missing)))
-    table = read(path, replace(how, missing=known_words))
+    table = read(path, _as_trained(run, how))
     encoded = run.encoder.encode(table)
     for line in (*table.notes, *encoded.notes):
         talk.note(line)
@@ -304,8 +312,7 @@ def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> t
         if (kept := run.rows_to_test()) is None:
             raise ValueError(f"{folder} was made with --no-data: name a file of rows with {run.target.name!r} in it")
         return kept
-    words = tuple(dict.fromkeys((*run.about.get("missing", ()), *how.missing)))
-    table = read(path, replace(how, missing=words))
+    table = read(path, _as_trained(run, how))
     y = run.target.values(table)
     there = known(y)
     if run.target.classes:

@@ -28,6 +28,7 @@ PARQUET = (".parquet", ".pq")
 _SNIFFED_ROWS = 50
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)", re.IGNORECASE)
 _COMMA_NUMBER = re.compile(r"[+-]?\d*,\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(,\d{3})+")
 _POINT_NUMBER = re.compile(r"[+-]?\d*\.\d+([eE][+-]?\d+)?")
 
 Integers = NDArray[np.int64]
@@ -217,8 +218,8 @@ def _read_csv(text: str, source: str, how: Format, notes: tuple[str, ...]) -> Ra
     if not rows:
         raise ValueError(f"{source} has a header, but no rows")
     columns = {name: coder.column(name) for name, coder in zip(names, coders, strict=True)}
-    decimal = how.decimal or _decimal([column.levels for column in columns.values()], separator)
-    return RawTable(source, columns, np.array(rows), decimal, notes)
+    table = RawTable(source, columns, np.array(rows), how.decimal or ".", notes)
+    return table if how.decimal or separator == "," else _with_decimal(table)
 
 
 def _names(header: Sequence[str], source: str, row: int) -> list[str]:
@@ -281,20 +282,38 @@ class _Coder:
         return Column(name, np.array(self.codes, dtype=np.int32), tuple(self.levels))
 
 
-def _decimal(levels: Sequence[Sequence[str]], separator: str) -> str:
-    """A comma, if it stands in numbers, never a point does, and it does not separate the cells."""
-    if separator == ",":
-        return "."
-    commas = any(_COMMA_NUMBER.fullmatch(level) for column in levels for level in column)
-    points = any(_POINT_NUMBER.fullmatch(level) for column in levels for level in column)
-    return "," if commas and not points else "."
+def _with_decimal(table: RawTable) -> RawTable:
+    """The sign is a comma if commas stand in numbers, and points never do; refused if they may part thousands."""
+    if next(_levels_like(table, _POINT_NUMBER), None):
+        return table
+    commas = list(_levels_like(table, _COMMA_NUMBER))
+    if not commas:
+        return table
+    sure = next(((column, level) for column, level in commas if not _THOUSANDS.fullmatch(level)), None)
+    column, level = sure or commas[0]
+    row = table.rows[column.first_row_of(column.levels.index(level))]
+    where = f"{table.source}, column {column.name!r}, row {row}: {level!r}"
+    if sure is None:
+        raise ValueError(
+            f"{where} may be {level.replace(',', '.')} or {level.replace(',', '')}: say --decimal , if the comma is "
+            "the decimal sign; if it parts thousands, write the numbers without it"
+        )
+    note = f"{where} has a decimal comma, and so all numbers are read; if that is wrong, say --decimal ."
+    return replace(table, decimal=",", notes=(*table.notes, note))
+
+
+def _levels_like(table: RawTable, pattern: re.Pattern[str]) -> Iterator[tuple[Column, str]]:
+    return ((column, level) for column in table.columns.values() for level in column.levels if pattern.fullmatch(level))
 
 
 def as_numbers(levels: Sequence[str], decimal: str) -> Numbers:
-    """Each level as a number, nan where it is none."""
+    """Each level as a number, nan where it is none; where the decimal sign is a comma, one with a point is none."""
     found = np.full(len(levels), np.nan)
+    other = "." if decimal == "," else ","
     for place, level in enumerate(levels):
-        cell = level.replace(",", ".") if decimal == "," and "." not in level else level
+        if other in level:
+            continue
+        cell = level.replace(decimal, ".")
         if _NUMBER.fullmatch(cell):
             found[place] = float(cell)
     return found

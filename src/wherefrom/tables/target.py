@@ -52,10 +52,11 @@ class Target:
         column = table.column(self.name)
         if self.task == "regression":
             return quantities(table, column, "number", "")
-        text = column.as_text()
+        text, text_decimal = column.as_text(), "." if column.numbers is not None else table.decimal
         labels = np.empty(len(text.levels) + 1, dtype=object)
         for place, level in enumerate(text.levels):
-            labels[place] = _whole(level) if isinstance(self.classes[0], int) and _is_whole(level) else level
+            is_whole = isinstance(self.classes[0], int) and _is_whole(level, text_decimal)
+            labels[place] = _whole(level) if is_whole else level
         labels[-1] = None
         return labels[text.codes]
 
@@ -103,8 +104,8 @@ def _whole(level: str) -> int:
     return int(float(level.replace(",", ".")))
 
 
-def _is_whole(level: str) -> bool:
-    value = as_numbers([level.replace(",", ".")], ".")[0]
+def _is_whole(level: str, decimal: str) -> bool:
+    value = as_numbers([level], decimal)[0]
     return bool(value == np.round(value))
 
 
