@@ -219,3 +219,17 @@ def test_very_many_levels_share_the_room(tmp_path, monkeypatch):
     assert all(abs(sum(rule.shares) + rule.others_share - 1) < 1e-12 for rule in text)
     assert encoder.encode(table).values[:, :9].sum(1).tolist() == [1.0] * 130
     assert not encoder.encode(table).notes
+
+
+@pytest.mark.parametrize("pair", ["F N", "T Y", "no n", "yes true"])
+def test_two_words_for_the_same_truth_are_text(tmp_path, pair):
+    found = rule(tmp_path, pair.split() * 10)
+    assert isinstance(found, Categories)
+    assert set(found.levels) == set(pair.split())
+
+
+@pytest.mark.parametrize("pair", ["F T", "yes no", "TRUE False", "y N"])
+def test_a_truth_and_its_opposite_are_0_and_1(tmp_path, pair):
+    found = rule(tmp_path, pair.split() * 10)
+    assert isinstance(found, Quantity)
+    assert found.kind == "boolean"

@@ -255,7 +255,7 @@ def _kind(table: RawTable, column: Column, asked: str | None) -> tuple[Any, str]
     if bool(is_number.all()) or share(is_number) >= _MOSTLY:
         return "number", ""  # stray words are told when the numbers are read
     words = {level.casefold() for level in column.levels}
-    if words <= set(_TRUTHS) and len(words) <= 2:
+    if words <= set(_TRUTHS) and len({_TRUTHS[word] for word in words}) == len(words):  # F and N are both no
         return "boolean", ""
     if date_format := _date_format(table, column, insist=False):
         return "date", date_format
