@@ -7,7 +7,7 @@ import pytest
 
 import wherefrom as wf
 from made_table import QUICK, made, write
-from wherefrom.tables import plan
+from wherefrom.tables import fitting, plan
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.fitting import Request, fit, seconds, split
 from wherefrom.tables.pilot import LEAST_EPOCHS, pilot
@@ -168,3 +168,38 @@ def test_intervals_hold_on_rows_never_seen(folder):
     chance = 3 * math.sqrt(0.05 * 0.95 * (1 / run.about["rows"]["calibrate"] + 1 / 3000))
     assert abs(scores["coverage of the 95% interval"] - 0.95) < chance
     assert scores["R2"] > 0.6
+
+
+def test_copies_of_a_row_stay_together(folder):
+    y = np.arange(300.0)
+    copies = np.repeat(np.arange(100), 3)
+    rows = split(y, 0.2, 0, copies)
+    parts = [set(copies[part].tolist()) for part in (rows.train, rows.calibrate, rows.test)]
+    assert sum(map(len, parts)) == len(set.union(*parts)) == 100
+    assert len(rows.train) == 240
+    labels = np.repeat(np.array(["a", "b"], dtype=object), 150)
+    rows = split(labels, 0.2, 0, copies)
+    assert {*labels[rows.train]} == {*labels[rows.test]} == {"a", "b"}
+
+
+def test_copies_are_found_by_the_columns_that_are_used(folder):
+    cells = {name: own * 2 for name, own in made(150).items()}
+    cells["id"] = [str(k) for k in range(300)]  # a copy has a number of its own
+    table = read(write(folder / "copies.csv", cells))
+    run = fit(table, Request("y", **QUICK), lambda line: None, False)
+    assert any("150 rows are copies of others" in note for note in run.about["notes"])
+    held = set(((run.held_out.rows - 2) % 150).tolist())
+    assert len(run.held_out.rows) == 2 * len(held) == 90
+
+
+def test_few_different_rows_are_split_as_they_are(folder):
+    cells = {"a": [str(k % 5) for k in range(200)], "y": [str(k % 3) for k in range(200)]}
+    run = fit(read(write(folder / "repeats.csv", cells)), Request("y", **QUICK), lambda line: None, False)
+    assert any("only 15 rows are different" in note for note in run.about["notes"])
+
+
+def test_rows_that_set_the_temperature_are_from_the_whole_file():
+    some = fitting._some(3000, 200, 0)
+    assert len(some) == len(set(some.tolist())) == 200
+    assert np.histogram(some, bins=4, range=(0, 3000))[0].min() > 25
+    assert fitting._some(100, 200, 0).tolist() == list(range(100))

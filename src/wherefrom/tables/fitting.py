@@ -38,6 +38,7 @@ _FEWEST_ROWS = 20
 _MOST_HELD_OUT = 6000
 _FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
 _CALIBRATION_NUMBERS = 3_000_000  # answers of classes, above which fewer rows calibrate
+_FEWEST_DIFFERENT = 100  # rows; fewer are those of a few levels, which repeat by their nature
 _MOST_DRAWS = 20
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
 _ENOUGH_OF_A_REFERENCE = 200  # held-out rows to tell what is usual
@@ -97,10 +98,23 @@ class Split:
     test: Integers
 
 
-def split(y: NDArray[Any], share: float, seed: int) -> Split:
-    """Rows at random, or classes in proportion; of every class at least one row to train on."""
+def split(y: NDArray[Any], share: float, seed: int, copies: Integers | None = None) -> Split:
+    """Rows at random, or classes in proportion; of every class at least one row to train on.
+
+    `copies` has the same number for rows that are copies of each other; they stay together.
+    """
+    group = np.arange(len(y)) if copies is None else copies
+    _, first, sizes = np.unique(group, return_index=True, return_counts=True)
+    chosen = _chosen(y[first], sizes, min(_MOST_HELD_OUT, round(share * len(y))), seed)
+    part = np.zeros(len(first), dtype=np.int64)
+    part[chosen[::2]], part[chosen[1::2]] = 1, 2
+    part = part[group]
+    return Split(*(np.flatnonzero(part == which) for which in range(3)))
+
+
+def _chosen(y: NDArray[Any], sizes: Integers, aside: int, seed: int) -> Integers:
+    """Which to hold out, so that their sizes make up what is to be set aside."""
     random, count = streams.generator(seed, "tables", "split"), len(y)
-    aside = min(_MOST_HELD_OUT, round(share * count))
     order = random.permutation(count)
     if y.dtype == object:  # the rows of each class are spread evenly over [0, 1), and all but its first may be held out
         place = np.full(count, np.inf)
@@ -108,9 +122,47 @@ def split(y: NDArray[Any], share: float, seed: int) -> Split:
             others = order[y[order] == label][1:]
             place[others] = (np.arange(len(others)) + random.random()) / max(1, len(others))
         order = np.argsort(place, kind="stable")
-        order[:aside] = sorted(order[:aside], key=lambda row: str(y[row]))  # so that each half has its share
-    held = order[:aside]
-    return Split(np.sort(order[aside:]), np.sort(held[::2]), np.sort(held[1::2]))
+        order = order[np.isfinite(place[order])]
+    held = order[_that_fit(sizes[order], aside)]
+    if y.dtype == object:
+        held = np.array(sorted(held.tolist(), key=lambda row: str(y[row])), dtype=np.int64)  # each half has its share
+    return held
+
+
+def _that_fit(sizes: Integers, room: int) -> list[int]:
+    """Places, in their order, of those for which there is room."""
+    found = []
+    for place, size in enumerate(sizes.tolist()):
+        if size <= room:
+            found.append(place)
+            room -= size
+        if not room:
+            break
+    return found
+
+
+def copies_of(table: RawTable, names: Sequence[str]) -> Integers:
+    """A number for each row, the same for rows whose cells in these columns are the same."""
+    found = np.zeros(len(table), dtype=np.int64)
+    for name in names:
+        column = table.columns[name]
+        cells = column.codes if column.numbers is None else np.unique(column.numbers, return_inverse=True)[1]
+        _, found = np.unique(found * (int(cells.max()) + 2) + cells + 1, return_inverse=True)
+    return found
+
+
+def _kept_together(table: RawTable, names: Sequence[str], request: Request, notes: list[str]) -> Integers | None:
+    """Copies of rows, where a row is told by the columns that will be used; none where nearly all rows are copies."""
+    used = TableEncoder.of(table, names, request.kinds, np.arange(len(table))).names
+    found = copies_of(table, (*used, request.target))
+    different = int(found.max()) + 1
+    if different == len(found):
+        return None
+    if different < _FEWEST_DIFFERENT:
+        notes.append(f"only {different} rows are different: copies of rows that are held out are among those to train")
+        return None
+    notes.append(f"{rows_of(len(found) - different)} are copies of others: they train, calibrate or test together")
+    return found
 
 
 def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) -> Run:
@@ -119,8 +171,8 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
     target = Target.of(table, request.target, request.task)
     notes = list(table.notes)
     table, y = _with_target(table, target, notes)
-    rows = split(y, request.held_out, request.seed)
     names = [name for name in table.columns if name != target.name]
+    rows = split(y, request.held_out, request.seed, _kept_together(table, names, request, notes))
     encoder = TableEncoder.of(table, names, request.kinds, rows.train)
     encoded = encoder.encode(table)
     counts = {"all": len(y), "train": len(rows.train), "calibrate": len(rows.calibrate), "test": len(rows.test)}
@@ -257,6 +309,12 @@ def _within_budget(
 # ------------------------------------------------------------------ calibration
 
 
+def _some(count: int, most: int, seed: int) -> Integers:
+    """At most so many rows, at random: a file may be sorted."""
+    order = streams.generator(seed, "tables", "calibrate").permutation(count)
+    return np.sort(order[:most])
+
+
 def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell) -> Posterior:
     """By variance and then conformal intervals for quantities, by temperature for classes, unless told otherwise."""
     is_classes = bool(posterior.schema.classes)
@@ -270,7 +328,7 @@ def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell
         asked = ("temperature",) if is_classes else ("variance", "conformal")
     if is_classes:
         answers = len(posterior) * request.samples * len(posterior.schema.classes)
-        some = slice(None, max(200, _CALIBRATION_NUMBERS // answers))
+        some = _some(len(y), max(200, _CALIBRATION_NUMBERS // answers), request.seed)
         x, y = x.take(some), y[some]
     for by in asked:
         try:
