@@ -409,3 +409,31 @@ def test_what_is_refused(posterior, of_classes):
         VarianceScale((0.0,), (0.1,), Fit(3))
     with pytest.raises(ValueError, match="above zero"):
         Temperature(-1.0, 0.1, Fit(3))
+
+
+def test_rows_that_were_trained_on_are_known_again(tmp_path):
+    own = training(mlp(), epochs=2, likelihood=wf.Regression(noise="fit"))
+    fresh = wf.marginalise(own, (X[TRAIN], Y[TRAIN]), [wf.InitialCondition(2)], progress=False)
+    fresh.save(tmp_path)
+    loaded = wf.load(tmp_path, mlp())
+    for posterior in (fresh, loaded):  # all of them, with those that were held out
+        for rows in ((X[TRAIN], Y[TRAIN]), (X[TRAIN], Y[TRAIN], np.full(100, 2.0))):
+            with pytest.raises(ValueError, match="were trained on: give others"):
+                posterior.calibrated("variance", rows)
+        assert posterior.calibrated("variance", ROWS).calibration
+    for rows in ((np.float32(X[TRAIN]), Y[TRAIN]), (X[:60], np.float32(Y[:60])), (X[20:110], Y[20:110])):
+        with pytest.raises(ValueError, match=r"of these rows were trained on|the members were trained on"):
+            fresh.calibrated("variance", rows)
+    with pytest.warns(UserWarning, match="% of these rows were trained on"):
+        fresh.calibrated("variance", (X[80:180], Y[80:180]))
+    assert loaded.calibrated("variance", (X[:3], Y[:3])).calibration  # too few to tell
+
+
+def test_rows_that_are_the_same_by_chance_are_not_refused():
+    x = np.random.default_rng(0).integers(0, 2, size=(400, 4)).astype(float)
+    kinds = np.where(x[:, 0] > x[:, 1], "a", "b")
+    own = training(mlp(outputs=2), epochs=2, likelihood=wf.Classification())
+    posterior = wf.marginalise(own, (x[:200], kinds[:200]), [wf.InitialCondition(2)], progress=False)
+    assert posterior.calibrated("temperature", (x[200:], kinds[200:])).calibration
+    with pytest.raises(ValueError, match="were trained on: give others"):
+        posterior.calibrated("temperature", (x[:200], kinds[:200]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
 _ADVISED_ROWS = 300
+_TOLD_OVERLAP, _REFUSED_OVERLAP = 0.1, 0.5  # parts of some rows that were trained on
+_COARSE = 10  # where trained rows are so often the same, others hold them all by chance
 
 
 class DivergedError(RuntimeError):
@@ -529,10 +532,33 @@ class Posterior:
             if self.held_out is None:
                 raise ValueError(f"{call} needs rows that were not trained on")
             return self.held_out
-        rows = self._as_rows(data)
-        if rows.schema.digest == self.schema.digest or (self.rows is not None and _holds(self.rows, rows)):
+        rows = self._as_rows(data).that_count
+        overlap = self._overlap(rows)
+        if overlap == 1:
             raise ValueError("these are the rows that the members were trained on: give others")
+        if overlap >= _REFUSED_OVERLAP:
+            raise ValueError(f"{overlap:.0%} of these rows were trained on: give others")
+        if overlap >= _TOLD_OVERLAP:
+            warnings.warn(f"{overlap:.0%} of these rows were trained on, which flatters the members", stacklevel=3)
         return rows
+
+    def _overlap(self, rows: Rows) -> float:
+        """The part of these rows that was trained on, as far as is known: all, if they hold all that was."""
+        if any(self._is_training_data(each) for each in (rows, replace(rows, weights=None))):
+            return 1.0
+        return 0.0 if self.rows is None else _overlap(self.rows, rows)
+
+    def _is_training_data(self, rows: Rows) -> bool:
+        """Whether a digest knows them: as what was trained on, or with what was held out of it to fit the noise."""
+        if not self.schema.digest:
+            return False
+        if rows.schema.digest == self.schema.digest:
+            return True
+        try:
+            fold = Fold.of(self.training, rows, self.seed)
+        except ValueError:  # too few to hold any out
+            return False
+        return fold.rows.schema.digest == self.schema.digest
 
     # ------------------------------------------------------------------ parts and more of it
 
@@ -884,12 +910,22 @@ def _calibrated_anew(posterior: Posterior) -> Posterior:
     return found
 
 
-def _holds(trained: Rows, given: Rows) -> bool:
-    """Whether rows hold all that were trained on, or are some of them: if no two are the same, that is no chance."""
-    own, other = ({hash(row) for row in _bytes(rows)} for rows in (trained, given))
-    return own <= other or (len(own) == len(trained) and other <= own)
+def _overlap(trained: Rows, given: Rows) -> float:
+    """The part of the given rows that was trained on, or 1 if they hold all that was; 0 if it may be chance.
+
+    A new row equals some trained one about as often as trained ones equal each other.
+    """
+    is_single = torch.float32 in (trained.x.dtype, given.x.dtype)
+    own, other = (Counter(hash(row) for row in _bytes(rows, is_single)) for rows in (trained, given))
+    if own == other or (own.keys() <= other.keys() and len(trained) <= _COARSE * len(own)):
+        return 1.0
+    found = sum(count for row, count in other.items() if row in own) / len(given)
+    chance = 1 - sum(count == 1 for count in own.values()) / len(trained)
+    margin = 2 * math.sqrt(chance * (1 - chance) / len(given))
+    return found if found - chance - margin >= _TOLD_OVERLAP else 0.0
 
 
-def _bytes(rows: Rows) -> Iterator[bytes]:
-    for x, y in zip(rows.x.numpy(), rows.y.numpy(), strict=True):
-        yield x.tobytes() + y.tobytes()
+def _bytes(rows: Rows, is_single: bool) -> Iterator[bytes]:
+    """Every row as it is, or in single precision, which y may always have come in."""
+    for x, y in zip(rows.x.numpy(), rows.y.float().numpy(), strict=True):
+        yield (x.astype(np.float32) if is_single else x).tobytes() + y.tobytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -193,7 +194,18 @@ def test_rows_that_were_trained_on_are_told(made):
     posterior, x, y = made["alone"]
     again = posterior.rows
     assert any("flatters" in note for note in content(posterior, again.x, again.y.flatten())["notes"])
+    mixed = np.concatenate([again.x.numpy()[:30], x]), np.concatenate([again.y.flatten().numpy()[:30], y])
+    assert any("30% of these rows were trained on" in note for note in content(posterior, *mixed)["notes"])
     assert not content(posterior, x, y)["notes"]
+
+
+def test_rows_that_were_trained_on_are_told_with_those_that_were_held_out(made):
+    posterior = made["quantity"][0]
+    random = np.random.default_rng(3)  # as it was trained
+    x = random.normal(size=(180, 4))
+    y = 3 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * random.normal(size=180)
+    forgetful = replace(posterior, rows=None)  # as after wf.load
+    assert any("flatters" in note for note in content(forgetful, x[:110], y[:110], samples=5)["notes"])
 
 
 def test_names_are_taken_from_frames_and_checked(made):

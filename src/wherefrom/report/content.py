@@ -130,8 +130,11 @@ def _output_names(posterior: Posterior, given: Rows) -> list[str]:
 
 def _warnings(posterior: Posterior, given: Rows) -> list[str]:
     found = []
-    if given.schema.digest == posterior.schema.digest:
+    overlap = posterior._overlap(given)
+    if overlap == 1:
         found.append("These are the rows that the networks were trained on: every score here flatters them.")
+    elif overlap:
+        found.append(f"{overlap:.0%} of these rows were trained on: every score here flatters the networks.")
     if posterior.diverged:
         lost = len(posterior.diverged)
         found.append(
