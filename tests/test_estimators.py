@@ -275,6 +275,9 @@ def test_errors_say_what_to_do(table):
         classifier().fit(x, np.ones(120))
     with pytest.raises(ValueError, match=r"(?i)sample weights.*zero"):
         regressor().fit(x, y, sample_weight=np.zeros(120))
+    for samples in (0, 2.5):
+        with pytest.raises(ValueError, match=f"samples .* from 1 on, not {samples}"):
+            regressor(samples=samples).fit(x, y)
     with pytest.raises(NotFittedError):
         regressor().predict(x)
 
@@ -299,6 +302,41 @@ def test_a_weight_of_k_is_the_row_k_times(table, settings):
     weighted = regressor(**settings).fit(x, y, sample_weight=times)
     repeated = regressor(**settings).fit(x.repeat(times, 0)[::-1], y.repeat(times)[::-1])
     assert np.array_equal(weighted.predict_interval(x), repeated.predict_interval(x))
+
+
+@pytest.mark.parametrize("by", ["variance", "conformal"])
+def test_copies_of_a_row_are_on_one_side(table, by):
+    x, y = table
+    weighted = regressor(calibrate=by).fit(x, y, sample_weight=np.full(120, 2.0))
+    repeated = regressor(calibrate=by).fit(x.repeat(2, 0), y.repeat(2))
+    assert np.array_equal(weighted.predict_interval(x, 0.8), repeated.predict_interval(x, 0.8))
+    posterior = weighted.posterior_
+    (calibration,) = posterior.calibration
+    parts = [set(rows.y.flatten().tolist()) for rows in (posterior.rows, posterior.held_out, calibration.fit.data)]
+    assert [len(part) for part in parts] == [86, 10, 24]  # as without weights, and no two have a row in common
+    assert len(set.union(*parts)) == 120
+    assert calibration.fit.rows == (24 if by == "conformal" else 48)  # to conformal sets, copies say nothing new
+
+
+def test_copies_do_not_make_the_noise_small():
+    random = np.random.default_rng(0)
+    x = random.normal(size=(60, 5))
+    y = x[:, 0] + random.normal(size=60)
+    greedy = {"epochs": 150, "hidden": (100,), "weight_decay": 0, "batch_size": 20, "held_out": 0.3}
+    noise = [
+        float(regressor("deep_ensemble", **greedy).fit(x, y, sample_weight=weights).posterior_.fitted_noise)
+        for weights in (None, np.full(60, 2.0))
+    ]
+    assert noise[1] > 0.7 * noise[0] > 0.3
+
+
+def test_equal_rows_of_a_coarse_table_are_no_copies():
+    random = np.random.default_rng(0)
+    x = random.integers(0, 2, size=(200, 1)).astype(float)
+    y = np.where(random.random(200) < 0.2 + 0.6 * x[:, 0], "yes", "no")
+    found = classifier(calibrate="temperature").fit(x, y)
+    assert len(found.posterior_.rows) == 160
+    assert found.predict_proba([[0.0], [1.0]])[:, 1] == pytest.approx([0.2, 0.8], abs=0.15)
 
 
 def test_other_weights_multiply_the_loss(table):

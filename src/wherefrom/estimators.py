@@ -5,7 +5,8 @@
 
 Two rules make `fit` a function of the data and of nothing else. The order of the rows does not matter: they are put
 into one of their own before anything is drawn. And a sample weight of k is the row given k times: whole numbers are
-taken for just that, and a row that weighs nothing is left out; other weights multiply the row's loss.
+taken for just that, and a row that weighs nothing is left out; other weights multiply the row's loss. All copies of a
+row are trained on, or all are held out, so that no row judges a network that has seen it.
 
 Pickles hold the networks as plain tensors, by the same files that `posterior.save` writes. A pickle is still code for
 whoever opens it: to hand a model to others, save `posterior_` into a folder.
@@ -71,7 +72,8 @@ _RECIPES: dict[str, Callable[..., list[Any]]] = {
 _DROPOUT = 0.05  # of the default network, where sub-networks are marginalised and no other rate is said
 _STEPS, _LEAST_EPOCHS, _MOST_EPOCHS = 2000, 20, 200  # of a training whose epochs are left open
 _LEAST_HELD_OUT = 2
-_MOST_REPEATS = 10  # rows are repeated up to so many times as many; beyond that, weights multiply their loss
+_MOST_REPEATS = 10  # rows are repeated up to so many times as many; beyond that, weights multiply their loss,
+# and equal rows are no copies of one, but what a table of few different values has by chance
 _BLOCK_NUMBERS = 2**25  # answers at a time: 128 MB
 _WHOLE_ROWS = 32  # rows are predicted in multiples of so many
 
@@ -107,10 +109,11 @@ class _Estimator(BaseEstimator):
     n_iter_: int
 
     def _train(self, rows: Rows, likelihood: Likelihood) -> Self:
+        if not isinstance(self.samples, Integral) or self.samples < 1:
+            raise ValueError(f"samples is how many each network gives, a whole number from 1 on, not {self.samples!r}")
         seed = _seed(self.random_state)
         rows, aside = self._calibration_rows(rows, seed)
-        if isinstance(likelihood, Regression) and likelihood.noise == "fit":
-            likelihood = replace(likelihood, held_out=_enough(likelihood.held_out, len(rows)))
+        rows, held_out = _noise_rows(rows, likelihood, seed)
         over = self._over()
         decay = {"weight_decay": self.weight_decay} if self.weight_decay else {}
         settings = decay | dict(self.optimiser_settings or {})
@@ -118,12 +121,23 @@ class _Estimator(BaseEstimator):
         training = Training(
             self._model(rows, likelihood, Design.of(over)),
             algorithm,
-            self._epochs(rows, likelihood, algorithm.batch_size),
+            self._epochs(rows, algorithm.batch_size),
             likelihood,
             self.standardise,
         )
-        posterior = marginalise(
-            training,
+        posterior = self._posterior(training, rows, held_out, over, seed)
+        if aside is not None:
+            posterior = posterior.calibrated(self.calibrate, aside, samples=self.samples, method=self.method)
+        self.posterior_, self.n_iter_ = posterior, training.epochs
+        return self
+
+    def _posterior(
+        self, training: Training, rows: Rows, held_out: Rows | None, over: list[Any], seed: int
+    ) -> Posterior:
+        """Of these rows, with the noise of those that are held out: the library itself would tear copies apart."""
+        silent = training if held_out is None else replace(training, likelihood=Regression(None))
+        found = marginalise(
+            silent,
             rows,
             over,
             seed,
@@ -132,10 +146,7 @@ class _Estimator(BaseEstimator):
             workers=self.workers,
             progress=bool(self.verbose),
         )
-        if aside is not None:
-            posterior = posterior.calibrated(self.calibrate, aside, samples=self.samples, method=self.method)
-        self.posterior_, self.n_iter_ = posterior, training.epochs
-        return self
+        return found if held_out is None else replace(found, training=training, held_out=held_out).fit_noise(held_out)
 
     # ------------------------------------------------------------------ parameters as the library has them
 
@@ -166,12 +177,11 @@ class _Estimator(BaseEstimator):
             return self.model  # of which Training has its own opinion
         return _sized(self.model, rows.x.shape[1], likelihood.outputs(rows.targets))
 
-    def _epochs(self, rows: Rows, likelihood: Likelihood, batch_size: int) -> int:
+    def _epochs(self, rows: Rows, batch_size: int) -> int:
         """As given, or enough for some thousand steps."""
         if self.epochs is not None:
             return self.epochs
-        kept = 1 - likelihood.held_out if isinstance(likelihood, Regression) and likelihood.noise == "fit" else 1.0
-        steps = max(1, -(-round(kept * len(rows)) // batch_size))
+        steps = -(-len(rows) // batch_size)
         return min(max(_STEPS // steps, _LEAST_EPOCHS), _MOST_EPOCHS)
 
     def _calibration_rows(self, rows: Rows, seed: int) -> tuple[Rows, Rows | None]:
@@ -180,11 +190,13 @@ class _Estimator(BaseEstimator):
             return rows, None
         if not 0 < self.calibrate_on < 1:
             raise ValueError(f"calibrate_on is a part of the rows, between 0 and 1, not {self.calibrate_on!r}")
-        order = torch.from_numpy(streams.generator(seed, "calibration").permutation(len(rows)))
-        count = max(_LEAST_HELD_OUT, round(self.calibrate_on * len(rows)))
-        if len(rows) - count < _LEAST_HELD_OUT:
-            raise ValueError(f"{len(rows)} rows are too few to train and to calibrate on: leave calibrate=None")
-        return rows.take(order[count:].sort().values), rows.take(order[:count].sort().values)
+        copies = _copies(rows)
+        if (different := int(copies.max()) + 1) < 2 * _LEAST_HELD_OUT:
+            raise ValueError(f"{different} rows are too few to train and to calibrate on: leave calibrate=None")
+        kept, aside = _apart(copies, self.calibrate_on, seed, "calibration")
+        if self.calibrate == "conformal":  # counts rows: a copy adds nothing to what is known
+            aside = aside[np.unique(copies[aside], return_index=True)[1]]
+        return rows.take(kept), rows.take(aside)
 
     # ------------------------------------------------------------------ prediction
 
@@ -471,15 +483,6 @@ def _sized(factory: Callable[..., Any], inputs: int, outputs: int) -> Callable[[
     )
 
 
-def _enough(held_out: float, rows: int) -> float:
-    """A part of the rows to fit the noise on, and at least two of them."""
-    if rows < 2 * _LEAST_HELD_OUT:
-        raise ValueError(
-            f'noise="fit" holds rows out of training, and there are {rows}: give the noise as a number, or noise=None'
-        )
-    return max(held_out, _LEAST_HELD_OUT / rows)
-
-
 # ---------------------------------------------------------------------- data
 
 
@@ -514,6 +517,36 @@ def _order(x: Array, y: Array) -> Array:
         for column, direction in zip((*x.T, *y.T), directions, strict=True):  # a product of matrices may round by place
             place += direction * column.astype(np.float64)
     return place.argsort(kind="stable")
+
+
+def _noise_rows(rows: Rows, likelihood: Likelihood, seed: int) -> tuple[Rows, Rows | None]:
+    """The rows to train on, and those to fit the noise on, where it is to be fitted."""
+    if not isinstance(likelihood, Regression) or likelihood.noise != "fit":
+        return rows, None
+    copies = _copies(rows)
+    if (different := int(copies.max()) + 1) < 2 * _LEAST_HELD_OUT:
+        raise ValueError(
+            f'noise="fit" holds rows out of training, and there are {different}: give the noise as a number, or '
+            "noise=None"
+        )
+    kept, held_out = _apart(copies, likelihood.held_out, seed, "held out")
+    return rows.take(kept), rows.take(held_out)
+
+
+def _copies(rows: Rows) -> Array:
+    """The number of each row, by which copies of one row are known; but see _MOST_REPEATS.  # (rows,)"""
+    numbers: dict[bytes, int] = {}
+    table = np.concatenate([rows.x.double().numpy(), rows.y.numpy()], axis=1) + 0.0  # which makes one zero of two
+    found = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in table])
+    return found if len(found) <= _MOST_REPEATS * len(numbers) else np.arange(len(found))
+
+
+def _apart(copies: Array, share: float, seed: int, stream: str) -> tuple[Array, Array]:
+    """The places of the rows that are kept, and of those that are put aside, with all their copies."""
+    order = streams.generator(seed, stream).permutation(int(copies.max()) + 1)
+    count = min(max(_LEAST_HELD_OUT, round(share * len(order))), len(order) - _LEAST_HELD_OUT)
+    is_aside = np.isin(copies, order[:count])
+    return np.flatnonzero(~is_aside), np.flatnonzero(is_aside)
 
 
 def _with_classes(weights: Array | None, numbers: Array, classes: Array, class_weight: Any) -> Array | None:
