@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench clean
+.PHONY: help setup demo test lint format docs bench clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
 	@echo "make test    set up, then lint, type-check and run all tests"
 	@echo "make lint    ruff and mypy"
+	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -38,10 +39,17 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	@touch $(VENV)/.docs
+
 bench: setup
 	$(BIN)/python benchmarks/training.py --markdown docs/benchmarks.md
 	$(BIN)/python benchmarks/prediction.py
 	$(BIN)/python benchmarks/one_shot.py --markdown docs/one_shot_measured.md
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist site
