@@ -1,0 +1,245 @@
+"""The documentation: every block of Python runs, every page is in the site, every public name in its reference."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import wherefrom as wf
+from wherefrom.predictive.one_shot import rules
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+RUN_ELSEWHERE = {"own_loop.md": "own_loop/test_own_loop_page.py"}  # by a test of its own
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """The language and the text of each block of code."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def prose(page: Path) -> str:
+    return BLOCK.sub("", page.read_text(encoding="utf-8"))
+
+
+def without_prompts(page: Path) -> list[str]:
+    return [text for language, text in blocks(page) if language == "python" and ">>> " not in text]
+
+
+# ---------------------------------------------------------------------- code
+
+
+@pytest.fixture
+def names(problem, tmp_path, monkeypatch) -> dict[str, object]:
+    """What the blocks without prompts speak of: a posterior of a small network, a run of a table, a place to be."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rules, "RULES", dict(rules.RULES))
+    x, y = problem
+    training = wf.Training(wf.MLP([20]), wf.Algorithm("adam", lr=0.01, batch_size=30), epochs=4)
+    over = [wf.InitialCondition(2), wf.Iterations(wf.SWAG(rank=2))]
+    known = {
+        "wf": wf,
+        "nn": nn,
+        "F": F,
+        "torch": torch,
+        "np": np,
+        "x": x[:30],
+        "y": y[:30],
+        "training": training,
+        "over": over,
+    }
+    return known | {"posterior": wf.marginalise(training, (x, y), over)}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if without_prompts(page)], ids=lambda page: page.name)
+def test_blocks_without_prompts_run(page, names, monkeypatch):
+    """Those with prompts are doctests, which pytest finds by itself."""
+    if page.name in RUN_ELSEWHERE:
+        assert page.name in (ROOT / "tests" / RUN_ELSEWHERE[page.name]).read_text(encoding="utf-8")
+        return
+    if page.name == "one_shot.md":
+        pytest.importorskip("onnxscript", reason="the file for programs without Python needs wherefrom[onnx]")
+    if page.name == "table.md":
+        _fit_a_table()
+    for text in without_prompts(page):
+        exec(compile(text, str(page), "exec"), names)
+
+
+def _fit_a_table() -> None:
+    """The folder `run` and the file `new.csv` of the page, made by the command that it shows."""
+    random = np.random.default_rng(0)
+    size = random.normal(size=80)
+    lines = [f"{value:.3f},{10 * value + noise:.3f}" for value, noise in zip(size, random.normal(size=80), strict=True)]
+    Path("train.csv").write_text("\n".join(["size,price", *lines]) + "\n", encoding="utf-8")
+    Path("new.csv").write_text("size\n0.5\n1.5\n", encoding="utf-8")
+    settings = ["--epochs", "3", "--lr", "0.01", "--dropout", "0", "--quiet"]
+    command = [sys.executable, "-m", "wherefrom", "fit", "train.csv", "--target", "price", "--out", "run", *settings]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_blocks_say_what_they_are(page):
+    """Python is called python, so that it is run; all else is what a shell takes, or gives."""
+    for language, text in blocks(page):
+        assert language in ("", "python")
+        if language == "":
+            assert ">>> " not in text
+            assert "import " not in text
+
+
+def test_a_doctest_leaves_a_line_empty_before_its_fence():
+    """Otherwise the fence would be taken for a part of the answer."""
+    for page in [*PAGES, ROOT / "README.md"]:
+        for _, text in blocks(page):
+            if ">>> " in text:
+                assert text.endswith("\n\n"), f"{page.name}: {text[-80:]!r}"
+
+
+# ---------------------------------------------------------------------- pages
+
+
+def navigation() -> list[str]:
+    """All pages that mkdocs.yml leads to."""
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return re.findall(r"[\w./-]+\.md$", settings[settings.index("\nnav:") : settings.index("\ntheme:")], re.MULTILINE)
+
+
+def test_every_page_is_in_the_navigation_once():
+    own = [page for page in navigation() if page != "changes.md" and not page.startswith("results/")]
+    assert sorted(own) == [page.name for page in PAGES]
+
+
+def test_all_results_are_in_the_navigation():
+    pages = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "results").glob("*/*.md"))]
+    assert sorted(page for page in navigation() if page.startswith("results/")) == pages
+
+
+def anchors(page: Path) -> set[str]:
+    """As headings become them in Markdown: words in small letters, joined by hyphens."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for link in LINK.findall(prose(page)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        if anchor and target.name != "api.md":
+            assert anchor in anchors(target), link
+
+
+def test_every_public_name_is_in_the_reference():
+    described = re.findall(r"^::: wherefrom\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(described) == sorted(wf.__all__)
+
+
+def test_members_in_the_reference_exist():
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    for name, listed in re.findall(
+        r"^::: wherefrom\.(\w+)\n    options:\n      members:((?:.*\n?)(?: {8}- .*\n)*)", text, re.M
+    ):
+        for member in re.findall(r"\w+", listed):
+            if member != "false":
+                assert hasattr(getattr(wf, name), member) or name == "callbacks", f"{name}.{member}"
+
+
+# ---------------------------------------------------------------------- what pages claim
+
+
+def test_neighbours_name_tests_that_exist():
+    text = (DOCS / "neighbours.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)`(?:, `(\w+)`)?", text)
+    assert named
+    for path, test in named:
+        assert f"def {test}" in (ROOT / path).read_text(encoding="utf-8")
+
+
+NAMES = {"M": "M", "t": "t", "θ₀": "theta0"}
+
+
+def scores(name: str) -> dict[tuple[str, str, str], float]:
+    """Means over folds, by set, combination and metric."""
+    with (ROOT / "results" / "uci" / name).open(encoding="utf-8") as file:
+        found = defaultdict(list)
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            found[row["set"], row["combination"], row["metric"]].append(float(row["value"]))
+    return {key: mean(values) for key, values in found.items()}
+
+
+def test_the_table_of_choosing_is_that_of_the_results():
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    table = re.findall(r"^\| ([Mtθ₀ +]+) \| (.+) \|$", page, re.MULTILINE)
+    combinations = ["+".join(NAMES[part] for part in written.split(" + ")) for written, _ in table]
+    assert len(combinations) == 7
+    shown = [cells.split(" | ") for _, cells in table]
+    for file, first in (("main.csv", 0), ("main-fit.csv", 3)):
+        found = scores(file)
+        sets = {key[0] for key in found}
+        best = [min(combinations, key=lambda c: found[name, c, "nll"]) for name in sets]
+        for combination, cells in zip(combinations, shown, strict=True):
+            nll, coverage = (mean(found[name, combination, metric] for name in sets) for metric in ("nll", "coverage"))
+            expected = [f"{nll:.2f}", str(best.count(combination)), f"{coverage:.0%}"]
+            assert cells[first : first + 3] == expected, combination
+
+
+def test_what_choosing_says_of_fitted_noise():
+    found = scores("main-fit.csv")
+    sets = {key[0] for key in found}
+
+    def better(a: str, b: str) -> int:
+        return sum(found[name, a, "nll"] < found[name, b, "nll"] for name in sets)
+
+    assert better("M+theta0", "M") == 9
+    assert better("t+theta0", "theta0") == 5
+    combinations = {key[1] for key in found}
+    means = [mean(found[name, c, "nll"] for name in sets - {"naval"}) for c in combinations]
+    assert round(max(means) - min(means), 2) == 0.11
+    difference = {name: found[name, "t+theta0", "nll"] - found[name, "theta0", "nll"] for name in sets}
+    assert max(difference, key=lambda name: difference[name]) == "naval"
+
+
+# ---------------------------------------------------------------------- what builds the site
+
+
+def module(name: str):
+    spec = importlib.util.spec_from_file_location(name, DOCS / ".site" / f"{name}.py")
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_pages_are_changed_for_the_site():
+    hooks = module("hooks")
+    assert hooks.with_own_links("[a](../results/uci/short.md)", "uci.md") == "[a](results/uci/short.md)"
+    assert hooks.with_own_links("[b](../results/uci)", "uci.md") == "[b](results/uci/main.md)"
+    assert hooks.with_prompts("```python\n>>> 1\n1\n\n```\n\n```python\nx = 1\n```") == (
+        "```pycon\n>>> 1\n1\n\n```\n\n```python\nx = 1\n```"
+    )
+
+
+def test_examples_of_docstrings_are_blocks_of_code():
+    pytest.importorskip("griffe", reason="the site is built with wherefrom[docs]")
+    fenced = module("doctests").fenced
+    assert fenced("One.\n\n>>> 1\n1\n\nTwo.") == "One.\n\n```pycon\n>>> 1\n1\n```\n\nTwo.\n"
+    assert fenced("    >>> 1\n    1") == "```pycon\n>>> 1\n1\n```\n"
+    assert fenced("No example.") == "No example.\n"
