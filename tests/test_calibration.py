@@ -1,5 +1,6 @@
 """Calibration: known miscalibration is found, coverage is what is promised, and nothing keeps a wrong one."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -437,3 +438,44 @@ def test_rows_that_are_the_same_by_chance_are_not_refused():
     assert posterior.calibrated("temperature", (x[200:], kinds[200:])).calibration
     with pytest.raises(ValueError, match="were trained on: give others"):
         posterior.calibrated("temperature", (x[:200], kinds[:200]))
+
+
+@pytest.mark.parametrize("reading", ["gaussian", "mixture"])
+def test_the_factor_of_the_variance_counts_rows_by_their_weights(reading):
+    prediction, times = quantities(60, 2), torch.arange(60) % 3 + 1
+    y = truth(prediction, [0.5, 3.0])
+    weighted = fitted("variance", prediction, y, Fit(60, reading=reading), 0.1 * times)
+    answers = prediction.answers.repeat_interleave(times, 2)
+    repeated = fitted(
+        "variance",
+        dataclasses.replace(prediction, answers=answers),
+        y.repeat_interleave(times, 0),
+        Fit(120, reading=reading),
+    )
+    assert weighted.factor == pytest.approx(repeated.factor)
+    assert (weighted.fit.before, weighted.fit.after) == pytest.approx((repeated.fit.before, repeated.fit.after))
+    assert weighted.factor != pytest.approx(fitted("variance", prediction, y, Fit(60, reading=reading)).factor)
+
+
+def test_the_temperature_counts_rows_by_their_weights():
+    prediction, times = classes(60, sure=2.5), torch.arange(60) % 3 + 1
+    y = labels(classes(60))
+    weighted = fitted("temperature", prediction, y, Fit(60), 0.1 * times)
+    logs = prediction.log_probabilities.repeat_interleave(times, 2)
+    twice = [label for label, count in zip(y, times.tolist(), strict=True) for _ in range(count)]
+    repeated = fitted("temperature", dataclasses.replace(prediction, log_probabilities=logs), twice, Fit(120))
+    assert weighted.value == pytest.approx(repeated.value)
+    assert weighted.value != pytest.approx(fitted("temperature", prediction, y, Fit(60)).value)
+
+
+def test_weights_of_rows_reach_the_calibration(posterior):
+    weights = np.where(np.arange(80) < 40, 1.0, 0.0)
+    half = (X[HELD][:40], Y[HELD][:40])
+    for by in ("variance", "conformal"):
+        found, left = (posterior.calibrated(by, rows) for rows in ((*ROWS, weights), half))
+        assert found.calibration[0].fit.rows == 40
+        torch.testing.assert_close(found.predict(X[NEW]).interval(0.8), left.predict(X[NEW]).interval(0.8))
+    plain, sloped = (posterior.calibrated("variance", rows) for rows in (ROWS, (*ROWS, np.linspace(0.1, 1, 80))))
+    assert plain.calibration[0].factor != pytest.approx(sloped.calibration[0].factor)
+    plain, sloped = (posterior.calibrated("conformal", rows) for rows in (ROWS, (*ROWS, np.linspace(0.1, 1, 80))))
+    assert torch.equal(plain.calibration[0].scores, sloped.calibration[0].scores)

@@ -14,6 +14,9 @@ it predicts:
                   ties, whatever is wrong with the model. That is an average over rows and over calibrations: given
                   these n rows, coverage is Beta(k, n + 1 - k) distributed, with k = ceil((n + 1) level).
 
+Rows with weights v_i count by them in the first two: means over rows are sums of v_i / sum of v. The third counts rows,
+and knows no weights but none at all. Standard errors take the weights as given, not as repetitions of rows.
+
 The first two correct the distribution, the third leaves it as it is and speaks of intervals alone, so it comes last.
 A calibration is of the members and weights that it was fitted with, and of the way in which they predicted.
 """
@@ -186,18 +189,20 @@ def before(by: By, present: Sequence[Calibration]) -> tuple[Calibration, ...]:
 
 
 @one_core()
-def fitted(by: By, prediction: Any, y: Any, fit: Fit) -> Calibration:
-    """A calibration by the truth about rows that were not trained on."""
+def fitted(by: By, prediction: Any, y: Any, fit: Fit, weights: Tensor | None = None) -> Calibration:
+    """A calibration by the truth about rows that were not trained on; conformal sets leave their weights aside."""
     if fit.rows < _FEWEST_ROWS:
         raise ValueError(f"{fit.rows} row is too few to calibrate on")
+    share = torch.ones(fit.rows, dtype=torch.float64) if weights is None else weights.double()
+    share = (share / share.sum()).unsqueeze(1)
     if by == "variance":
-        return _variance_scale(prediction, y, fit)
+        return _variance_scale(prediction, y, fit, share)
     if by == "temperature":
-        return _temperature(prediction, y, fit)
+        return _temperature(prediction, y, fit, share)
     return Conformal(prediction.distance(y).sort(0).values, fit)
 
 
-def _variance_scale(prediction: Prediction, y: Any, fit: Fit) -> VarianceScale:
+def _variance_scale(prediction: Prediction, y: Any, fit: Fit, share: Tensor) -> VarianceScale:
     if float(prediction.distance(y).amax(0).min()) < _ROUNDING:
         raise ValueError("every one of these rows is predicted exactly: there is no variance to be scaled")
     mean, reading = prediction._matrix(prediction.mean), fit.reading
@@ -209,28 +214,30 @@ def _variance_scale(prediction: Prediction, y: Any, fit: Fit) -> VarianceScale:
 
     unchanged = nll(torch.zeros(gap.shape[1], dtype=torch.float64))  # raises where there is no density
     if reading == "gaussian":
-        log_factor = prediction.distance(y).square().mean(0).log()
+        log_factor = (share * prediction.distance(y).square()).sum(0).log()
     else:
-        log_factor = _lowest(lambda each: nll(each).mean(0), _grid(_LEAST_LOG, _MOST_LOG, gap.shape[1]))
-    factor, error = log_factor.exp(), _standard_error(nll, log_factor)
-    fit = _scored(fit, unchanged, nll(log_factor))
+        log_factor = _lowest(lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG, _MOST_LOG, gap.shape[1]))
+    factor, error = log_factor.exp(), _standard_error(nll, log_factor, share)
+    fit = _scored(fit, unchanged, nll(log_factor), share)
     return VarianceScale(tuple(factor.tolist()), tuple((factor * error).tolist()), fit)
 
 
-def _temperature(prediction: ClassPrediction, y: Any, fit: Fit) -> Temperature:
+def _temperature(prediction: ClassPrediction, y: Any, fit: Fit, share: Tensor) -> Temperature:
     def nll(log_temperature: Tensor) -> Tensor:  # (1,) -> (rows, 1)
         return prediction.tempered(float(log_temperature.exp())).nll(y, by_row=True).unsqueeze(1)
 
-    found = _lowest(lambda each: nll(each).mean(0), _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1))
+    found = _lowest(lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1))
     unchanged = prediction.nll(y, by_row=True).unsqueeze(1)
-    if not float(nll(found).mean()) < float(unchanged.mean()):
+    if not float((share * nll(found)).sum()) < float((share * unchanged).sum()):
         found = torch.zeros(1, dtype=torch.float64)
     value = float(found.exp())
-    return Temperature(value, value * float(_standard_error(nll, found)), _scored(fit, unchanged, nll(found)))
+    return Temperature(
+        value, value * float(_standard_error(nll, found, share)), _scored(fit, unchanged, nll(found), share)
+    )
 
 
-def _scored(fit: Fit, unchanged: Tensor, changed: Tensor) -> Fit:
-    return replace(fit, before=float(unchanged.sum(1).mean()), after=float(changed.sum(1).mean()))
+def _scored(fit: Fit, unchanged: Tensor, changed: Tensor, share: Tensor) -> Fit:
+    return replace(fit, before=float((share * unchanged).sum()), after=float((share * changed).sum()))
 
 
 def _grid(low: float, high: float, outputs: int) -> Tensor:
@@ -253,12 +260,12 @@ def _lowest(cost: Callable[[Tensor], Tensor], grid: Tensor) -> Tensor:
     return (low + high) / 2
 
 
-def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
-    """Of the place where a mean over rows is lowest: sqrt(mean of slope^2 / n) / mean of curvature.  # (outputs,)"""
+def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor, share: Tensor) -> Tensor:
+    """Of the place where a mean over rows is lowest: sqrt(sum of (share slope)^2) / mean of curvature.  # (outputs,)"""
     below, here, above = (nll(at + step) for step in (-_DIFFERENCE, 0.0, _DIFFERENCE))
     slope = (above - below) / (2 * _DIFFERENCE)
-    curvature = ((above - 2 * here + below) / _DIFFERENCE**2).mean(0)
-    spread = (slope - slope.mean(0)).square().mean(0).sqrt() / math.sqrt(len(here))
+    curvature = (share * (above - 2 * here + below) / _DIFFERENCE**2).sum(0)
+    spread = (share * (slope - (share * slope).sum(0))).square().sum(0).sqrt()
     return torch.where(curvature > 0, spread / curvature, math.nan)
 
 

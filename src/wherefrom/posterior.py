@@ -476,8 +476,9 @@ class Posterior:
         number under which they are; by "conformal", `prediction.interval(level)` and `prediction.sets(level)` hold the
         truth as often as they say. One can follow another, "conformal" as the last: see docs/calibration.md.
 
-        Without `data`, the rows are those that were held out to fit the noise, which then serve twice. Fit it in the
-        way in which you will predict: by so many `samples`, or by `method="one_shot"`.
+        Without `data`, the rows are those that were held out to fit the noise, which then serve twice. Rows count by
+        their weights, if they have any; not so for "conformal", whose promise is of rows that count alike. Fit it in
+        the way in which you will predict: by so many `samples`, or by `method="one_shot"`.
 
         A calibration is of these members. Whatever changes them (`marginalising`, `select`, `weighted`, `extend`,
         `fit_noise`) fits it anew, on the same rows; where those are no longer at hand, as after `wf.load`, it is
@@ -488,7 +489,7 @@ class Posterior:
         rows = self._not_trained_on(data, f'calibrated("{by}", (x, y))')
         base = replace(self, calibration=earlier)
         fit = Fit(len(rows), samples, method, reading, on_held_out=data is None, data=rows)
-        found = fitted(by, base.predict(rows.x, samples, method=method), rows.truth, fit)
+        found = fitted(by, base.predict(rows.x, samples, method=method), rows.truth, fit, rows.weights)
         return replace(base, calibration=(*earlier, found))
 
     @property
