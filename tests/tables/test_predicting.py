@@ -82,3 +82,20 @@ def test_a_level_that_calibration_cannot_reach_is_told(quantities):
     found = predict_rows(run.posterior, x, 0.999, 8)
     assert "needs at least 999 rows" in found.notes[0]
     assert (found.answers["upper"] > found.answers["mean"]).all()
+
+
+def test_sets_of_classes_are_written_and_scored(kinds):
+    path, run = kinds
+    x, y = rows_of(run, path)
+    assert "set" not in predict_rows(run.posterior, x, 0.9, 8).answers
+    test, labels, _ = run.rows_to_test()
+    posterior = run.posterior.uncalibrated.calibrated("conformal", (test, labels), 8)
+    found = predict_rows(posterior, x, 0.9, 8, y)
+    prediction = posterior.predict(x, 8)
+    sets = prediction.sets(0.9).numpy()
+    classes = np.array(prediction.classes)
+    assert found.answers["set"].tolist() == ["|".join(classes[row]) for row in sets]
+    covered = [label in classes[row] for label, row in zip(y.tolist(), sets, strict=True)]
+    assert found.scores["coverage of the 90% set"] == pytest.approx(np.mean(covered))
+    assert found.scores["mean size of the set"] == pytest.approx(sets.sum(axis=1).mean())
+    assert "needs at least 999 rows" in predict_rows(posterior, x, 0.999, 8).notes[0]

@@ -59,7 +59,8 @@ def predict_rows(
             prediction = posterior.predict(x.take(part), samples, method=method)
             split = prediction.sources()
             sources = split.names
-            own = _of_classes(prediction) if posterior.schema.classes else _of_quantity(prediction, level, notes)
+            of = _of_classes if posterior.schema.classes else _of_quantity
+            own = of(prediction, level, notes)
             own |= {f"share {name}": np.asarray(split[name]) for name in sources}
             for name, values in own.items():
                 answers.setdefault(name, []).append(values)
@@ -88,11 +89,25 @@ def _of_quantity(prediction: Prediction, level: float, notes: list[str]) -> Answ
     return {name: values.numpy() for name, values in named.items()}
 
 
-def _of_classes(prediction: ClassPrediction) -> Answers:
+def _of_classes(prediction: ClassPrediction, level: float, notes: list[str]) -> Answers:
     probabilities = prediction.probabilities.numpy()
     named: Answers = {"predicted": prediction.predicted, "confidence": prediction.confidence.numpy()}
     named |= {f"p {label}": probabilities[:, place] for place, label in enumerate(prediction.classes)}
+    if prediction.conformal is not None:
+        named["set"] = _sets(prediction, level, notes)
     return named | {"entropy": prediction.entropy.numpy(), "disagreement": prediction.mutual_information.numpy()}
+
+
+def _sets(prediction: ClassPrediction, level: float, notes: list[str]) -> NDArray[Any]:
+    """The classes that one of which is right, as the level says, joined by |."""
+    try:
+        sets = prediction.sets(level)
+    except ValueError as error:  # too few rows were calibrated on for so high a level
+        notes.append(f"{error}; the most probable classes that add up to it are taken")
+        sets = prediction.sets(level, "probability")
+    labels = list(map(str, prediction.classes))
+    joined = ["|".join(label for label, is_in in zip(labels, row, strict=True) if is_in) for row in sets.tolist()]
+    return np.array(joined, dtype=object)
 
 
 # ------------------------------------------------------------------ scores
@@ -115,6 +130,10 @@ def _scored(prediction: Any, own: Answers, truth: NDArray[Any]) -> Answers:
             "confidence": own["confidence"],
             "place": np.array([classes.index(label) for label in given.tolist()]),
         }
+        if "set" in own:
+            sets = [row.split("|") for row in own["set"].tolist()]
+            rows["covered"] = np.array([str(label) in row for label, row in zip(given.tolist(), sets, strict=True)])
+            rows["size"] = np.array([len(row) if row != [""] else 0 for row in sets])
         return {name: values[there] for name, values in rows.items()}
     filled = np.where(there, truth.astype(np.float64), 0.0)
     error = filled - own["mean"]
@@ -135,7 +154,7 @@ def _scores(parts: dict[str, list[NDArray[Any]]], level: float, is_classes: bool
         return {}
     rows = {name: np.concatenate(values) for name, values in parts.items()}
     if is_classes:
-        return _class_scores(rows)
+        return _class_scores(rows, level)
     rmse = float(np.sqrt(np.mean(rows["error"] ** 2)))
     found = {
         "rows": len(rows["error"]),
@@ -148,11 +167,11 @@ def _scores(parts: dict[str, list[NDArray[Any]]], level: float, is_classes: bool
     return found | ({"NLL": float(rows["nll"].mean())} if "nll" in rows else {})
 
 
-def _class_scores(rows: Answers) -> dict[str, float]:
+def _class_scores(rows: Answers, level: float) -> dict[str, float]:
     counts = np.bincount(rows["place"])
     bins = np.minimum((rows["confidence"] * 15).astype(int), 14)
     gap = sum(abs(float((rows["confidence"] - rows["right"])[bins == k].sum())) for k in range(15))
-    return {
+    found = {
         "rows": len(rows["nll"]),
         "accuracy": float(rows["right"].mean()),
         "accuracy of the largest class": float(counts.max() / counts.sum()),
@@ -160,3 +179,7 @@ def _class_scores(rows: Answers) -> dict[str, float]:
         "Brier score": float(rows["brier"].mean()),
         "ECE": float(gap / len(rows["nll"])),
     }
+    if "covered" in rows:
+        found[f"coverage of the {100 * level:.4g}% set"] = float(rows["covered"].mean())
+        found["mean size of the set"] = float(rows["size"].mean())
+    return found
