@@ -1,6 +1,7 @@
 """A run folder: whole, self-contained, the same after a reload, and refused if it is newer."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,3 +120,41 @@ def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
     run.save(folder, overwrite=True)
     assert Run.load(folder).scores == run.scores
     assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "run"]
+
+
+def test_overwriting_replaces_the_runs_own_files_alone(quantities, tmp_path):
+    _, run = quantities
+    folder = tmp_path / "run"
+    run.save(folder)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "data").mkdir()
+    (folder / "report.html").write_text("of the run before")
+    run.save(folder, overwrite=True)
+    assert (folder / "notes.txt").read_text() == "mine"
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("posterior"))
+    assert names == ["data", "notes.txt", "table.json", "table.safetensors"]
+    assert len(list(folder.glob("posterior*"))) == 2
+    assert Run.load(folder).scores == run.scores
+
+
+def test_a_run_can_be_written_here_or_it_is_told_before(quantities, tmp_path, monkeypatch):
+    _, run = quantities
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run.save(Path())
+    assert Run.load(tmp_path / "here").scores == run.scores
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileExistsError, match=r"file is a file: give --out a folder"):
+        runs.check_free(tmp_path / "file" / "run", overwrite=False)
+    monkeypatch.setattr(runs.os, "access", lambda *_: False)
+    with pytest.raises(PermissionError, match=r"cannot be written to: give --out another folder"):
+        runs.check_free(tmp_path / "a" / "run", overwrite=False)
+
+
+def test_rows_for_the_noise_are_those_that_it_was_fitted_on(quantities, tmp_path):
+    _, run = quantities
+    run.save(tmp_path / "run")
+    posterior = Run.load(tmp_path / "run").with_rows_to_calibrate()
+    np.testing.assert_array_equal(posterior.held_out.x, run.posterior.held_out.x)
+    np.testing.assert_array_equal(posterior.held_out.y, run.posterior.held_out.y)
+    assert {len(each.fit.data) for each in posterior.calibration} == {run.held_out.calibrate}

@@ -5,7 +5,7 @@
     table.safetensors                         where the training rows lie and, unless they are to be left out, the
                                               held-out rows as numbers, which the report is about
 
-The folder is written under another name beside its own, and renamed when it is whole.
+The files are written under another name, and renamed when all are there. Other files in the folder are left alone.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from wherefrom.training.data import as_rows
 
 FORMAT = 1
 JSON, TENSORS = "table.json", "table.safetensors"
+_OWN_FILES = (JSON, TENSORS, "posterior.json", "posterior-*.safetensors", "report.html")
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,17 +76,16 @@ class Run:
     def save(self, folder: Path, *, overwrite: bool = False, keeps_data: bool = True, command: str = "") -> None:
         """Whole, or not at all; what is there is kept unless it is a run that may be overwritten."""
         check_free(folder, overwrite)
+        folder = folder.resolve()
         folder.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
+        place = folder if folder.exists() else folder.parent
+        unfinished = place / f".{folder.name}-{secrets.token_hex(4)}"
         try:
             self.posterior.save(unfinished)
             save_file(self._tensors(keeps_data), unfinished / TENSORS)
             (unfinished / JSON).write_text(json.dumps(self._document(command), indent=1, allow_nan=False), "utf-8")
-            if (folder / JSON).exists():
-                old = folder.with_name(f".{folder.name}-{secrets.token_hex(4)}")
-                os.replace(folder, old)
-                os.replace(unfinished, folder)
-                shutil.rmtree(old)
+            if folder.exists():
+                _replace(folder, unfinished)
             else:
                 os.replace(unfinished, folder)
         finally:
@@ -96,6 +96,8 @@ class Run:
         if keeps_data and self.held_out is not None:
             held = self.held_out
             tensors |= {"held_out.x": held.x, "held_out.y": held.y, "held_out.rows": held.rows.astype(np.int64)}
+            if (noise := self.posterior.held_out) is not None:
+                tensors |= {"noise.x": noise.x.numpy(), "noise.y": noise.y.numpy()}
         return {name: np.ascontiguousarray(own) for name, own in tensors.items()}
 
     def _document(self, command: str) -> dict[str, Any]:
@@ -135,8 +137,12 @@ class Run:
         if "held_out.x" in tensors:
             x, y, rows = (tensors[f"held_out.{name}"] for name in ("x", "y", "rows"))
             held_out = HeldOut(x, y, rows, document["calibrate"])
+        posterior = store.load(folder)
+        if "noise.x" in tensors:
+            noise = Encoded(tensors["noise.x"], encoder.features), tensors["noise.y"][:, 0]
+            posterior = replace(posterior, held_out=as_rows(noise, posterior.training.likelihood))
         return cls(
-            store.load(folder),
+            posterior,
             encoder,
             target,
             Surroundings.from_tensors(encoder, around),
@@ -162,17 +168,35 @@ class Run:
         return Encoded(held.x[part], self.encoder.features), y, held.rows[part]
 
     def with_rows_to_calibrate(self) -> Posterior:
-        """The posterior with rows at hand to fit the noise and the calibration of its parts."""
+        """The posterior with rows at hand to fit the calibration of its parts."""
         if self.held_out is None or not self.held_out.calibrate:
             return self.posterior
         x, y, _ = self._held(slice(None, self.held_out.calibrate))
         rows = as_rows((x, y), self.posterior.training.likelihood, self.posterior.schema.classes)
         known = tuple(replace(each, fit=replace(each.fit, data=rows)) for each in self.posterior.calibration)
-        return replace(self.posterior, held_out=rows, calibration=known)
+        return replace(self.posterior, calibration=known)
+
+
+def _replace(folder: Path, unfinished: Path) -> None:
+    """The files of a run by those of another, and no others; the one that says that it is a run comes last."""
+    old = [path for pattern in _OWN_FILES for path in folder.glob(pattern)]
+    for path in sorted(old, key=lambda path: path.name != JSON):
+        path.unlink()
+    for path in sorted(unfinished.iterdir(), key=lambda path: path.name == JSON):
+        os.replace(path, folder / path.name)
+
+
+def _check_writable(folder: Path) -> None:
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir():
+        raise FileExistsError(f"{nearest} is a file: give --out a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise PermissionError(f"{nearest} cannot be written to: give --out another folder")
 
 
 def check_free(folder: Path, overwrite: bool) -> None:
     """Before anything is trained: whether a run can be written there."""
+    _check_writable(folder.resolve())
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir():
