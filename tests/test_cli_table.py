@@ -273,3 +273,36 @@ def test_a_kept_column_is_never_overwritten(place, tmp_path, name):
     said = wherefrom("predict", place / "train", path, "--keep", name, "--out", tmp_path / "p.csv")
     assert said.exit_code == 2
     assert f"--keep '{name}': predictions have a column of that name" in said.stderr
+
+
+def test_a_stray_word_in_the_target_does_not_stop_a_prediction(place, tmp_path):
+    cells = made(10, 1)
+    cells["y"][3] = "later"
+    said = wherefrom("predict", place / "train", write(tmp_path / "new.csv", cells), "--out", tmp_path / "p.csv")
+    assert said.exit_code == 0, said.output
+    assert "not scored" in said.output
+    assert "'later' is no number" in said.output
+    assert "RMSE" not in said.output
+    assert len(rows_of(tmp_path / "p.csv")) == 10
+
+
+def test_prediction_advises_what_it_can_do(place, tmp_path):
+    cells = made(10, 1)
+    cells["x0"][3] = "later"
+    path = write(tmp_path / "new.csv", cells)
+    said = wherefrom("predict", place / "train", path)
+    assert said.exit_code == 2
+    assert said.stderr.strip().endswith("correct it, or say --missing later if it means missing")
+    for command in ("predict", "sources"):
+        said = wherefrom(command, place / "train", place / "new.csv", "--samples", "0")
+        assert said.exit_code == 2
+        assert "--samples is at least 4, not 0" in said.stderr
+
+
+def test_conformal_sets_are_written(place, tmp_path):
+    command = ("fit", place / "kinds.csv", "--target", "kind", "--out", tmp_path / "run", "--calibrate", "conformal")
+    said = wherefrom(*command, *QUICK, "--level", "0.9")
+    assert said.exit_code == 0, said.output
+    assert "coverage of the 90% set" in said.output
+    said = wherefrom("predict", tmp_path / "run", place / "kinds.csv", "--out", tmp_path / "p.csv")
+    assert all(set(row["set"].split("|")) <= {"low", "mid", "high", ""} for row in rows_of(tmp_path / "p.csv"))

@@ -165,7 +165,6 @@ def test_only_training_rows_teach(tmp_path):
     table = table_of(tmp_path, {"a": [1, 2, 3, 100, 200], "c": ["x", "x", "y", "z", "z"]})
     encoder = learnt(table, {"c": "text"}, training=[0, 1, 2])
     assert encoder.rules[0].median == 2
-    assert encoder.rules[0].high == 3
     assert (
         "z" not in (*encoder.rules[1].levels, *encoder.rules[1].rare) if isinstance(encoder.rules[1], Categories) else 1
     )
@@ -233,3 +232,41 @@ def test_a_truth_and_its_opposite_are_0_and_1(tmp_path, pair):
     found = rule(tmp_path, pair.split() * 10)
     assert isinstance(found, Quantity)
     assert found.kind == "boolean"
+
+
+def test_surprises_of_all_text_columns_share_one_budget(tmp_path):
+    def one(name, rare):
+        return Categories(name, ("a", "b"), (0.5, 0.5), has_others=True, has_missing=False, others_share=rare)
+
+    new = table_of(tmp_path, {name: ["z"] for name in "pqr"})
+    encoder = TableEncoder((one("p", 0.008), one("q", 0.007), one("r", 0.001)))
+    assert [name for _, name, _ in encoder.encode(new).never_seen] == ["q", "r"]
+
+
+def test_typed_columns_are_held_against_the_rule(tmp_path):
+    polars = pytest.importorskip("polars")
+    encoder = learnt(
+        table_of(
+            tmp_path, {"day": [f"2020-01-{k:02d}" for k in range(1, 21)], "ok": ["yes", "no"] * 10, "n": range(20)}
+        )
+    )
+    path = tmp_path / "new.parquet"
+    dates = polars.Series(["2020-01-05"]).str.to_date()
+
+    def encoded(day, ok, n):
+        polars.DataFrame({"day": day, "ok": ok, "n": n}).write_parquet(path)
+        return encoder.encode(read(path)).values
+
+    assert encoded(dates, [1], [3])[0, 1] == 1
+    with pytest.raises(ValueError, match=r"column 'day', holds numbers instead of dates"):
+        encoded([18_000], [1], [3])
+    with pytest.raises(ValueError, match=r"column 'ok', row 1: 7 is neither 0 nor 1"):
+        encoded(dates, [7], [3])
+    with pytest.raises(ValueError, match=r"column 'n', holds dates instead of numbers"):
+        encoded(dates, [0], dates)
+
+
+def test_rules_of_older_runs_are_read(tmp_path):
+    encoder = learnt(table_of(tmp_path, {"a": [1, 2, 3]}))
+    written = [{**one, "low": 1.0, "high": 3.0} for one in encoder.to_json()]
+    assert TableEncoder.from_json(written) == encoder

@@ -8,7 +8,7 @@ from wherefrom.tables.outside import Surroundings
 
 
 def quantity(name):
-    return Quantity(name, "number", 0.0, 1.0, -1.0, 1.0, marks_missing=False)
+    return Quantity(name, "number", 0.0, 1.0, marks_missing=False)
 
 
 @pytest.fixture
@@ -73,3 +73,19 @@ def test_columns_that_depend_on_each_other_exactly_do_no_harm(random):
     values = np.stack([a, 2 * a], axis=1)
     distance, _ = Surroundings.of(encoder, values, values).look(Encoded(values, ("a", "b")))
     assert np.isfinite(distance).all()
+
+
+@pytest.mark.parametrize(("training", "held_out"), [(40, 10), (170, 30), (800, 150), (800, 250)])
+def test_the_rate_holds_on_small_tables(training, held_out):
+    """On average over tables at most 1 in 200, or 1 in as many rows as there are; and not far fewer."""
+    encoder = TableEncoder(tuple(map(quantity, "abcde")))
+    random, shares = np.random.default_rng(1), []
+    for _ in range(60):
+        scale = np.exp(random.normal(size=5))
+        rows, held, new = (scale * random.standard_t(6, size=(count, 5)) for count in (training, held_out, 2000))
+        distance, _ = Surroundings.of(encoder, rows, held).look(Encoded(new, tuple("abcde")))
+        shares.append(float((distance > 1).mean()))
+    counted = held_out if held_out >= 199 else training + held_out
+    expected = max(0.005, 1 / (counted + 1))
+    chance = 3 * np.std(shares) / np.sqrt(60)
+    assert 0.5 * expected - chance < np.mean(shares) < expected + chance

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -34,7 +34,7 @@ _MOSTLY = 0.8  # of the rows: then the others are mistakes
 _OWN_VALUES = 0.5  # of the rows with a text that is nearly their own: an identifier
 _LONG_TAIL = 20.0  # spreads away from the median
 _MOST_NAMED = 40
-_USUAL_OTHERS = 0.01  # of the training rows with rare levels: one more is no surprise
+_USUAL_OTHERS = 0.01  # of the training rows, over all columns of text: beyond it, one more rare level is no surprise
 
 _TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "y": 1.0, "n": 0.0}
 _DECORATED = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%€$£]?")
@@ -52,8 +52,6 @@ class Quantity:
     kind: Literal["number", "boolean", "date"]
     median: float  # of the training rows, for where it is missing
     spread: float
-    low: float  # of the training rows
-    high: float
     marks_missing: bool  # whether a further column says where it was missing
     is_drawn_in: bool = False
     date_format: str = ""
@@ -170,18 +168,25 @@ class TableEncoder:
         blocks: list[Numbers] = []
         never_seen: list[tuple[int, str, str]] = []
         notes: list[str] = []
+        surprising = self._surprising()
         for rule in self.rules:
             if isinstance(rule, Quantity):
                 block, told = _encode_quantity(rule, table)
             elif isinstance(rule, Categories):
                 block, told, unknown = _encode_categories(rule, table)
-                never_seen += unknown
+                never_seen += unknown if rule.name in surprising else []
             else:
                 continue
             blocks.append(block)
             notes += told
         values = np.concatenate(blocks, axis=1)
         return Encoded(values, self.features, tuple(never_seen), tuple(notes))
+
+    def _surprising(self) -> set[str]:
+        """Columns of text where a new level is a surprise: those with the fewest rare ones, as far as they go."""
+        texts = sorted((r for r in self.rules if isinstance(r, Categories)), key=lambda rule: rule.others_share)
+        used = np.cumsum([rule.others_share for rule in texts])
+        return {rule.name for rule, share in zip(texts, used.tolist(), strict=True) if share < _USUAL_OTHERS}
 
     def describe(self) -> list[str]:
         """A line for each kind of column, for people."""
@@ -201,15 +206,17 @@ class TableEncoder:
 
     @classmethod
     def from_json(cls, rules: Sequence[Mapping[str, Any]]) -> TableEncoder:
-        kinds: dict[str, Callable[..., Rule]] = {
+        kinds: dict[str, type[Any]] = {
             "Quantity": Quantity,
             "Categories": Categories,
             "Dropped": Dropped,
         }
 
         def one(rule: Mapping[str, Any]) -> Rule:
-            fields = {k: tuple(v) if isinstance(v, list) else v for k, v in rule.items() if k != "rule"}
-            return kinds[rule["rule"]](**fields)
+            kind = kinds[rule["rule"]]
+            known = {each.name for each in fields(kind)}  # older runs have more
+            found: Rule = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in rule.items() if k in known})
+            return found
 
         return cls(tuple(map(one, rules)))
 
@@ -234,7 +241,8 @@ def _rule(table: RawTable, column: Column, asked: str | None, training: NDArray[
     kind, date_format = _kind(table, column, asked)
     if kind == "text":
         return _categories(column.as_text().take(training), asked is not None)
-    values = quantities(table, column, kind, date_format)
+    otherwise = f", or --text {quoted(column.name)} if the column is text"
+    values = quantities(table, column, kind, date_format, otherwise)
     if asked is None and kind == "number" and _is_identifier(column.name, values):
         return Dropped(column.name, "a number of its own for every row, named like an identifier")
     return _quantity(column.name, kind, values[training], date_format)
@@ -291,9 +299,13 @@ def _place(table: RawTable, column: Column, row: int) -> str:
 # ------------------------------------------------------------------ quantities
 
 
-def quantities(table: RawTable, column: Column, kind: str, date_format: str) -> Numbers:
-    """Every row's value, nan where it is missing; a cell that is no such value is an error that names it."""
+def quantities(table: RawTable, column: Column, kind: str, date_format: str, otherwise: str = "") -> Numbers:
+    """Every row's value, nan where it is missing; a cell that is no such value is an error that names it.
+
+    `otherwise` is what else can be done about such a cell, as an end of the sentence.
+    """
     if column.numbers is not None:
+        _check_typed(table, column, kind)
         values, levels = column.numbers, None
     else:
         if kind == "number":
@@ -306,13 +318,31 @@ def quantities(table: RawTable, column: Column, kind: str, date_format: str) -> 
         known = column.codes >= 0
         values[known] = levels[column.codes[known]]
         if strays := np.flatnonzero(np.isnan(values) & known).tolist():
-            _refuse_stray(table, column, kind, strays)
+            _refuse_stray(table, column, kind, strays, otherwise)
     if infinite := np.flatnonzero(np.isinf(values)).tolist():
         raise ValueError(f"{_place(table, column, infinite[0])}: infinite; leave the cell empty, or correct it")
     return values
 
 
-def _refuse_stray(table: RawTable, column: Column, kind: str, strays: list[int]) -> None:
+def _check_typed(table: RawTable, column: Column, kind: str) -> None:
+    """Numbers of a typed file are what is needed, or it is said."""
+    assert column.numbers is not None
+    where = f"{table.source}, column {column.name!r},"
+    if kind == "date" and not column.is_date:
+        raise ValueError(f"{where} holds numbers instead of dates: give it a type of dates, or write them as text")
+    if kind != "date" and column.is_date:
+        wanted = "numbers" if kind == "number" else "true and false"
+        raise ValueError(f"{where} holds dates instead of {wanted}")
+    if kind == "boolean":
+        strays = np.flatnonzero(~column.missing & ~np.isin(column.numbers, (0.0, 1.0)))
+        if len(strays):
+            value = column.numbers[strays[0]]
+            raise ValueError(
+                f"{_place(table, column, int(strays[0]))}: {value:g} is neither 0 nor 1, for false or true"
+            )
+
+
+def _refuse_stray(table: RawTable, column: Column, kind: str, strays: list[int], otherwise: str) -> None:
     word = column.levels[column.codes[strays[0]]]
     others = {column.levels[column.codes[row]] for row in strays} - {word}
     more = f" (and {len(strays) - 1} more, such as {min(others)!r})" if others else ""
@@ -320,7 +350,7 @@ def _refuse_stray(table: RawTable, column: Column, kind: str, strays: list[int])
     shown = word if len(word) <= 40 else word[:40] + "..."
     raise ValueError(
         f"{_place(table, column, strays[0])}: {shown!r} is no {what}{more}; correct it, or say --missing "
-        f"{quoted(word)} if it means missing, or --text {quoted(column.name)} if the column is text"
+        f"{quoted(word)} if it means missing{otherwise}"
     )
 
 
@@ -384,8 +414,7 @@ def _quantity(name: str, kind: Any, values: Numbers, date_format: str) -> Rule:
     spread = _spread(known, median)
     reach = float(np.abs(known - median).max())
     is_drawn_in = kind == "number" and reach > _LONG_TAIL * spread
-    low, high = float(known.min()), float(known.max())
-    return Quantity(name, kind, median, spread, low, high, has_missing, is_drawn_in, date_format)
+    return Quantity(name, kind, median, spread, has_missing, is_drawn_in, date_format)
 
 
 def _spread(values: Numbers, median: float) -> float:
@@ -487,4 +516,4 @@ def _encode_categories(rule: Categories, table: RawTable) -> tuple[Numbers, list
             words = list(dict.fromkeys(level for _, _, level in unknown))
             shown = ", ".join(map(repr, words[:3])) + ", ..." * (len(words) > 3)
             notes.append(f"column {rule.name!r} has levels that training never saw, in {rows_of(len(rows))}: {shown}")
-    return block, notes, unknown if rule.others_share < _USUAL_OTHERS else []
+    return block, notes, unknown

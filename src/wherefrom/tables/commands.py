@@ -15,7 +15,7 @@ import typer
 from wherefrom.table import Table
 from wherefrom.tables import run as runs
 from wherefrom.tables.columns import Encoded, rows_of
-from wherefrom.tables.fitting import Request, fit
+from wherefrom.tables.fitting import FEWEST_SAMPLES, Request, fit
 from wherefrom.tables.predicting import Method, Predicted, predict_rows
 from wherefrom.tables.reading import PARQUET, Format, RawTable, read
 from wherefrom.tables.run import Run
@@ -154,6 +154,8 @@ def look(
     folder: Path, path: Path, how: Format, level: float | None, samples: int | None, method: Method, talk: Talk
 ) -> Looked:
     """Predict every row of a file by a run."""
+    if samples is not None and samples < FEWEST_SAMPLES:
+        raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {samples}")
     run = Run.load(folder)
     table = read(path, _as_trained(run, how))
     encoded = run.encoder.encode(table)
@@ -163,13 +165,7 @@ def look(
     if extra := [name for name in table.columns if name not in expected]:
         shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
         talk.note(f"{table.source} has columns that the run does not know, and ignores: {shown}")
-    truth = None
-    if run.target.name in table.columns:
-        truth = run.target.values(table)
-        if run.target.classes:
-            strange = {label for label in truth.tolist() if label is not None and label not in run.target.classes}
-            if strange:
-                talk.note(f"{run.target.name} holds {min(map(repr, strange))}, a class never seen: not scored")
+    truth = _truth(run, table, talk)
     predicted = predict_rows(
         run.posterior, encoded, level or run.level, samples or run.samples, truth, method, talk.progress
     )
@@ -177,6 +173,21 @@ def look(
         talk.note(line)
     distance, why = run.around.look(encoded)
     return Looked(run, table, encoded, predicted, distance, why)
+
+
+def _truth(run: Run, table: RawTable, talk: Talk) -> Any:
+    """The target where it is there, and can be read; nothing to be predicted depends on it."""
+    if run.target.name not in table.columns:
+        return None
+    try:
+        truth = run.target.values(table)
+    except ValueError as error:
+        talk.note(f"not scored: {error}")
+        return None
+    strange = {label for label in truth.tolist() if label is not None and label not in run.target.classes}
+    if run.target.classes and strange:
+        talk.note(f"{run.target.name} holds {min(map(repr, strange))}, a class never seen: not scored")
+    return truth
 
 
 def predict_table(

@@ -34,6 +34,7 @@ from wherefrom.training.progress import Show
 from wherefrom.variables import Design
 
 CALIBRATIONS = ("auto", "variance", "temperature", "conformal", "none")
+FEWEST_SAMPLES = 4
 _FEWEST_ROWS = 20
 _MOST_HELD_OUT = 6000
 _FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
@@ -41,7 +42,6 @@ _CALIBRATION_NUMBERS = 3_000_000  # answers of classes, above which fewer rows c
 _FEWEST_DIFFERENT = 100  # rows; fewer are those of a few levels, which repeat by their nature
 _MOST_DRAWS = 20
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
-_ENOUGH_OF_A_REFERENCE = 200  # held-out rows to tell what is usual
 
 Tell = Callable[[str], None]
 
@@ -72,8 +72,8 @@ class Request:
             raise ValueError(f"--held-out is a share of the rows, from 0.02 to 0.5, not {self.held_out}")
         if self.epochs is not None and self.epochs < 2:
             raise ValueError(f"--epochs is auto, or a number from 2 on, not {self.epochs}")
-        if self.samples < 4:
-            raise ValueError(f"--samples is at least 4, not {self.samples}")
+        if self.samples < FEWEST_SAMPLES:
+            raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {self.samples}")
         if not 0 < self.level < 1:
             raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {self.level}")
 
@@ -188,7 +188,6 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
     test = encoded.take(rows.test), y[rows.test]
     tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
     held = np.concatenate([rows.calibrate, rows.test])
-    reference = encoded.values[held] if len(held) >= _ENOUGH_OF_A_REFERENCE else encoded.values
     about = {
         "source": table.source,
         "rows": counts,
@@ -200,7 +199,7 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
         posterior,
         encoder,
         target,
-        Surroundings.of(encoder, encoded.values[rows.train], reference),
+        Surroundings.of(encoder, encoded.values[rows.train], encoded.values[held]),
         tested.scores,
         request.level,
         request.samples,

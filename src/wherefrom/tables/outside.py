@@ -1,18 +1,22 @@
 """Rows unlike those of training: which they are, how far away, and by which column.
 
-A row is *outside* if one of its levels was never seen in training (in a column where 99 in 100 rows have a frequent
-one; among many rare levels, another is no surprise), or if its quantities lie farther away than those of 199 in 200
-rows like the training's. How far is measured twice, and the worse counts:
+A row is *outside* if one of its levels was never seen in training (in the columns where 99 in 100 rows have frequent
+ones in all of them; among many rare levels, another is no surprise), or if its quantities lie farther away than those
+of 199 in 200 rows like the training's. How far is measured twice, and the worse counts:
 
     one column     the largest |x_j - median_j| / spread_j, spreads by quartiles
     all together   the Mahalanobis distance, which sees combinations that do not go together
 
-both in units of their own 99.5% quantile over rows that were held out. A distance of 1 is the edge.
+both in units of their own 99.5% quantile over the training rows. A distance of 1 is the edge: of n rows that had no
+part in it, the ceil(0.995 (n + 1))-th smallest distance, so that a further row of the same kind lies beyond it with a
+chance of 1 in 200 at most. They are the rows that were held out and, if those are too few, the training rows as well,
+each measured by what is learnt from the others. It takes 199; of fewer, n, the chance is about 1 in n + 1.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +27,8 @@ from wherefrom.tables.reading import Numbers
 EDGE = 0.995
 _SHRINKAGE = 0.1  # towards columns that do not depend on each other
 _CLIPPED = 6.0  # spreads, so that a few rows do not make the covariance
+_ENOUGH = 199  # rows to tell the edge by
+_MOST_FOLDS = 50  # of the training rows, each measured by the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +44,22 @@ class Surroundings:
     edge: float  # of the worse of the two
 
     @classmethod
-    def of(cls, encoder: TableEncoder, training: Numbers, reference: Numbers) -> Surroundings:
-        """Learn from the training rows, and from the held-out ones what is usual."""
+    def of(cls, encoder: TableEncoder, training: Numbers, held_out: Numbers) -> Surroundings:
+        """Learn from the training rows, and from the held-out ones where the edge is."""
+        found = cls._learnt(encoder, training)
+        if not found.places:
+            return found
+        distances = [found._distance(held_out)]
+        if len(held_out) < _ENOUGH:
+            fold = np.arange(len(training)) % min(_MOST_FOLDS, len(training))
+            for one in range(int(fold.max()) + 1):
+                others = cls._learnt(encoder, training[fold != one])
+                distances.append(others._distance(training[fold == one]))
+        return replace(found, edge=_edge(np.concatenate(distances)))
+
+    @classmethod
+    def _learnt(cls, encoder: TableEncoder, training: Numbers) -> Surroundings:
+        """All but the edge."""
         places = encoder.quantities()
         names = tuple(encoder.features[place] for place in places)
         own = training[:, places]
@@ -55,11 +75,15 @@ class Surroundings:
         found = cls(names, tuple(places), median, spread, precision, (1.0, 1.0), 1.0)
         if not places:
             return found
-        z = found._standardised(reference)
-        one, all_of_them = found._lengths(z)
-        usual = _edge(one), _edge(all_of_them)
-        both = np.maximum(one / usual[0], all_of_them / usual[1])
-        return cls(names, tuple(places), median, spread, precision, usual, _edge(both))
+        one, all_of_them = (
+            max(float(np.quantile(each, EDGE)), 1e-9) for each in found._lengths((own - median) / spread)
+        )
+        return replace(found, usual=(one, all_of_them))
+
+    def _distance(self, values: Numbers) -> Numbers:
+        """Of each row, without regard to where the edge is."""
+        one, all_of_them = self._lengths(self._standardised(values))
+        return np.asarray(np.maximum(one / self.usual[0], all_of_them / self.usual[1]))
 
     def look(self, encoded: Encoded) -> tuple[Numbers, list[str]]:
         """Each row's distance (above 1 it is outside, and a level that was never seen is infinitely far), and why."""
@@ -102,4 +126,6 @@ class Surroundings:
 
 
 def _edge(values: Numbers) -> float:
-    return max(float(np.quantile(values, EDGE)), 1e-9)
+    """Beyond which a further value lies with a chance of 1 in 200 at most; the largest one if they are too few."""
+    place = min(len(values), math.ceil(EDGE * (len(values) + 1)))
+    return max(float(np.sort(values)[place - 1]), 1e-9)

@@ -15,6 +15,7 @@ Task = Literal["regression", "classification"]
 
 _FEW = 10  # different whole numbers are classes, more are a quantity
 _MOST_CLASSES = 200
+_OTHERWISE = ", or --task classification if they are classes"
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,10 @@ class Target:
             raise ValueError(f"{table.source}, column {name!r}, is empty: there is nothing to learn")
         numbers = _numbers(column, table.decimal)
         if asked == "regression":
-            quantities(table, column, "number", "")  # raises where it is none
+            quantities(table, column, "number", "", _OTHERWISE)  # raises where it is none
             target = cls(name, "regression", why="as asked")
         elif asked is None and (why := _quantity_because(numbers, column)):
-            quantities(table, column, "number", "")
+            quantities(table, column, "number", "", _OTHERWISE)
             target = cls(name, "regression", why=why)
         else:
             labels = _labels(column, numbers)
