@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from made_table import QUICK, made, write
 from wherefrom.training import engines
 
 
@@ -73,3 +74,35 @@ def read_uci(name: str) -> tuple[np.ndarray, np.ndarray]:
         pytest.skip("the UCI data is not here: set WHEREFROM_DATA to a folder that holds uci/<set>/data.csv.gz")
     table = np.loadtxt(root / "uci" / name / "data.csv.gz", delimiter=",", skiprows=1)
     return table[:, :-1], table[:, -1]
+
+
+# ---------------------------------------------------------------------- small runs of a table, fitted once for all
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="session")
+def quantities(folder):
+    """A table of quantities, and its run."""
+    return _fitted(write(folder / "quantities.csv", made(400)), "y")
+
+
+@pytest.fixture(scope="session")
+def kinds(folder):
+    """A table of three classes, and its run."""
+    return _fitted(write(folder / "kinds.csv", made(400, classes=True)), "kind")
+
+
+def _fitted(path: Path, target: str):
+    from wherefrom.tables.fitting import Request, fit
+    from wherefrom.tables.reading import read
+
+    return path, fit(read(path), Request(target, **QUICK), lambda line: None, False)
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(0)
