@@ -48,6 +48,7 @@ $(VENV)/.docs: $(READY)
 
 bench: setup
 	$(BIN)/python benchmarks/training.py --markdown docs/benchmarks.md
+	$(BIN)/python benchmarks/convnet.py --markdown docs/benchmarks.md
 	$(BIN)/python benchmarks/prediction.py
 	$(BIN)/python benchmarks/one_shot.py --markdown docs/one_shot_measured.md
 
