@@ -407,7 +407,7 @@ KILLED = """
 import os, sys
 import numpy as np
 import wherefrom as wf
-from test_checkpoints import EPOCHS, killed_setup
+from test_resuming import EPOCHS, killed_setup
 x, y, setup, over = killed_setup()
 left = [4 * 7]
 def report(done):

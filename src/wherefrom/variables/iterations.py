@@ -25,7 +25,7 @@ class Iterations:
 
     >>> from wherefrom.laws import SWAG
     >>> Iterations(SWAG(diagonal_only=True), start=0.75, every="epoch")
-    Iterations(law=SWAG(rank=20, diagonal_only=True), start=0.75, every='epoch')
+    Iterations(law=SWAG(rank=20, diagonal_only=True, deviations=None), start=0.75, every='epoch')
     """
 
     slot: ClassVar[str] = "t"
