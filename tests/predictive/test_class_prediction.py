@@ -181,8 +181,95 @@ def test_the_parts_of_mutual_information_add_up_to_it():
         assert abs(part.share - share) < 3 * part.share_error + 0.02, name
     with pytest.raises(ValueError, match="leave by_class out"):
         prediction.sources("mutual_information", by_class=True)
-    with pytest.raises(ValueError, match='"variance" or of "mutual_information"'):
+    with pytest.raises(ValueError, match='"variance", of "mutual_information" or of "entropy"'):
         prediction.sources("doubt")
+
+
+def entropy_of(p):
+    return -(p * p.log()).sum(-1)
+
+
+@pytest.mark.parametrize("how", ["equal", "weighted", "in blocks", "one-shot", "one network"])
+def test_all_doubt_is_overlap_and_disagreement_by_its_sources(how):
+    """Against the definitions, from the answers themselves."""
+    answers, own, less = P, torch.full((4,), 0.25, dtype=torch.float64), 0.0
+    if how == "weighted":
+        own = WEIGHTS
+        prediction = made(LOGITS, weights=own)
+    elif how == "in blocks":
+        prediction = made(LOGITS[:, :4], plan=Plan.of(4, vary_theta=True, vary_mask=True))
+        answers = P[:, :4]
+    elif how == "one-shot":
+        answers, spread = P[:, :1], 0.05 * (P * (1 - P))[:, :1]
+        less = (spread / (2 * answers)).sum(-1)
+        known = {"t": spread.squeeze(1)}
+        prediction = made(LOGITS[:, :1], spread=spread, within=lambda: known, covariance="diagonal")
+    elif how == "one network":
+        answers, own = P[:1, :1], torch.ones(1, dtype=torch.float64)
+        prediction = made(LOGITS[:1, :1], axes=())
+    else:
+        prediction = made(LOGITS)
+    share = own[:, None, None] / answers.shape[1]
+    whole = entropy_of((share[..., None] * answers).sum((0, 1)))
+    overlap = (share * (entropy_of(answers) - less)).sum((0, 1))
+    found, disagreement = prediction.sources("entropy"), prediction.sources("mutual_information")
+    assert found.names == (*disagreement.names, "overlap")
+    torch.testing.assert_close(found["overlap"], overlap / whole)
+    torch.testing.assert_close(found.variance["overlap"], overlap)
+    apart = float(1 - overlap.mean() / whole.mean())
+    assert found.overall["overlap"].share == pytest.approx(1 - apart)
+    assert found.overall["overlap"].variance == pytest.approx(float(overlap.mean()))
+    for name, part in disagreement.items():
+        torch.testing.assert_close(found[name], part * (1 - overlap / whole))
+        assert found.overall[name].share == pytest.approx(disagreement.overall[name].share * apart)
+    torch.testing.assert_close(sum(found.values()), torch.ones(5, dtype=torch.float64))
+    added = sum(max(0.0, part.variance) for part in found.overall.values())
+    assert added == pytest.approx(float(whole.mean()))
+    assert str(found).split("\n")[0].split() == ["source", "share", "±", "share", "nats", "±", "nats"]
+
+
+def test_rows_without_doubt_are_all_overlap():
+    logits = LOGITS.clone()
+    logits[:, :, 0] = torch.tensor([0.0, -2000.0, -2000.0])  # everyone is sure of the same
+    logits[:, :, 1] = torch.tensor([0.5, 0.0, -0.5])  # everyone is in the same doubt
+    logits[:, :, 2] = -2000.0
+    logits[[0, 1, 2, 3], :, 2, [0, 1, 2, 0]] = 0.0  # everyone is sure, of different classes
+    found = made(logits).sources("entropy")
+    assert found["overlap"][:3].tolist() == pytest.approx([1.0, 1.0, 0.0], abs=1e-12)
+    assert found["theta0"][2] + found["t"][2] == pytest.approx(1.0)
+    assert all(bool(each.isfinite().all()) for part in (found, found.variance) for each in part.values())
+    nothing = made(logits[:, :, :1]).sources("entropy").overall
+    assert {name: part.share for name, part in nothing.items()} == {"theta0": 0.0, "t": 0.0, "overlap": 1.0}
+    assert not any(math.isnan(part.share_error) for part in nothing.values())
+
+
+def test_the_error_of_overlap_is_jackknifed_over_members():
+    def overlap(answers):
+        return float(entropy_of(answers).mean() / entropy_of(answers.mean((0, 1))).mean())
+
+    without = np.array([overlap(P[[k for k in range(4) if k != left]]) for left in range(4)])
+    expected = math.sqrt(3 / 4 * ((without - without.mean()) ** 2).sum())
+    found = made(LOGITS).sources("entropy")
+    assert found.overall["overlap"].share_error == pytest.approx(expected)
+    rest = [found.overall[name].share_error for name in ("theta0", "t")]
+    assert sum(rest) >= expected - 1e-12  # their shares add up to what overlap lacks
+    two = made(LOGITS[:2]).sources("entropy").overall
+    assert math.isnan(two["overlap"].share_error)
+    assert math.isnan(two["t"].share_error)
+
+
+def test_the_error_of_overlap_is_about_what_it_varies_by():
+    """Over 300 posteriors of 8 members each, whose answers differ by initial condition and by sample."""
+    shares, errors = [], []
+    for seed in range(300):
+        logits = normal(8, 1, 20, 3, seed=seed) + 0.5 * normal(8, 10, 20, 3, seed=1000 + seed)
+        part = made(logits).sources("entropy").overall["overlap"]
+        shares.append(part.share)
+        errors.append(part.share_error)
+    spread, said = float(np.std(shares, ddof=1)), math.sqrt(np.mean(np.square(errors)))
+    # The spread of 300 is known to 1 / sqrt(600) of itself; what is said varies too.
+    error = math.hypot(spread / math.sqrt(2 * 300), float(np.std(errors)) / math.sqrt(300))
+    assert abs(said - spread) < 3 * error
 
 
 # ---------------------------------------------------------------------- one-shot

@@ -263,7 +263,7 @@ class _Outlook:
             certain = float((prediction.mean * (1 - prediction.mean)).sum(1).mean())
         if not parts or not float(sum(map(float, parts.values()))) > 0:
             raise ValueError("nothing is random here, as far as can be seen: marginalise a variable first")
-        replicates = [(axis, weight, _overall(each)) for axis, weight, each in data.leave_one_out()]
+        replicates = [(axis, weight, _overall(each.components())) for axis, weight, each in data.leave_one_out()]
         is_known = bool(replicates) and not data.unknowable_errors(parts, len(replicates))
         return cls(data, parts, replicates, is_known, certain)
 

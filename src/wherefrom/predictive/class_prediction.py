@@ -43,6 +43,7 @@ _NODES = torch.stack([torch.from_numpy(each) for each in np.polynomial.hermite_e
 _NODES[1] /= _NODES[1].sum()  # nodes and weights of a standard normal variable
 
 SetRule = Literal["probability", "conformal"]
+Split = Literal["variance", "mutual_information", "entropy"]
 Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance", "confidence"]
 
 
@@ -215,11 +216,7 @@ class ClassPrediction:
     def expected_entropy(self) -> Tensor:
         """The doubt that every answer has by itself, which no choice of training would remove.  # (rows,)"""
         live = self._members
-        each = torch.special.entr(live.answers.double()).sum(-1, keepdim=True)
-        if live.spread is not None:
-            less = live.spread.double() / (2 * live.answers.double().clamp_min(torch.finfo(torch.float64).tiny))
-            each = (each - less.sum(-1, keepdim=True)).clamp_min(0.0)
-        return live.average(each).squeeze(-1)
+        return live.average(_entropies(live.answers, live.spread)).squeeze(-1)
 
     @property
     def mutual_information(self) -> Tensor:
@@ -287,25 +284,30 @@ class ClassPrediction:
     # ------------------------------------------------------------------ sources
 
     @one_core()
-    def sources(self, of: Literal["variance", "mutual_information"] = "variance", by_class: bool = False) -> Sources:
+    def sources(self, of: Split = "variance", by_class: bool = False) -> Sources:
         """Where the variance of the class probabilities comes from, row by row and overall.
 
         It is added up over the classes, or kept apart `by_class`. The mutual information, in nats, is split by its
         second-order form, sum_c V_c / 2 p_c, which is a variance again, scaled to the whole. As the parts are estimated
         without bias, and the whole is that of the draws at hand, they add up to somewhat more where draws are few.
+
+        The entropy is all doubt, in nats: its last line, "overlap", is the expected entropy, and the others divide the
+        mutual information by their shares of it, so that all of them add up to the entropy. A row without any doubt is
+        all overlap.
         """
-        if of not in ("variance", "mutual_information"):
-            raise ValueError(f'sources are of "variance" or of "mutual_information", not {of!r}')
+        if of not in get_args(Split):
+            raise ValueError(f'sources are of "variance", of "mutual_information" or of "entropy", not {of!r}')
         if by_class:
             if of != "variance":
-                raise ValueError("mutual information speaks of all classes together: leave by_class out")
+                raise ValueError(f"{of.replace('_', ' ')} speaks of all classes together: leave by_class out")
             return sources(self)
         if of == "variance":
             return sources(self, torch.ones_like(self.probabilities))
         each = 0.5 / self.probabilities.clamp_min(torch.finfo(torch.float64).tiny)
         second_order = (each * self.variance).sum(1)
         scale = torch.where(second_order > 0, self.mutual_information / second_order, 0.0)
-        return sources(self, each * scale[:, None])
+        entropies = _entropies(self.answers, self.spread) if of == "entropy" else None
+        return sources(self, each * scale[:, None], entropies, "nats")
 
     # ------------------------------------------------------------------ inside
 
@@ -329,6 +331,15 @@ class ClassPrediction:
         """Of the class that each row has.  # (members, samples, rows)"""
         numbers = self._numbers(y).expand(*self.log_probabilities.shape[:2], -1)
         return self.log_probabilities.gather(3, numbers.unsqueeze(-1)).squeeze(-1).double()
+
+
+def _entropies(answers: Tensor, spread: Tensor | None) -> Tensor:
+    """Of each answer, in nats: where it stands for many, the mean of theirs.  # (members, samples, rows, 1)"""
+    each = torch.special.entr(answers.double()).sum(-1, keepdim=True)
+    if spread is None:
+        return each
+    less = spread.double() / (2 * answers.double().clamp_min(torch.finfo(torch.float64).tiny))
+    return (each - less.sum(-1, keepdim=True)).clamp_min(0.0)
 
 
 def _tempered(logs: Tensor, new_logs: Tensor, variance: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,9 @@ sum of the others. Standard errors are jackknifed, draw by draw of every random 
 where no variable between members was drawn at random; with several such variables they err on the large side.
 
 A one-shot prediction knows each member's mean and the variances within it, instead of samples.
+
+Of classes, all doubt is the entropy of the mean answer. What answers have by themselves, on average, is overlap; the
+rest is the mutual information, which is split as its second-order form is, a variance again.
 """
 
 from __future__ import annotations
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from wherefrom.predictive.prediction import Prediction
 
 _SAMPLE_GROUPS = 10
+_ENTROPY, _OVERLAP = "entropy", "overlap"
 _CERTAIN = torch.ones(1, dtype=torch.float64)
 Components = dict[str, Tensor]  # name -> (rows, outputs)
 Within = dict[str, Tensor]  # name -> (members, rows, outputs): known variances within members
@@ -109,7 +113,8 @@ class Sources(Mapping[str, Tensor]):
 
     `overall["t"]` speaks of all rows together; `variance` and `standard_error` hold the unbiased components themselves,
     in y's units squared, before anything is taken as zero. Names of interactions are joined by " x ". Of classes, it is
-    the variance of their probabilities that is split, added up, and a row has one number.
+    the variance of their probabilities that is split, added up, and a row has one number; or doubt in nats, which is
+    then what `variance` holds.
     """
 
     def __init__(
@@ -118,9 +123,10 @@ class Sources(Mapping[str, Tensor]):
         standard_error: Components,
         shares: Components,
         overall: list[dict[str, Overall]],
+        unit: str = "variance",
     ) -> None:
         self.variance, self.standard_error = variance, standard_error
-        self._shares, self._overall = shares, overall
+        self._shares, self._overall, self._unit = shares, overall, unit
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._shares:
@@ -154,7 +160,7 @@ class Sources(Mapping[str, Tensor]):
             (name, part.share, part.share_error, part.variance, part.variance_error)
             for name, part in self._overall[output].items()
         ]
-        return Table(("source", "share", "± share", "variance", "± variance"), rows)
+        return Table(("source", "share", "± share", self._unit, f"± {self._unit}"), rows)
 
     def __str__(self) -> str:
         if not self._shares:
@@ -167,33 +173,40 @@ class Sources(Mapping[str, Tensor]):
     __repr__ = __str__
 
 
-def sources(prediction: Prediction | ClassPrediction, together: Tensor | None = None) -> Sources:
+def sources(
+    prediction: Prediction | ClassPrediction,
+    together: Tensor | None = None,
+    entropies: Tensor | None = None,
+    unit: str = "variance",
+) -> Sources:
     """Split a prediction's variance by the variables that were marginalised.
 
-    With `together`, (rows, outputs), the outputs' variances are added up by these weights, and are one.
+    With `together`, (rows, outputs), the outputs' variances are added up by these weights, and are one. With the
+    `entropies` of all answers, (members, samples, rows, 1), it is the entropy of their mean that is split, and those
+    variances say how.
     """
-    data = _Answers.of(prediction)
+    data = _Answers.of(prediction, entropies)
     spread, is_flat = prediction.scale.square(), prediction.is_flat
     if together is not None:
         spread, is_flat = torch.ones(1, dtype=torch.float64), True
 
-    def of_outputs(parts: Components) -> Components:
-        if together is None:
-            return parts
-        return {name: (part * together).sum(-1, keepdim=True) for name, part in parts.items()}
+    def split(answers: _Answers) -> Components:
+        parts = answers.components()
+        if together is not None:
+            parts = {name: (part * together).sum(-1, keepdim=True) for name, part in parts.items()}
+        return parts | answers.doubt()
 
-    rows = of_outputs(data.components())
-    replicates = [(axis, weight, of_outputs(parts)) for axis, weight, parts in data.leave_one_out()]
-    row_error = _jackknife(rows, replicates)
-    shares = _shares(rows)
-    overall = {name: part.mean(0, keepdim=True) for name, part in rows.items()}
-    overall_replicates = [
-        (axis, weight, {name: part.mean(0, keepdim=True) for name, part in parts.items()})
-        for axis, weight, parts in replicates
-    ]
-    variance_error = _jackknife(overall, overall_replicates)
-    overall_shares = _shares(overall)
-    share_error = _jackknife(overall_shares, [(a, w, _shares(p)) for a, w, p in overall_replicates])
+    def over_rows(parts: Components) -> Components:
+        return {name: part.mean(0, keepdim=True) for name, part in parts.items()}
+
+    each = split(data)
+    each_replicates = [(axis, weight, split(without)) for axis, weight, without in data.leave_one_out()]
+    rows, overall = _of_the_whole(each), _of_the_whole(over_rows(each))
+    row_error = _jackknife(rows, [(axis, weight, _of_the_whole(parts)) for axis, weight, parts in each_replicates])
+    replicates = [(axis, weight, _of_the_whole(over_rows(parts))) for axis, weight, parts in each_replicates]
+    variance_error = _jackknife(overall, replicates)
+    shares, overall_shares = _shares(rows), _shares(overall)
+    share_error = _jackknife(overall_shares, [(axis, weight, _shares(parts)) for axis, weight, parts in replicates])
     for name in data.unknowable_errors(overall, len(replicates)):
         variance_error[name], share_error[name] = (torch.full_like(overall[name], math.nan) for _ in range(2))
         row_error[name] = torch.full_like(rows[name], math.nan)
@@ -213,7 +226,7 @@ def sources(prediction: Prediction | ClassPrediction, together: Tensor | None = 
         }
         for j in range(len(spread))
     ]
-    return Sources(shaped(rows, spread), shaped(row_error, spread), shaped(shares, 1.0), by_output)
+    return Sources(shaped(rows, spread), shaped(row_error, spread), shaped(shares, 1.0), by_output, unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,14 +238,18 @@ class _Answers:
     axes: tuple[CrossedAxis, ...]
     sampled: tuple[str, ...]  # "t", "F", both or none
     known: Components | None = None  # variances within members, (*members, rows, outputs), if they are not estimated
+    entropies: Tensor | None = None  # of each answer about classes, as values but with one output
 
     @classmethod
-    def of(cls, prediction: Prediction | ClassPrediction) -> _Answers:
+    def of(cls, prediction: Prediction | ClassPrediction, entropies: Tensor | None = None) -> _Answers:
         plan, axes = prediction.plan, _axes_of(prediction)
         shape = [axis.draws for axis in axes]
         block = (-1, 2, 2) if plan.in_blocks else (-1, 1, 1)
-        values = prediction.answers.double().unflatten(1, block).unflatten(0, shape or [1])
-        values = values if shape else values.squeeze(0)
+
+        def arranged(each: Tensor) -> Tensor:
+            each = each.double().unflatten(1, block).unflatten(0, shape or [1])
+            return each if shape else each.squeeze(0)
+
         # The paper's M, where F is the family of networks.
         masks = "M" if any("F" in axis.name.split("+") for axis in axes) else "F"
         sampled = tuple(name for name, varied in (("t", plan.vary_theta), (masks, plan.vary_mask)) if varied)
@@ -244,7 +261,8 @@ class _Answers:
         if prediction.within is not None:
             known = {name: part.double().unflatten(0, shape or [1]) for name, part in prediction.within().items()}
             known = known if shape else {name: part.squeeze(0) for name, part in known.items()}
-        data = cls(values, noise, axes, sampled, known)
+        own = None if entropies is None else arranged(entropies)
+        data = cls(arranged(prediction.answers), noise, axes, sampled, known, own)
         for place, axis in enumerate(axes):
             if axis.weights is not None and not all(axis.weights):
                 data = data.keeping(place, [draw for draw, weight in enumerate(axis.weights) if weight])
@@ -261,6 +279,7 @@ class _Answers:
             (*self.axes[:place], smaller, *self.axes[place + 1 :]),
             self.sampled,
             self.known and {name: part.index_select(place, index) for name, part in self.known.items()},
+            None if self.entropies is None else self.entropies.index_select(place, index),
         )
 
     @property
@@ -299,8 +318,20 @@ class _Answers:
         split = hoeffding(blocks, axes, torch.zeros((), dtype=torch.float64))
         return {name: part.mean(members) for name, part in split.items()}
 
-    def leave_one_out(self) -> Iterator[tuple[str, float, Components]]:
-        """The components without each draw in turn: (what was left out of, its jackknife weight, components).
+    def doubt(self) -> Components:
+        """The entropy of all answers' mean, and the mean of their own, row by row; nothing where there are none."""
+        if self.entropies is None:
+            return {}
+        whole = torch.special.entr(self._mean(self.values)).sum(-1, keepdim=True)
+        return {_ENTROPY: whole, _OVERLAP: self._mean(self.entropies)}
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """Over all members and their samples.  # (rows, outputs)"""
+        members = len(self.axes)
+        return _mean_over(values.mean((members, members + 1, members + 2)), range(members), self.axes)
+
+    def leave_one_out(self) -> Iterator[tuple[str, float, _Answers]]:
+        """All without each draw in turn: (what was left out of, its jackknife weight, the others).
 
         Members carry their samples' noise with them, so samples are left out only where no member can be.
         """
@@ -308,14 +339,19 @@ class _Answers:
         for place, axis in random:
             for draw in range(axis.draws):
                 without = self.keeping(place, [d for d in range(axis.draws) if d != draw])
-                yield axis.name, (axis.draws - 1) / axis.draws, without.components()
+                yield axis.name, (axis.draws - 1) / axis.draws, without
         folds = min(_SAMPLE_GROUPS, self.groups)
         if random or not self.sampled or self.known is not None or self.groups - -(-self.groups // folds) < 2:
             return
         number = torch.arange(self.groups) * folds // self.groups
         for fold in range(folds):
-            values = self.values.index_select(len(self.axes), torch.nonzero(number != fold).flatten())
-            yield "samples", (folds - 1) / folds, replace(self, values=values).components()
+            kept, place = torch.nonzero(number != fold).flatten(), len(self.axes)
+            own = None if self.entropies is None else self.entropies.index_select(place, kept)
+            yield (
+                "samples",
+                (folds - 1) / folds,
+                replace(self, values=self.values.index_select(place, kept), entropies=own),
+            )
 
     def unknowable_errors(self, parts: Components, replicates: int) -> list[str]:
         """Two draws of a random variable, or too few samples, give a variance, but not how far off it may be."""
@@ -422,11 +458,26 @@ def _independent_elsewhere(
     return total
 
 
+def _of_the_whole(parts: Components) -> Components:
+    """Of an entropy: the components scaled so that they are the mutual information, and what is left, the overlap.
+
+    Negative ones count as zero in that, and stay to be seen. Where nothing varies, all of it is overlap.
+    """
+    if _ENTROPY not in parts:
+        return parts
+    varied = {name: part for name, part in parts.items() if name not in (_ENTROPY, _OVERLAP)}
+    entropy = parts[_ENTROPY]
+    found = sum((part.clamp_min(0) for part in varied.values()), start=torch.zeros_like(entropy))
+    apart = torch.where(found > 0, (entropy - parts[_OVERLAP]).clamp_min(0), 0.0)
+    times = apart / found.clamp_min(torch.finfo(torch.float64).tiny)
+    return {name: part * times for name, part in varied.items()} | {_OVERLAP: entropy - apart}
+
+
 def _shares(parts: Components) -> Components:
-    """Negative components count as zero; where nothing varies at all, every share is zero."""
+    """Negative components count as zero; where there is nothing at all, every share is zero, or all is overlap."""
     positive = {name: part.clamp_min(0) for name, part in parts.items()}
     whole = torch.stack(list(positive.values())).sum(0) if positive else torch.ones(1, 1)
-    return {name: torch.where(whole > 0, part / whole, 0.0) for name, part in positive.items()}
+    return {name: torch.where(whole > 0, part / whole, float(name == _OVERLAP)) for name, part in positive.items()}
 
 
 def _jackknife(parts: Components, replicates: list[tuple[str, float, Components]]) -> Components:

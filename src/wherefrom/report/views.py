@@ -17,7 +17,6 @@ from torch import Tensor
 from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.class_scores import correct
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.predictive.sources import Sources
 from wherefrom.report.words import meaning, verdict
 
 LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20))
@@ -233,21 +232,9 @@ def _sources(scored: Scored, listed: Tensor, has_families: bool) -> dict[str, An
     """
     prediction = scored.prediction
     try:
-        found = prediction.sources(of="mutual_information") if scored.is_classes else prediction.sources()
+        found = prediction.sources(of="entropy") if scored.is_classes else prediction.sources()
     except ValueError as error:
         return {"overall": [], "shares": {}, "problem": str(error).split(":")[0]}
-    overall, shares = _class_shares(prediction, found) if scored.is_classes else _quantity_shares(found)
-    for part in overall:
-        part["meaning"] = meaning(part["name"], has_families)
-    kept = _kept([(part["name"], part["share"]) for part in overall])
-    by_row = {name: short(shares[name][listed]) for name in kept}
-    if len(kept) < len(overall):
-        rest = torch.stack([part for name, part in shares.items() if name not in kept]).sum(0)
-        by_row[_SUMMED] = short(rest[listed])
-    return {"overall": overall, "shares": by_row, "problem": None}
-
-
-def _quantity_shares(found: Sources) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
     overall = [
         {
             "name": name,
@@ -258,32 +245,14 @@ def _quantity_shares(found: Sources) -> tuple[list[dict[str, Any]], dict[str, Te
         }
         for name, part in found.overall.items()
     ]
-    return overall, dict(found)
-
-
-def _class_shares(prediction: ClassPrediction, found: Sources) -> tuple[list[dict[str, Any]], dict[str, Tensor]]:
-    entropy, overlap = float(prediction.entropy.mean()), float(prediction.expected_entropy.mean())
-    apart = max(entropy - overlap, 0.0) / entropy if entropy else 0.0
-    overall: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "share": part.share * apart,
-            "share_error": number(part.share_error * apart),
-            "amount": part.share * apart * entropy,
-            "amount_error": number(part.share_error * apart * entropy),
-        }
-        for name, part in found.overall.items()
-    ]
-    # Where nothing is marginalised, or no answers differ, all of it is the answers' own.
-    own = 1 - math.fsum(part["share"] for part in overall)
-    overall.append(
-        {"name": "overlap", "share": own, "share_error": None, "amount": own * entropy, "amount_error": None}
-    )
-    whole = prediction.entropy.clamp_min(torch.finfo(torch.float64).tiny)
-    of_row = (prediction.mutual_information / whole).clamp(0, 1)
-    shares = {name: part * of_row for name, part in found.items()}
-    added = torch.stack([*shares.values()]).sum(0) if shares else torch.zeros_like(whole)
-    return overall, shares | {"overlap": 1 - added}
+    for part in overall:
+        part["meaning"] = meaning(part["name"], has_families)
+    kept = _kept([(part["name"], part["share"]) for part in overall])
+    by_row = {name: short(found[name][listed]) for name in kept}
+    if len(kept) < len(overall):
+        rest = torch.stack([part for name, part in found.items() if name not in kept]).sum(0)
+        by_row[_SUMMED] = short(rest[listed])
+    return {"overall": overall, "shares": by_row, "problem": None}
 
 
 def _kept(parts: list[tuple[str, float]]) -> list[str]:
