@@ -224,20 +224,124 @@ def test_names_are_taken_from_frames_and_checked(made):
         content(posterior, x, y, outside=[True], samples=4)
 
 
-def test_advice_follows_the_largest_source():
-    def view(shares: dict[str, float], error: float = 0.01) -> dict:
-        overall = [{"name": name, "share": share, "share_error": error} for name, share in shares.items()]
-        fine = {"kind": "interval", "word": "about right", "observed": 0.95}
-        return {"sources": {"overall": overall, "problem": None}, "verdict": fine, "combinations": {"rows": []}}
+def view_of(shares: dict[str, float], error: float = 0.01, word: str = "about right", kind: str = "interval") -> dict:
+    overall = [{"name": name, "share": share, "share_error": error} for name, share in shares.items()]
+    found = {"kind": kind, "word": word, "observed": 0.8, "expected": 0.95}
+    return {"sources": {"overall": overall, "problem": None}, "verdict": found, "combinations": {"rows": []}}
 
-    assert "Measure" in words.advice(view({"theta0": 0.1, "noise": 0.9}), False, True)["lead"]
-    assert "Collect more rows" in words.advice(view({"D": 0.8, "noise": 0.2}), False, True)["lead"]
-    assert "Drop less" in words.advice(view({"F": 0.8, "noise": 0.2}), False, True)["lead"]
-    assert "architecture" in words.advice(view({"F": 0.8, "noise": 0.2}), True, True)["lead"]
-    near = words.advice(view({"t": 0.5, "theta0": 0.48}, 0.05), False, True)
+
+def test_advice_follows_the_largest_source():
+    def lead(shares: dict[str, float], **voice: bool) -> str:
+        return words.advice(view_of(shares), words.Voice(**voice))["lead"]
+
+    assert lead({"theta0": 0.1, "noise": 0.9}) == "Measure y better, or measure more"
+    assert lead({"D": 0.8, "noise": 0.2}) == "Collect more rows"
+    assert "Drop less" in lead({"F": 0.8, "noise": 0.2})
+    assert "architecture" in lead({"F": 0.8, "noise": 0.2}, has_families=True)
+    near = words.advice(view_of({"t": 0.5, "theta0": 0.48}, 0.05), words.Voice())
     assert any("cannot be told" in text for text in near["say"])
-    unsure = words.advice(view({"t": 0.9, "theta0": 0.1}, 0.3), False, True)
+    unsure = words.advice(view_of({"t": 0.9, "theta0": 0.1}, 0.3), words.Voice())
     assert any("few draws" in text for text in unsure["say"])
+
+
+PYTHON = re.compile(r"posterior\.|wf\.|over=|noise=|samples=|\(data\)|, data\)")
+
+
+def all_advice(voice: words.Voice) -> list[str]:
+    """Whatever the rules can say of a source, and of a run that is too sure."""
+    found = [*words.advice(view_of({}), voice)["say"]]
+    for source in ("noise", "overlap", "theta0", "order", "theta0+order", "t", "h", "gamma", "D", "M", "F", "t x F"):
+        for word, kind in (("too sure", "interval"), ("too careful", "interval"), ("too sure", "confidence")):
+            told = words.advice(view_of({source: 0.8, "t": 0.2}, 0.3, word, kind), voice)
+            found += [told["lead"], *told["say"]]
+    return found
+
+
+def test_to_those_who_use_the_command_no_advice_speaks_python():
+    options = set(re.findall(r"--[a-z-]+", " ".join(all_advice(words.Voice(speaks="command")))))
+    text = " ".join(all_advice(words.Voice(speaks="command")) + all_advice(words.Voice(speaks="command", noise=None)))
+    assert not PYTHON.search(text)
+    assert {"--draws", "--over", "--recipe", "--epochs", "--calibrate"} <= options
+    assert PYTHON.search(" ".join(all_advice(words.Voice())))
+    assert "--" not in " ".join(all_advice(words.Voice()))
+    with pytest.raises(ValueError, match='"python" or "command"'):
+        words.Voice(speaks="german")
+
+
+def test_every_option_that_is_named_is_one_of_the_command():
+    from typer.main import get_command
+
+    from wherefrom.cli import app
+
+    known = {name for option in get_command(app).commands["fit"].params for name in option.opts}
+    named = set(re.findall(r"--[a-z-]+", " ".join(command for _, command in words._HOW.values())))
+    assert named
+    assert named <= known
+    from wherefrom.tables.plan import variables
+
+    assert variables(",".join(command for _, command in words._TRY.values()), None, None, lr=0.01)
+
+
+def test_what_was_not_tried_is_named_as_by_advise():
+    from wherefrom.predictive import advice
+
+    assert {name: python for name, (python, _) in words._TRY.items()} == advice._TRY
+
+
+def test_a_calibrated_run_is_not_told_to_be_calibrated():
+    view = view_of({"noise": 1.0}, word="too sure")
+    (_, text) = words.advice(view, words.Voice(speaks="command", is_calibrated=True))["say"]
+    assert "calibrated already" in text
+    assert "--held-out" in text
+    assert "--calibrate" not in text
+
+
+@pytest.mark.parametrize("kind", ["quantity", "pair", "classes"])
+def test_what_further_training_would_buy_is_said_for_either(made, documents, kind):
+    posterior, x, y = made[kind]
+    by_command = content(posterior, x, y, samples=20, speaks="command")
+    assert by_command["further"]["rows"] == documents[kind]["further"]["rows"]
+    for document, command in ((documents[kind], False), (by_command, True)):
+        text = " ".join([*document["further"]["say"], *document["views"][0]["advice"]["say"]])
+        assert not re.search(r"\bnats\b|theta0\b(?!=)", text if command else text.replace("theta0=", ""))
+        assert bool(PYTHON.search(text)) != command
+        assert ("--over" in text) == command
+
+
+def test_further_training_is_told_by_its_largest_gain(made):
+    """The numbers are those of posterior.advise, whichever it recommends."""
+    posterior, x, _ = made["pair"]
+    found = posterior.advise(x, samples=1)
+    best, now = "theta0", replace(found.now, mean_error=0.3)
+    bought = [each for each in found.options if each.variable == best and each.draws][-1]
+    found = replace(found, best=best, tied=("order",), now=now)
+    draws = found.draws[best] + bought.draws
+    text = words.further(found, words.Voice(speaks="command"), 20)[0]
+    assert f"--draws {draws}, or theta0={draws} in --over" in text
+    assert f"{bought.trainings} further networks" in text
+    assert "order of the batches might do as well" in text
+    assert f"posterior.extend(theta0={bought.draws})" in words.further(found, words.Voice(), 20)[0]
+    assert "--samples 200" in words.further(replace(found, best="samples"), words.Voice(speaks="command"), 20)[0]
+    enough = replace(found, best=None, now=replace(now, mean_error=0.004, variance_error=0.0))
+    assert (
+        "not needed: with very many of them a typical prediction would move by about 0.4%"
+        in words.further(enough, words.Voice(), 20)[0]
+    )
+
+
+def test_the_target_has_its_own_name(made):
+    posterior, x, y = made["quantity"]
+    document = content(posterior, x, y, samples=4, target="length of stay")
+    (view,) = document["views"]
+    assert view["name"] == "length of stay"
+    assert view["sources"]["overall"][-1]["meaning"] == "noise in length of stay itself"
+    assert document["data"]["targets"][0]["name"] == "length of stay"
+    assert not re.search(r"\by\b", " ".join([view["advice"]["lead"], *view["advice"]["say"]]))
+    posterior, x, y = made["classes"]
+    assert content(posterior, x, y, samples=4, target="outcome")["views"][0]["name"] == "outcome"
+    posterior, x, y = made["pair"]
+    with pytest.raises(ValueError, match="target names one output, and there are 2"):
+        content(posterior, x, y, samples=4, target="outcome")
 
 
 # ---------------------------------------------------------------------- the page

@@ -45,23 +45,30 @@ def content(
     *,
     samples: int = 100,
     title: str = "How sure, and why",
+    target: str | None = None,
     columns: Sequence[str] | None = None,
     rows: Sequence[Any] | None = None,
     unit: str = "",
     outside: Any = None,
     before: Posterior | None = None,
     notes: Sequence[str] = (),
+    speaks: words.Language = "python",
 ) -> dict[str, Any]:
     """What a page says of a posterior, by labelled rows that it was not trained on.
 
-    `columns` name the columns of x, `rows` the rows (a frame has names for both), and `unit` is y's. `outside` says of
-    each row how far from the training data it is: true or false, or any score; left out, it is the distance to the
-    nearest training row, where these are at hand. `before` is another posterior to compare the calibration with; left
-    out, it is this one before it was calibrated, if it was.
+    `target` names what is predicted, `columns` the columns of x, `rows` the rows (a frame has names for all), and
+    `unit` is y's. `outside` says of each row how far from the training data it is: true or false, or any score; left
+    out, it is the distance to the nearest training row, where these are at hand. `before` is another posterior to
+    compare the calibration with; left out, it is this one before it was calibrated, if it was. What there is to do is
+    said in Python, or where `speaks` is "command", as options of `wherefrom fit`.
     """
     given = as_rows((x, y), posterior.training.likelihood, posterior.schema.classes)
     truth, families = given.truth, posterior.design.families is not None
-    names = _output_names(posterior, given)
+    names = _output_names(posterior, given, target)
+    voices = [
+        words.Voice(name, speaks, families, posterior.training.likelihood.noise, bool(posterior.calibration))
+        for name in names
+    ]
     whole = split(posterior.predict(given.x, samples), truth, names)
     aside = _outside(posterior, given, outside)
     listed, drawn = _listed(whole, given)
@@ -69,7 +76,7 @@ def content(
     if before is None and posterior.calibration:
         before = posterior.uncalibrated
     earlier = None if before is None else split(before.predict(given.x, samples), truth, names)
-    further = _further(posterior, given, samples)
+    further = _further(posterior, given, samples, voices[0])
     views = []
     for place, scored in enumerate(whole):
         one = view(scored, listed, families) | {"combinations": tables[place], "before": None}
@@ -77,7 +84,7 @@ def content(
             past = view(earlier[place], listed[:0], families)
             one["before"] = {k: past[k] for k in ("scores", "verdict", "calibration", "reliability") if k in past}
         one["outside"] = None if aside is None else _doubt_outside(scored, aside)
-        one["advice"] = words.advice(one, families, posterior.training.likelihood.noise is not None, further)
+        one["advice"] = words.advice(one, voices[place], further)
         views.append(one)
     return {
         "wherefrom": __version__,
@@ -89,7 +96,7 @@ def content(
         "rows": {"count": len(given), "names": _row_names(x, rows, listed, len(given)), "drawn": drawn},
         "samples": samples,
         "trained": _trained(posterior, given, samples, families),
-        "data": _data(posterior, given, columns, listed),
+        "data": _data(posterior, given, names, columns, listed),
         "views": views,
         "learning": _learning(posterior),
         "members": _members(posterior),
@@ -121,11 +128,16 @@ def _row_names(x: Any, rows: Sequence[Any] | None, listed: Tensor, count: int) -
     return [str(rows[place]) for place in listed.tolist()]
 
 
-def _output_names(posterior: Posterior, given: Rows) -> list[str]:
+def _output_names(posterior: Posterior, given: Rows, target: str | None) -> list[str]:
+    count = 1 if given.classes else given.y.shape[1]
+    if target is not None:
+        if count > 1:
+            raise ValueError(f"target names one output, and there are {count}: name the columns of y instead")
+        return [target]
     known = posterior.schema.y_names or given.y_names
     if known:
         return list(known)
-    return ["y"] if given.y.shape[1] == 1 else [f"y {j}" for j in range(given.y.shape[1])]
+    return ["y"] if count == 1 else [f"y {j}" for j in range(count)]
 
 
 def _warnings(posterior: Posterior, given: Rows) -> list[str]:
@@ -202,16 +214,19 @@ def _cost(part: Posterior, samples: int) -> dict[str, Any]:
     return {"members": len(part), "seconds": number(seconds) or None, "passes": passes}
 
 
-def _further(posterior: Posterior, given: Rows, samples: int) -> dict[str, Any] | None:
+def _further(posterior: Posterior, given: Rows, samples: int, voice: words.Voice) -> dict[str, Any] | None:
     """What more trainings would do to the errors of the prediction, where that can be told."""
     try:
         found = posterior.advise(given.x, samples=samples)
     except ValueError:
         return None
     table = found.table()
+    place = table.columns.index("spent on")
     rows = [[_plain(value) for value in row] for row in table.rows]
+    for row in rows:
+        row[place] = voice.meaning(row[place])
     return {
-        "say": found.recommendation.split("\n"),
+        "say": words.further(found, voice, samples),
         "is_enough": found.best is None,
         "columns": list(table.columns),
         "rows": rows,
@@ -333,7 +348,9 @@ def _brief(value: Any) -> str:
     return re.sub(r"\b\w+=None(, )?", "", repr(value)).replace(", )", ")")
 
 
-def _data(posterior: Posterior, given: Rows, columns: Sequence[str] | None, listed: Tensor) -> dict[str, Any]:
+def _data(
+    posterior: Posterior, given: Rows, names: Sequence[str], columns: Sequence[str] | None, listed: Tensor
+) -> dict[str, Any]:
     """Each column's distribution, where it was trained on and here; of images and the like, their shape."""
     known = posterior.rows
     found: dict[str, Any] = {
@@ -352,17 +369,16 @@ def _data(posterior: Posterior, given: Rows, columns: Sequence[str] | None, list
         ]
     else:
         found["targets"] = [
-            _column(name, given.y[:, j], None if known is None else known.y[:, j])
-            for j, name in enumerate(_output_names(posterior, given))
+            _column(name, given.y[:, j], None if known is None else known.y[:, j]) for j, name in enumerate(names)
         ]
     if given.x.ndim == 2:
-        names = _column_names(posterior, given, columns)
+        of_x = _column_names(posterior, given, columns)
         found["columns"] = [
             _column(name, given.x[:, j], None if known is None else known.x[:, j])
-            for j, name in enumerate(names[:_MOST_COLUMNS])
+            for j, name in enumerate(of_x[:_MOST_COLUMNS])
         ]
-        found["left_out"] = max(0, len(names) - _MOST_COLUMNS)
-        found["values"] = [short(given.x[listed, j]) for j in range(min(len(names), _MOST_VALUES))]
+        found["left_out"] = max(0, len(of_x) - _MOST_COLUMNS)
+        found["values"] = [short(given.x[listed, j]) for j in range(min(len(of_x), _MOST_VALUES))]
     return found
 
 

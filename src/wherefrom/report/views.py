@@ -70,7 +70,7 @@ class Scored:
 def split(prediction: Any, truth: Any, names: Sequence[str]) -> list[Scored]:
     """One for each output."""
     if isinstance(prediction, ClassPrediction):
-        return [Scored(prediction, truth, "")]
+        return [Scored(prediction, truth, names[0])]
     truth = torch.as_tensor(truth, dtype=torch.float64)
     if truth.ndim == 1 or truth.shape[1] == 1:
         return [Scored(prediction if prediction.is_flat else _output(prediction, 0), truth.flatten(), names[0])]
@@ -246,7 +246,7 @@ def _sources(scored: Scored, listed: Tensor, has_families: bool) -> dict[str, An
         for name, part in found.overall.items()
     ]
     for part in overall:
-        part["meaning"] = meaning(part["name"], has_families)
+        part["meaning"] = meaning(part["name"], has_families, scored.name)
     kept = _kept([(part["name"], part["share"]) for part in overall])
     by_row = {name: short(found[name][listed]) for name in kept}
     if len(kept) < len(overall):

@@ -1,13 +1,20 @@
 """What the numbers of a report mean, in plain words: names of sources, verdicts, and what to spend on next.
 
 The rules are few and can be read: the largest source decides the advice, the second is named if it matters, and where
-the estimates cannot tell them apart that is said instead.
+the estimates cannot tell them apart that is said instead. Whatever there is to do is said once, and written as Python
+or as options of the command line: `_HOW` has both.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wherefrom.predictive.advice import Advice, Option
+
+Language = Literal["python", "command"]
 
 _MEANING = {
     "theta0": "initial weights",
@@ -16,18 +23,44 @@ _MEANING = {
     "gamma": "choice of algorithm",
     "t": "moment training stops",
     "D": "choice of training rows",
-    "M": "sub-network that dropout leaves",
-    "noise": "noise in y itself",
+    "M": "units that dropout keeps",
+    "noise": "noise in {target} itself",
     "overlap": "classes that overlap",
     "others": "all smaller sources together",
+}
+
+# How it is done: in Python, and on the command line.
+_HOW = {
+    "more": ("posterior.extend", "--draws 10, or theta0=10 in --over"),
+    "tighter": ("more weight decay", "fewer hidden units (--hidden 32)"),
+    "richer": ("a richer family of networks", "a larger network (--hidden 128,128)"),
+    "smoother": ("larger batches or a lower last learning rate", "larger batches (--batch-size) or a lower --lr"),
+    "longer": (
+        "Train longer, let the learning rate fall towards the end (wf.schedules), and try another start of the law: "
+        "its width depends on it.",
+        "Train longer (--epochs 300), or at a lower --lr.",
+    ),
+    "settle": (
+        'Weigh the members by rows held out (posterior.weighted("stacking", data)), or keep what scores well.',
+        "Leave h out of --over, and name what scores well: --lr 0.001.",
+    ),
+    "drop less": ("A lower dropout rate or wider layers", "A lower rate (--dropout 0.02) or wider layers (--hidden)"),
+    "start": ("over=wf.recipes.deep_ensemble(5)", "--recipe deep_ensemble --draws 5"),
+    "extend": ("Extend the run (posterior.extend)", "Fit it again with more draws (--draws 10)"),
+    "variance": ('posterior.calibrated("variance", data)', "--calibrate variance"),
+    "temperature": ('posterior.calibrated("temperature", data)', "--calibrate temperature"),
+    "hold out": ("on more rows", "on more rows (--held-out 0.3)"),
+    "noise": ('wf.Regression(noise="fit")', "--noise fit"),
+    "row by row": ('wf.Regression(noise="predicted")', "--noise predicted"),
+    "samples": ("samples={}", "--samples {}"),
 }
 
 # What lowers the doubt of each source: first as a heading, then as a sentence.
 _REMEDY = {
     "noise": (
-        "Measure y better, or measure more",
+        "Measure {target} better, or measure more",
         "It is whatever no network of this run explains: more networks and longer training would not lower it. "
-        "A less noisy y or further columns could, and so could a richer family of networks if this one is too simple.",
+        "A less noisy {target} or further columns could, and so could {richer} if this one is too simple.",
     ),
     "overlap": (
         "Look for columns that tell the classes apart",
@@ -36,66 +69,59 @@ _REMEDY = {
     ),
     "theta0": (
         "Average more networks, or make them agree",
-        "Networks that differ only in where they started disagree. More of them (posterior.extend) make their mean "
-        "steadier; more rows or more weight decay bring them closer together.",
+        "Networks that differ only in where they started disagree. More of them ({more}) make their mean "
+        "steadier; more rows or {tighter} bring them closer together.",
     ),
     "order": (
         "Average more networks, or make them agree",
-        "Networks that saw the same rows in another order disagree. More of them (posterior.extend) make their mean "
-        "steadier; larger batches or a lower last learning rate bring them closer together.",
+        "Networks that saw the same rows in another order disagree. More of them ({more}) make their mean "
+        "steadier; {smoother} bring them closer together.",
     ),
-    "t": (
-        "Settle where training stops",
-        "The answers still move while training goes on. Train longer, let the learning rate fall towards the end "
-        "(wf.schedules), and try another start of the law: its width depends on it.",
-    ),
-    "h": (
-        "Settle the settings",
-        "The answers depend on settings that were left open. Weigh the members by rows held out (posterior.weighted("
-        '"stacking", data)), or narrow the ranges to those that score well.',
-    ),
-    "gamma": (
-        "Settle the algorithm",
-        'Algorithms disagree. Weigh the members by rows held out (posterior.weighted("stacking", data)), or keep those '
-        "that score well.",
-    ),
+    "t": ("Settle where training stops", "The answers still move while training goes on. {longer}"),
+    "h": ("Settle the settings", "The answers depend on settings that were left open. {settle}"),
+    "gamma": ("Settle the algorithm", "Algorithms disagree. {settle}"),
     "D": (
         "Collect more rows",
         "Another draw of the training rows would have given other answers: this is the doubt that more rows lower.",
     ),
     "M": (
         "Drop less, or widen the network",
-        "Sub-networks disagree. A lower dropout rate or wider layers bring them closer together.",
+        "Networks with other units left out disagree. {drop less} bring them closer together.",
     ),
     "F": (
         "Settle the architecture",
-        'Families of networks disagree. Weigh them by rows held out (posterior.weighted("stacking", data)), or collect '
-        "rows where they differ.",
+        "Families of networks disagree. {settle} Rows where they differ would tell.",
     ),
+}
+
+# What was not left open, and how it would be.
+_TRY = {
+    "theta0": ("wf.InitialCondition(5)", "theta0=5"),
+    "t": ("wf.Iterations(wf.SWAG(rank=20))", "t=swag"),
+    "h": ("wf.Hyperparameters(5, lr=wf.LogUniform(1e-4, 1e-2))", "h=5"),
+    "order": ("wf.BatchOrder(5)", "order=5"),
+    "F": ("wf.Dropout() or wf.Families({...})", "F=dropout"),
+    "D": ("wf.Resample(5)", "D=5"),
 }
 
 _NOTABLE = 0.15  # a share worth a sentence of its own
 _NEGLIGIBLE = 0.02  # a distance from what was promised that nobody need act on
 _UNSURE = 0.15  # a standard error of a share that forbids conclusions
+_ENOUGH = 0.005  # nats a row that more trainings would save: not worth them, as posterior.advise has it
 
 
-def meaning(source: str, has_families: bool = False) -> str:
-    """A source's name in words; F is the family of networks where there are several, else what dropout leaves.
+def meaning(source: str, has_families: bool = False, target: str = "y") -> str:
+    """A source's name in words; F is the family of networks where there are several, else what dropout keeps.
 
     >>> meaning("theta0+order"), meaning("t x F")
-    ('initial weights and order of the batches', 'moment training stops, together with sub-network that dropout leaves')
+    ('initial weights and order of the batches', 'moment training stops, together with units that dropout keeps')
+    >>> meaning("noise", target="length of stay")
+    'noise in length of stay itself'
     """
     known = _MEANING | {"F": "family of networks" if has_families else _MEANING["M"]}
+    known["noise"] = f"noise in {target} itself"
     each = [" and ".join(known.get(slot, slot) for slot in part.split("+")) for part in source.split(" x ")]
     return ", together with ".join(each)
-
-
-def remedy(source: str, has_families: bool = False) -> tuple[str, str]:
-    """What to do about a source: a heading and a sentence. Of several, the first decides."""
-    first = source.split(" x ")[0].split("+")[0]
-    if first == "F" and not has_families:
-        first = "M"
-    return _REMEDY.get(first, ("Look at the rows most in doubt", "No single choice stands out."))
 
 
 def verdict(observed: float, expected: float, error: float) -> str:
@@ -109,9 +135,60 @@ def verdict(observed: float, expected: float, error: float) -> str:
     return "too sure" if observed < expected else "too careful"
 
 
-def advice(
-    view: dict[str, Any], has_families: bool, has_noise: bool, further: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def told_apart(*values: float, digits: int = 2) -> list[str]:
+    """Numbers with as many significant digits as tell them apart, at least so many, and six at most.
+
+    >>> told_apart(2.0131, 2.0118), told_apart(0.5, 0.5)
+    (['2.013', '2.012'], ['0.5', '0.5'])
+    """
+    texts = []
+    for places in range(digits, 7):
+        texts = [f"{value:.{places}g}" for value in values]
+        if len(set(texts)) == len(set(values)):
+            break
+    return [text.replace("-", "−") for text in texts]
+
+
+@dataclass(frozen=True)
+class Voice:
+    """How a page speaks of a run: what the target is called, and whether what to do is Python or a command.
+
+    >>> Voice("length of stay", "command").how("row by row")
+    '--noise predicted'
+    """
+
+    target: str = "y"
+    speaks: Language = "python"
+    has_families: bool = False
+    noise: str | float | None = "fit"  # the likelihood's
+    is_calibrated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.speaks not in ("python", "command"):
+            raise ValueError(f'speaks is "python" or "command", not {self.speaks!r}')
+
+    def how(self, name: str) -> str:
+        return _HOW[name][self.speaks == "command"]
+
+    def meaning(self, source: str) -> str:
+        return meaning(source, self.has_families, self.target)
+
+    def remedy(self, source: str) -> tuple[str, str]:
+        """What to do about a source: a heading and a sentence. Of several, the first decides."""
+        first = source.split(" x ")[0].split("+")[0]
+        if first == "F" and not self.has_families:
+            first = "M"
+        if first not in _REMEDY:
+            return "Look at the rows most in doubt", "No single choice stands out."
+        filled = {name: self.how(name) for name in _HOW} | {"target": self.target}
+        lead, what = _REMEDY[first]
+        return lead.format_map(filled), what.format_map(filled)
+
+
+# ---------------------------------------------------------------------- what to do next
+
+
+def advice(view: dict[str, Any], voice: Voice, further: dict[str, Any] | None = None) -> dict[str, Any]:
     """A heading and some sentences, by rules on what was found; `further` says what more trainings would do."""
     sources = view["sources"]
     found = sorted(sources["overall"], key=lambda part: -part["share"])
@@ -122,57 +199,62 @@ def advice(
     elif not found or not sum(part["share"] for part in found):
         lead = "Leave a choice open"
         say.append(
-            "Nothing was random in this run, so it holds no doubt that could be traced. Marginalise at least the "
-            "initial weights: over=wf.recipes.deep_ensemble(5)."
+            "Nothing was random in this run, so it holds no doubt that could be traced. Leave at least the "
+            f"initial weights open: {voice.how('start')}."
         )
     else:
-        lead = _about_sources(found, has_families, say)
+        lead = _about_sources(found, voice, say)
     if further is not None:
         say.append(further["say"][0])
         if further["is_enough"] and lead == _REMEDY["theta0"][0]:
             lead = "Make the networks agree"
-    _about_calibration(view["verdict"], has_noise, say)
-    _about_combinations(view["combinations"], say)
+    _about_calibration(view["verdict"], voice, say)
+    _about_combinations(view["combinations"], voice, say)
     return {"lead": lead, "say": say}
 
 
-def _about_sources(found: list[dict[str, Any]], has_families: bool, say: list[str]) -> str:
+def _about_sources(found: list[dict[str, Any]], voice: Voice, say: list[str]) -> str:
     largest, *others = found
-    lead, what = remedy(largest["name"], has_families)
+    lead, what = voice.remedy(largest["name"])
     most = "Most of the doubt" if largest["share"] > 0.5 else "The largest part of the doubt"
-    name = meaning(largest["name"], has_families)
-    say.append(f"{most}, {_share(largest)}, has one source: {name}. {what}")
+    say.append(f"{most}, {_share(largest)}, has one source: {voice.meaning(largest['name'])}. {what}")
     error = largest["share_error"]
     if others and others[0]["share"] >= _NOTABLE:
         second = others[0]
-        name, what = meaning(second["name"], has_families), remedy(second["name"], has_families)[1]
-        say.append(f"Next comes, with {_share(second)}: {name}. {what}")
+        say.append(
+            f"Next comes, with {_share(second)}: {voice.meaning(second['name'])}. {voice.remedy(second['name'])[1]}"
+        )
         errors = [part["share_error"] for part in (largest, second) if part["share_error"] is not None]
         if errors and largest["share"] - second["share"] < max(errors):
             say.append("Which of the two is larger cannot be told: they lie within the error of the estimate.")
     if error is not None and error > _UNSURE:
-        say.append("These shares rest on few draws. Extend the run before spending much on them.")
+        say.append(f"These shares rest on few draws. {voice.how('extend')} before spending much on them.")
     elif error is None and largest["name"] not in ("noise", "overlap"):
-        say.append("With so few draws the error of these shares is not known. Extend the run before spending on them.")
+        say.append(
+            f"With so few draws the error of these shares is not known. {voice.how('extend')} before spending on them."
+        )
     return lead
 
 
-def _about_calibration(found: dict[str, Any], has_noise: bool, say: list[str]) -> None:
+def _about_calibration(found: dict[str, Any], voice: Voice, say: list[str]) -> None:
     if found["kind"] == "confidence":
         told = f"The mean confidence is {found['expected']:.0%}, and {found['observed']:.0%} of the answers are right"
-        cure = 'Calibrate them on rows held out: posterior.calibrated("temperature", data).'
+        cure = f"Calibrate it on rows held out: {voice.how('temperature')}."
     else:
         told = f"The 95% intervals hold {found['observed']:.0%} of the truth"
-        cure = 'Calibrate them on rows held out (posterior.calibrated("variance", data)), or leave more choices open.'
-        if not has_noise:
-            cure = 'The likelihood has no noise, so the intervals hold none: wf.Regression(noise="fit") adds it.'
+        cure = f"Calibrate them on rows held out ({voice.how('variance')}), or leave more choices open."
+    if voice.is_calibrated:
+        cure = f"It is calibrated already: calibrate it {voice.how('hold out')}, or leave more choices open."
+    if found["kind"] == "interval" and voice.noise is None:
+        cure = f"The likelihood has no noise, so the intervals hold none: {voice.how('noise')} adds it."
     if found["word"] == "too sure":
         say.append(f"{told}: the run is too sure of itself. {cure}")
     elif found["word"] == "too careful":
-        say.append(f"{told}: the run is more careful than it need be. Calibration on rows held out would narrow it.")
+        narrow = f"Calibration {voice.how('hold out') if voice.is_calibrated else 'on rows held out'} would narrow it."
+        say.append(f"{told}: the run is more careful than it need be. {narrow}")
 
 
-def _about_combinations(table: dict[str, Any], say: list[str]) -> None:
+def _about_combinations(table: dict[str, Any], voice: Voice, say: list[str]) -> None:
     """Whether a cheaper combination does as well, by its NLL row by row against that of all variables together."""
     rows = [row for row in table["rows"] if row["nll_gap_error"] is not None]
     everything = next((row for row in rows if row["is_all"]), None)
@@ -181,8 +263,8 @@ def _about_combinations(table: dict[str, Any], say: list[str]) -> None:
     best = min(rows, key=lambda row: row["scores"]["nll"])
     if not best["is_all"] and best["nll_gap"] < -1.96 * best["nll_gap_error"]:
         say.append(
-            f"Of the combinations, {_named(best)} scores best: its NLL is {-best['nll_gap']:.2g} below that of all "
-            "together, which is more than chance. It was chosen on these rows: check it on others."
+            f"Of the combinations, the one {_opened(best, voice)} scores best: the truth surprises it less (NLL "
+            f"{_gap(best)}), by more than chance. It was chosen on these rows: check it on others."
         )
         return
     cheaper = [
@@ -194,15 +276,22 @@ def _about_combinations(table: dict[str, Any], say: list[str]) -> None:
         least = min(cheaper, key=lambda row: (row["members"], row["scores"]["nll"]))
         networks = "one network" if least["members"] == 1 else f"{least['members']} networks"
         score = "scores" if least["members"] == 1 else "score"
-        gap = f"NLL {_signed(least['nll_gap'])} ± {least['nll_gap_error']:.3f}"
         say.append(
-            f"If cost matters: {networks}, {_named(least)}, {score} about as well on these rows as all "
-            f"{everything['members']} together ({gap})."
+            f"If cost matters: {networks}, {_opened(least, voice)}, {score} about as well on these rows as all "
+            f"{everything['members']} together (NLL {_gap(least)})."
         )
 
 
-def _named(row: dict[str, Any]) -> str:
-    return "marginalising " + (", ".join(row["on"]) or "nothing")
+def _opened(row: dict[str, Any], voice: Voice) -> str:
+    if not row["on"]:
+        return "with nothing left open"
+    return f"with only the {listed([voice.meaning(name) for name in row['on']])} left open"
+
+
+def _gap(row: dict[str, Any]) -> str:
+    error = row["nll_gap_error"]
+    places = 3 if not error else max(3, min(6, 1 - math.floor(math.log10(error))))
+    return f"{row['nll_gap']:+.{places}f} ± {error:.{places}f}".replace("-", "−")
 
 
 def _share(part: dict[str, Any]) -> str:
@@ -211,5 +300,75 @@ def _share(part: dict[str, Any]) -> str:
     return f"{part['share']:.0%}" + (f" ± {error:.0%}" if known else "")
 
 
-def _signed(value: float) -> str:
-    return f"{value:+.3f}".replace("-", "−")
+def listed(names: Sequence[str]) -> str:
+    """
+    >>> listed(["one", "two", "three"])
+    'one, two and three'
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# ---------------------------------------------------------------------- what further trainings would do
+
+
+def further(found: Advice, voice: Voice, samples: int) -> list[str]:
+    """What `posterior.advise` found, without its jargon: what to do first, then what else is known."""
+    say = [_to_train(found, voice, samples)]
+    if found.noise_share > 0.5:
+        what = "the classes' own overlap, as every network sees it" if found.is_classes else "noise"
+        say.append(f"{found.noise_share:.0%} of the predictive variance is {what}, which no further network removes.")
+    if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in found.costs.items() if cost > 1]:
+        say.append(f"Networks for one further draw, with all draws of the others: {listed(dear)}.")
+    if two := [voice.meaning(name) for name, draws in found.draws.items() if draws < 3]:
+        say.append(f"Two draws of the {listed(two)} show no error of a variance: a third would.")
+    if found.gone_through:
+        every = listed([voice.meaning(name) for name in found.gone_through])
+        say.append(f"All values of the {every} were gone through: there are no more to draw.")
+    if found.untried:
+        command = voice.speaks == "command"
+        ways = "; ".join(f"{voice.meaning(name)} by {_TRY[name][command]}" for name in found.untried)
+        say.append(f"What was not left open cannot be judged, but tried{' in --over' * command}: {ways}.")
+    return say
+
+
+def _to_train(found: Advice, voice: Voice, samples: int) -> str:
+    off = f"a typical prediction would move by about {_percent(found.now.mean_error)} of its standard deviation"
+    if found.best == "samples":
+        more = voice.how("samples").format(10 * samples)
+        return (
+            f"More samples are missing, not more networks: {found.sample_share:.0%} of the chance in a prediction is "
+            f"theirs, and they need no training. Predict with ten times as many ({more})."
+        )
+    if found.best is None:
+        if found.now.price < _ENOUGH:
+            return f"More networks are not needed: with very many of them {off}."
+        if not found.draws:
+            return f"With very many networks {off}, but no choice was left open of which more could be drawn."
+        return f"With very many networks {off}, but ten further ones do not make one further draw of any choice."
+    chosen = _chosen(found)
+    tied = ""
+    if found.tied:
+        tied = f" By their errors, more of the {listed([voice.meaning(name) for name in found.tied])} might do as well."
+    now, then = told_apart(found.now.mean_error * 100, chosen.mean_error * 100, digits=2)
+    error = "" if math.isnan(chosen.mean_error_se) else f" ± {chosen.mean_error_se * 100:.1g}"
+    networks = "one further network" if chosen.trainings == 1 else f"{chosen.trainings} further networks"
+    return (
+        f"Spend on the {voice.meaning(chosen.variable)}: {networks} ({_draw_more(chosen, found, voice)}) would lower "
+        f"the chance in a typical prediction from {now}% to {then}{error}% of its standard deviation.{tied}"
+    )
+
+
+def _chosen(found: Advice) -> Option:
+    own = [each for each in found.options if each.variable == found.best and each.draws]
+    return max(own, key=lambda each: each.budget)
+
+
+def _draw_more(chosen: Option, found: Advice, voice: Voice) -> str:
+    if voice.speaks == "python":
+        return f"posterior.extend({chosen.variable.split('+')[0]}={chosen.draws})"
+    draws = found.draws[chosen.variable] + chosen.draws
+    return f"--draws {draws}, or {chosen.variable}={draws} in --over"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}" if value >= 0.01 else f"{100 * value:.1g}%"
