@@ -594,19 +594,22 @@ class _Packed:
     files: dict[str, bytes]
     models: dict[str, Any]
     optimisers: tuple[type, ...]
+    laws: tuple[type, ...]
     rows: Rows | None  # only for batch normalisation, which needs them to predict
     device: str
 
     @classmethod
     def of(cls, posterior: Posterior) -> _Packed:
-        families, training = posterior.design.families, posterior.training
+        design, training = posterior.design, posterior.training
+        laws = [*posterior.laws(), *([design.iterations.law] if design.iterations else [])]
         with tempfile.TemporaryDirectory() as folder:
             posterior.save(folder)
             files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         return cls(
             files,
-            {"": training.model} if families is None else dict(families.factories),
+            {"": training.model} if design.families is None else dict(design.families.factories),
             tuple({s.kind for s in _structures(posterior) if isinstance(s, TorchOptimiser) and s.kind is not None}),
+            tuple(dict.fromkeys(type(law) for law in laws)),
             posterior.rows if any(network.momenta for network in posterior.networks.values()) else None,
             str(posterior.device),
         )
@@ -615,7 +618,7 @@ class _Packed:
         with tempfile.TemporaryDirectory() as folder:
             for name, content in self.files.items():
                 (Path(folder) / name).write_bytes(content)
-            posterior = store.load(folder, self.models, device=self.device, optimisers=self.optimisers)
+            posterior = store.load(folder, self.models, device=self.device, optimisers=self.optimisers, laws=self.laws)
         return posterior if self.rows is None else replace(posterior, rows=self.rows)
 
 

@@ -11,9 +11,9 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from safetensors import safe_open
@@ -22,7 +22,7 @@ from torch import Tensor, distributions, nn
 from torch.distributions import Distribution
 
 from wherefrom.calibration import CALIBRATIONS, Calibration, Conformal, Fit
-from wherefrom.laws import LAWS, SWAG, TRADI, Law, Snapshots
+from wherefrom.laws import LAWS, SWAG, TRADI, Law, Snapshots, TrajectoryLaw
 from wherefrom.likelihood import Classification, Likelihood, Regression
 from wherefrom.posterior import Posterior
 from wherefrom.runs import Component, build_networks, family_of
@@ -59,6 +59,20 @@ _JSON = "posterior.json"
 _TRAJECTORY_LAWS: dict[str, Any] = {"SWAG": SWAG, "Snapshots": Snapshots, "TRADI": TRADI}
 
 
+@dataclass(frozen=True)
+class _Code:
+    """The user's own classes, which a file can only name. Nothing is ever imported by a name from a file."""
+
+    optimisers: tuple[OptimiserClass, ...] = ()
+    laws: tuple[type, ...] = ()
+
+    def __post_init__(self) -> None:
+        for kind, classes in vars(self).items():
+            for each in classes:
+                if not isinstance(each, type):
+                    raise TypeError(f"load(..., {kind}=[...]) takes classes, not {each!r}")
+
+
 def save(posterior: Posterior, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {f"scaler.{name}": value for name, value in posterior.scaler._asdict().items()}
@@ -84,7 +98,7 @@ def save(posterior: Posterior, folder: Path) -> None:
                     if name not in ("init", "algorithm")
                 },
                 "algorithm": _algorithm_to_json(component.algorithm),
-                "law": None if trained.law is None else trained.law.kind,
+                "law": None if trained.law is None else _law_kind(trained.law),
                 "losses": [loss if math.isfinite(loss) else None for loss in trained.losses],
                 "seconds": trained.seconds,
                 "engine": trained.engine,
@@ -139,17 +153,19 @@ def load(
     device: str | torch.device = "cpu",
     *,
     optimisers: Sequence[OptimiserClass] = (),
+    laws: Sequence[type] = (),
     augment: Augmentation | None = None,
 ) -> Posterior:
     """Read a posterior that `save` wrote.
 
     `model` is the factory that it was trained with, or a dictionary of them where families were marginalised; no code
     is stored, so that only an `MLP` needs none. `data`, the training data, is not stored either, and needed only to
-    `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm. `optimisers`, the
-    classes that were trained with and are not torch's own, and `augment`, if it was code of your own, are needed only
-    where data is.
+    `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm. Classes of your own are
+    needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, and `augment`, if
+    that was code. (Laws of a kind of your own, neither points nor Gaussian, are needed to predict.)
     """
     folder, place = Path(folder), available(device)
+    code = _Code(tuple(optimisers), tuple(laws))
     try:
         document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -171,13 +187,13 @@ def load(
     models = _models(model, document["families"])
     training = Training(
         next(iter(models.values())),
-        _algorithm_from_json(about["algorithm"], optimisers),
+        _algorithm_from_json(about["algorithm"], code),
         about["epochs"],
         _likelihood_from_json(about["likelihood"]),
         about["standardise"],
         augment or augmentation.from_description(about["augment"]),
     )
-    design = _design_from_json(document["design"], models, optimisers)
+    design = _design_from_json(document["design"], models, code)
     lists = {name: tuple(value) for name, value in document["schema"].items() if isinstance(value, list)}
     schema = Schema(**document["schema"] | lists)
     example = _rows_like(schema, dtype)
@@ -205,7 +221,7 @@ def load(
         schema,
         dtype,
         place,
-        tuple(_component(i, member, tensors, optimisers, place) for i, member in enumerate(document["members"])),
+        tuple(_component(i, member, tensors, code, place) for i, member in enumerate(document["members"])),
         fitted_noise=noise,
         diverged=tuple(document["diverged"]),
         is_part=document["is_part"],
@@ -272,18 +288,19 @@ def _component(
     i: int,
     member: dict[str, Any],
     tensors: dict[str, Tensor],
-    optimisers: Sequence[OptimiserClass],
+    code: _Code,
     place: torch.device,
 ) -> Component:
     """A member as it was: its theta on the device, its law in main memory."""
     law: Law | None = None
     if member["law"] is not None:
         start = f"{i}.law."
-        law = LAWS[member["law"]](**{k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)})
+        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        law = _law_of_kind(member["law"], code)(**own)
     losses = [math.nan if loss is None else loss for loss in member["losses"]]
     return Component(
         Run(member["labels"], member["slots"], {k: _value_from_json(v) for k, v in member["choices"].items()}),
-        _algorithm_from_json(member["algorithm"], optimisers),
+        _algorithm_from_json(member["algorithm"], code),
         Trained(tensors[f"{i}.last"].to(place), law, losses, None, member["seconds"], member.get("engine", "torch")),
     )
 
@@ -354,8 +371,8 @@ def _likelihood_from_json(about: dict[str, Any]) -> Likelihood:
     return Classification(**own)
 
 
-def _algorithm_from_json(about: dict[str, Any], optimisers: Sequence[OptimiserClass]) -> Algorithm:
-    fixed = Algorithm.from_description({k: v for k, v in about.items() if k != "random"}, optimisers)
+def _algorithm_from_json(about: dict[str, Any], code: _Code) -> Algorithm:
+    fixed = Algorithm.from_description({k: v for k, v in about.items() if k != "random"}, code.optimisers)
     spaces = {name: _values_from_json(values) for name, values in about.get("random", {}).items()}
     plain = {name: values.written() if isinstance(values, Finite) else values for name, values in spaces.items()}
     return fixed.but(**plain) if plain else fixed
@@ -368,20 +385,18 @@ def _design_to_json(design: Design) -> dict[str, Any]:
             {"name": a.name, "draws": a.draws, "variables": [_variable_to_json(v) for v in a.variables]}
             for a in design.axes
         ],
-        "t": t and {"law": type(t.law).__name__, "settings": asdict(t.law), "start": t.start, "every": t.every},  # type: ignore[call-overload]
+        "t": t and {**_trajectory_law_to_json(t.law), "start": t.start, "every": t.every},
         "F": design.dropout and asdict(design.dropout),
     }
 
 
-def _design_from_json(
-    about: dict[str, Any], models: dict[str, Factory], optimisers: Sequence[OptimiserClass]
-) -> Design:
+def _design_from_json(about: dict[str, Any], models: dict[str, Factory], code: _Code) -> Design:
     axes = tuple(
-        Axis(a["name"], tuple(_variable_from_json(v, models, optimisers) for v in a["variables"]), a["draws"])
+        Axis(a["name"], tuple(_variable_from_json(v, models, code) for v in a["variables"]), a["draws"])
         for a in about["axes"]
     )
     t = about["t"]
-    iterations = t and Iterations(_TRAJECTORY_LAWS[t["law"]](**t["settings"]), t["start"], t["every"])
+    iterations = t and Iterations(_trajectory_law_from_json(t, code), t["start"], t["every"])
     return Design(axes, iterations, about["F"] and Dropout(**about["F"]))
 
 
@@ -407,7 +422,7 @@ def _variable_to_json(variable: Any) -> dict[str, Any]:
     return {"slot": "h", "draws": variable.draws, "settings": settings}
 
 
-def _variable_from_json(about: dict[str, Any], models: dict[str, Factory], optimisers: Sequence[OptimiserClass]) -> Any:
+def _variable_from_json(about: dict[str, Any], models: dict[str, Factory], code: _Code) -> Any:
     if "given" in about:
         return Given(**about["given"])
     if about["slot"] == "theta0":
@@ -420,7 +435,7 @@ def _variable_from_json(about: dict[str, Any], models: dict[str, Factory], optim
         families = Families(models, about["weights"])
         return families.drawn_jointly() if about["is_drawn"] else families
     if about["slot"] == "gamma":
-        each = [_algorithm_from_json(one, optimisers) for one in about["algorithms"]]
+        each = [_algorithm_from_json(one, code) for one in about["algorithms"]]
         algorithms = Algorithms(each, about["weights"], (about["draws"] or 2) if about["is_drawn"] else None)
         return algorithms if about["draws"] else algorithms.drawn_jointly()
     if "points" in about:
@@ -456,15 +471,19 @@ def _values_to_json(values: Any) -> Any:
 
 
 def _value_to_json(value: Any) -> Any:
-    """A number, for which JSON has no word if it is infinite, or one of several schedules."""
+    """A number, for which JSON has no word if it is infinite, one of several schedules, or several values."""
     if callable(value):
         return {"schedule": schedules.described(value)}
+    if isinstance(value, tuple):
+        return {"tuple": list(map(_value_to_json, value))}
     return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _value_from_json(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
+    if "tuple" in value:
+        return tuple(map(_value_from_json, value["tuple"]))
     return float(value["number"]) if "number" in value else schedules.from_description(value["schedule"])
 
 
@@ -496,6 +515,101 @@ def _values_from_json(values: Any) -> Any:
     dtype = getattr(torch, values["dtype"])
     arguments = {name: torch.tensor(value, dtype=dtype) for name, value in values["arguments"].items()}
     return getattr(distributions, values["distribution"])(**arguments)
+
+
+# ---------------------------------------------------------------------- the user's own classes, by their names
+
+
+def _law_kind(law: Law) -> str:
+    if LAWS.get(law.kind, type(law)) is not type(law):
+        raise ValueError(
+            f"{type(law).__name__} has the kind {law.kind!r}, which is the library's: give it one of its own"
+        )
+    return law.kind
+
+
+def _law_of_kind(kind: str, code: _Code) -> Callable[..., Law]:
+    """The class of a law over theta, by what it is called."""
+    known: dict[str, Any] = {own.kind: own for own in code.laws if hasattr(own, "kind")} | LAWS
+    if kind not in known:
+        raise ValueError(
+            f"the members have laws of the kind {kind!r}, which is not the library's, and a file holds no code: give "
+            "the class that has this kind, as wf.load(folder, ..., laws=[...])"
+        )
+    found: Callable[..., Law] = known[kind]
+    return found
+
+
+def _trajectory_law_to_json(law: TrajectoryLaw) -> dict[str, Any]:
+    if isinstance(law, _ForgottenLaw):
+        return law.about
+    return {"law": type(law).__name__, "is_own": type(law) not in _TRAJECTORY_LAWS.values(), **_settings_to_json(law)}
+
+
+def _trajectory_law_from_json(about: dict[str, Any], code: _Code) -> TrajectoryLaw:
+    name = about["law"]
+    if not about.get("is_own", name not in _TRAJECTORY_LAWS):
+        found: TrajectoryLaw = _TRAJECTORY_LAWS[name](**about["settings"])
+        return found
+    kept = {key: value for key, value in about.items() if key not in ("start", "every")}
+    again, why = _again(name, about, code.laws, "laws")
+    return _ForgottenLaw(kept, why) if again is None else again
+
+
+def _settings_to_json(own: Any) -> dict[str, Any]:
+    """The fields of a dataclass, if JSON has words for all of them; in any case, how it was written."""
+    about: dict[str, Any] = {"as_written": repr(own)}
+    if not is_dataclass(own):
+        return about
+    settings = {each.name: getattr(own, each.name) for each in fields(own) if each.init}
+    try:
+        words = {name: _value_to_json(value) for name, value in settings.items()}
+        again = json.loads(json.dumps(words, allow_nan=False))
+        is_same = {name: _value_from_json(value) for name, value in again.items()} == settings
+    except (KeyError, TypeError, ValueError):
+        return about
+    return about | {"settings": words} if is_same else about
+
+
+def _again(name: str, about: dict[str, Any], classes: Sequence[type], argument: str) -> tuple[Any, str]:
+    """An object of the user's own class, if it was given and the settings are known; else nothing, and why."""
+    own = next((each for each in classes if each.__name__ == name), None)
+    if "settings" not in about:
+        return None, (
+            f"{about['as_written']} cannot be made again from a file, which holds the fields of dataclasses, and of "
+            "those numbers, words, schedules and tuples"
+        )
+    if own is None:
+        return None, (
+            f"{name} is a class of your own, and code is not stored: give it again, as "
+            f"wf.load(folder, ..., {argument}=[{name}])"
+        )
+    try:
+        return own(**{key: _value_from_json(value) for key, value in about["settings"].items()}), ""
+    except TypeError as error:
+        raise ValueError(f"{name} is not the class that was saved: {error}") from error
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _ForgottenLaw:
+    """A law of trajectories whose code is not here: what it left is there, but nothing more can be trained."""
+
+    about: dict[str, Any]
+    why: str
+
+    @property
+    def every(self) -> NoReturn:
+        raise ValueError(self.why)
+
+    @property
+    def fewest(self) -> NoReturn:
+        raise ValueError(self.why)
+
+    def collector(self, theta: Tensor, iterations: int) -> NoReturn:
+        raise ValueError(self.why)
+
+    def __repr__(self) -> str:
+        return str(self.about["as_written"])
 
 
 class _Forgotten(Distribution):

@@ -1,0 +1,195 @@
+"""A law of the user's own: it can be saved, and loaded with its class or without it, and nothing runs by its name."""
+
+import json
+import pickle
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import wherefrom as wf
+from conftest import mlp, training
+from wherefrom.laws import Gaussian
+
+
+@dataclass(frozen=True)
+class Latest:
+    """A diagonal Gaussian around the last iterate, as wide as the last steps were, in powers that are given."""
+
+    every: ClassVar[str] = "epoch"
+    fewest: ClassVar[int] = 2
+    widening: float = 1.0
+    powers: tuple[float, ...] = (1.0, 2.0)
+
+    def collector(self, theta, iterations):
+        return LatestCollector(self.widening * sum(self.powers))
+
+
+class LatestCollector:
+    kind: ClassVar[Any] = Gaussian
+
+    def __init__(self, factor):
+        self.factor, self.last, self.step = factor, None, None
+
+    def collect(self, theta):
+        self.step, self.last = None if self.last is None else theta - self.last, theta.clone()
+
+    def laws(self):
+        none = self.last.new_zeros(0, self.last.shape[1])
+        return [
+            self.kind(mean, (self.factor * step).square(), none)
+            for mean, step in zip(self.last, self.step, strict=True)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """Uniform between mean - width and mean + width in each weight: neither points nor a Gaussian."""
+
+    kind: ClassVar[str] = "box"
+    mean: torch.Tensor
+    width: torch.Tensor
+    nothing: torch.Tensor
+
+    @property
+    def variance(self):
+        return self.width.square() / 3
+
+    @property
+    def is_random(self):
+        return True
+
+    def sample(self, count, generator):
+        return self.mean + self.width * (2 * torch.rand(count, len(self.mean), generator=generator) - 1)
+
+    def tensors(self):
+        return {"mean": self.mean, "width": self.width, "nothing": self.nothing}
+
+
+class BoxCollector(LatestCollector):
+    kind = Box
+
+
+@dataclass(frozen=True)
+class Boxes(Latest):
+    def collector(self, theta, iterations):
+        return BoxCollector(self.widening)
+
+
+class Bent(Gaussian):
+    """It samples in its own way, but calls itself Gaussian."""
+
+
+class BentCollector(LatestCollector):
+    kind = Bent
+
+
+@dataclass(frozen=True)
+class Bending(Latest):
+    def collector(self, theta, iterations):
+        return BentCollector(1.0)
+
+
+def trained(problem, law) -> wf.Posterior:
+    return wf.marginalise(training(), problem, [wf.InitialCondition(2), wf.Iterations(law)], seed=2)
+
+
+def test_it_is_loaded_with_its_class_and_extended(problem, tmp_path):
+    posterior = trained(problem, Latest(widening=2.0, powers=(0.5, 1.5)))
+    posterior.save(tmp_path)
+    again = wf.load(tmp_path, mlp(), data=problem, laws=[Boxes, Latest])
+    assert again.design == posterior.design
+    x = problem[0]
+    for a, b in ((posterior, again), (posterior.extend(theta0=1), again.extend(theta0=1))):
+        assert torch.equal(a.predict(x, samples=7).answers, b.predict(x, samples=7).answers)
+        assert torch.equal(a.one_shot(x).variance, b.one_shot(x).variance)
+
+
+def test_without_its_class_it_predicts_and_says_what_is_missing(problem, tmp_path):
+    posterior, x = trained(problem, Latest(widening=2.0)), problem[0]
+    for folder in (tmp_path / "first", tmp_path / "again"):
+        posterior.save(folder)
+        posterior = wf.load(folder, mlp(), data=problem)
+        assert "Latest(widening=2.0, powers=(1.0, 2.0))" in repr(posterior.design)
+        with pytest.raises(
+            ValueError, match=r"Latest is a class of your own.*wf\.load\(folder, \.\.\., laws=\[Latest\]"
+        ):
+            posterior.extend(theta0=1)
+    whole = wf.load(tmp_path / "again", mlp(), data=problem, laws=[Latest])
+    assert torch.equal(whole.predict(x, samples=7).answers, posterior.predict(x, samples=7).answers)
+    assert posterior.marginalising("t").predict(x).sources().names == ("t",)
+    assert len(whole.extend(theta0=1)) == 3
+
+
+def test_a_kind_of_its_own_needs_its_class(problem, tmp_path):
+    posterior = trained(problem, Boxes())
+    posterior.save(tmp_path)
+    with pytest.raises(ValueError, match=r"laws of the kind 'box'.*laws=\[\.\.\.\]"):
+        wf.load(tmp_path, mlp())
+    again = wf.load(tmp_path, mlp(), laws=[Boxes, Box])
+    assert isinstance(again.laws()[1], Box)
+    assert torch.equal(again.predict(problem[0]).answers, posterior.predict(problem[0]).answers)
+
+
+def test_a_kind_that_is_taken_is_refused(problem, tmp_path):
+    with pytest.raises(ValueError, match="Bent has the kind 'gaussian', which is the library's"):
+        trained(problem, Bending()).save(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_law_of_ours_is_not_taken_for_another_of_its_name(problem, tmp_path):
+    """A class of the user's that is called SWAG is still the user's."""
+    theirs = type("SWAG", (Latest,), {"__repr__": lambda self: "SWAG(own)"})
+    trained(problem, theirs()).save(tmp_path)
+    assert repr(wf.load(tmp_path, mlp()).design.iterations.law) == "SWAG(own)"
+    assert type(wf.load(tmp_path, mlp(), laws=[theirs]).design.iterations.law) is theirs
+
+
+def test_settings_that_a_file_cannot_hold(problem, tmp_path):
+    posterior = trained(problem, Latest(widening=torch.tensor(2.0)))
+    posterior.save(tmp_path)
+    again = wf.load(tmp_path, mlp(), data=problem, laws=[Latest])
+    assert torch.equal(again.predict(problem[0]).answers, posterior.predict(problem[0]).answers)
+    with pytest.raises(ValueError, match=r"Latest\(widening=tensor\(2\.\).* cannot be made again from a file"):
+        again.extend(theta0=1)
+
+
+def test_a_class_that_has_changed_is_named(problem, tmp_path):
+    trained(problem, Latest()).save(tmp_path)
+    path = tmp_path / "posterior.json"
+    about = json.loads(path.read_text())
+    about["design"]["t"]["settings"]["forgetting"] = 1
+    path.write_text(json.dumps(about))
+    with pytest.raises(ValueError, match=r"Latest is not the class that was saved.*forgetting"):
+        wf.load(tmp_path, mlp(), laws=[Latest])
+
+
+def test_a_name_in_a_file_is_only_looked_for_among_those_given(problem, tmp_path):
+    """A file that names a class of some module gets nothing imported, nor called."""
+    trained(problem, Latest()).save(tmp_path)
+    path = tmp_path / "posterior.json"
+    about = json.loads(path.read_text())
+    for name in ("os.system", "tests.laws.test_own_law.Latest", "Popen"):
+        about["design"]["t"]["law"] = name
+        path.write_text(json.dumps(about))
+        loaded = wf.load(tmp_path, mlp(), data=problem, laws=[Latest])
+        with pytest.raises(ValueError, match="is a class of your own"):
+            loaded.extend(theta0=1)
+
+
+def test_classes_are_asked_for_not_objects(problem, tmp_path):
+    trained(problem, Latest()).save(tmp_path)
+    with pytest.raises(TypeError, match=r"laws=\[\.\.\.\]\) takes classes, not Latest\("):
+        wf.load(tmp_path, mlp(), laws=[Latest()])
+
+
+def test_an_estimator_with_it_can_be_pickled(problem):
+    pytest.importorskip("sklearn")
+    x, y = problem
+    for law in (Latest(), Boxes()):
+        found = wf.WherefromRegressor([wf.Iterations(law)], epochs=4, random_state=0).fit(x, y)
+        again = pickle.loads(pickle.dumps(found))
+        assert type(again.posterior_.design.iterations.law) is type(law)
+        assert np.array_equal(again.predict(x), found.predict(x))
