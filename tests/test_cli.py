@@ -55,8 +55,8 @@ def test_errors_are_one_line(monkeypatch):
 
     monkeypatch.setattr(demo, "run", broken)
     result = CliRunner().invoke(app, ["demo"])
-    assert result.exit_code == 1
-    assert result.output == "error: column 'age' is not a number\n"
+    assert result.exit_code == 2
+    assert result.output == "wherefrom: column 'age' is not a number\n"
 
 
 def test_missing_matplotlib_is_said_in_words(monkeypatch, quick_demo):

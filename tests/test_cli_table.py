@@ -51,7 +51,7 @@ def test_two_commands_from_a_table_to_predictions(place, tmp_path):
     assert "RMSE" in said.output  # y is there
     found = rows_of(out)
     assert len(found) == 40
-    assert list(found[0])[:4] == ["mean", "std", "lower", "upper"]
+    assert list(found[0])[:5] == ["id", "mean", "std", "lower", "upper"]
     for row in found:
         assert float(row["lower"]) < float(row["mean"]) < float(row["upper"])
         assert sum(float(row[name]) for name in row if name.startswith("share_")) == pytest.approx(1, abs=1e-6)
@@ -60,9 +60,10 @@ def test_two_commands_from_a_table_to_predictions(place, tmp_path):
 
 def test_predictions_are_the_posteriors_own(place, tmp_path):
     wherefrom(
-        "predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", "--keep", "id", "--level", "0.8"
+        "predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", "--keep", "shop", "--level", "0.8"
     )
     found = rows_of(tmp_path / "p.csv")
+    assert [row["shop"] for row in found] == made(40, 1)["shop"]
     assert [row["id"] for row in found] == [str(k) for k in range(40)]
     run = Run.load(place / "train")
     prediction = run.posterior.predict(run.encoder.encode(read(place / "new.csv")), 8)
@@ -79,7 +80,7 @@ def test_the_target_need_not_be_there_and_other_columns_are_named(place, tmp_pat
     assert "does not know, and ignores: 'mood'" in said.output
     assert "RMSE" not in said.output
     wherefrom("predict", place / "train", place / "new.csv", "--out", tmp_path / "q.csv")
-    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
+    assert rows_of(tmp_path / "p.csv") == [without(row, "id") for row in rows_of(tmp_path / "q.csv")]
 
 
 def test_strange_rows_are_flagged(place, tmp_path):
@@ -101,6 +102,13 @@ def test_classes(place, tmp_path):
         probabilities = {name[2:]: float(row[name]) for name in row if name.startswith("p_")}
         assert sum(probabilities.values()) == pytest.approx(1, abs=1e-6)
         assert max(probabilities, key=lambda name: probabilities[name]) == row["predicted"]
+        assert sum(float(row[name]) for name in row if name.startswith("share_")) == pytest.approx(1, abs=1e-6)
+        own = 1 - float(row["disagreement"]) / float(row["entropy"])
+        assert float(row["share_overlap"]) == pytest.approx(own, abs=1e-5)
+    said = wherefrom("sources", place / "kinds", place / "kinds.csv", "--rows", "3", "--keep", "shop")
+    assert "overlap" in said.output
+    assert "classes that overlap" in said.output
+    assert said.output.count("shop ") >= 3
 
 
 def test_standard_output_has_nothing_but_predictions(place):
@@ -108,7 +116,7 @@ def test_standard_output_has_nothing_but_predictions(place):
     done = subprocess.run(command, input=(place / "new.csv").read_bytes(), capture_output=True, check=True)
     lines = done.stdout.decode().splitlines()
     assert len(lines) == 41
-    assert lines[0].startswith("mean,std,lower,upper,")
+    assert lines[0].startswith("id,mean,std,lower,upper,")
     assert "40 rows predicted" in done.stderr.decode()
 
 
@@ -189,10 +197,14 @@ def broken(tmp_path, **changes):
         ({}, ("--target", "z"), "has no column 'z'"),
         ({}, ("--over", "theta0"), "--over does not know 'theta0'"),
         ({}, ("--recipe", "magic"), "there is no recipe 'magic'"),
-        ({}, ("--noise", "loud"), "--noise is fit, predicted, none"),
+        ({}, ("--noise", "loud"), "--noise is auto, fit, predicted, none"),
         ({}, ("--budget", "soon"), "--budget is a time"),
         ({}, ("--epochs", "many"), "--epochs is auto, or a number"),
         ({}, ("--hidden", "wide"), "--hidden is the units of each layer"),
+        ({}, ("--least", "low"), "--least is auto, none, or a number, not 'low'"),
+        ({}, ("--lr", "0"), "--lr is a positive number"),
+        ({}, ("--dropout", "1"), "--dropout is a share of units"),
+        ({}, ("--calibrate", "temperature"), "--calibrate temperature is not for a quantity"),
         ({}, ("--text", "nothing"), "has no column 'nothing'"),
         ({}, ("--speed", "1"), "No such option: --speed"),
     ],
@@ -208,6 +220,9 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, changes, words, message):
 
 
 def test_errors_of_prediction(place, tmp_path):
+    other_dates = write(tmp_path / "dates.csv", made(1, 1) | {"day": ["31/12/2020"]})
+    cells = made(1, 1)
+    other_name = write(tmp_path / "name.csv", without(cells, "age") | {"Age": cells["age"]})
     for command, message in (
         (("predict", tmp_path / "none", place / "new.csv"), "does not exist: make one, as wherefrom fit"),
         (("predict", place / "train", tmp_path / "none.csv"), "there is no file"),
@@ -216,6 +231,8 @@ def test_errors_of_prediction(place, tmp_path):
         (("predict", place / "train", place / "new.csv", "--level", "95"), "--level lies between 0 and 1"),
         (("predict", place / "train", place / "new.csv", "--keep", "nam"), "has no column 'nam'"),
         (("fit", place / "train.csv", "--target", "y", "--out", place / "train"), "holds a run already"),
+        (("predict", place / "train", other_dates), "row 2: '31/12/2020' is no date written as 2026-01-31"),
+        (("predict", place / "train", other_name), "lacks the column 'age', which the run was trained with: is 'Age'"),
     ):
         said = wherefrom(*command)
         assert said.exit_code == 2, command

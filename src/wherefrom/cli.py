@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # click's own, wherever typer k
 
 
 class OneLineErrors(typer.core.TyperGroup):
-    """What a user can mend is said in one line; anything else is ours, and keeps its traceback."""
+    """What a user can mend is said in one line, with exit code 2; anything else is ours, and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -30,33 +30,11 @@ class OneLineErrors(typer.core.TyperGroup):
         except BrokenPipeError:  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
-        except (ImportError, OSError, ValueError) as error:
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from error
-        except RuntimeError as error:
-            from wherefrom.posterior import DivergedError
-
-            if not isinstance(error, DivergedError):
+        except (ImportError, OSError, ValueError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and type(error).__name__ != "DivergedError":
                 raise
-            typer.echo(f"error: {error}", err=True)
-            raise typer.Exit(1) from error
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """The same for the commands that take a user's own files: exit code 2 says that it is the user's to mend."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except (ImportError, OSError, ValueError, RuntimeError) as error:
-        if isinstance(error, RuntimeError):
-            from wherefrom.posterior import DivergedError
-
-            if not isinstance(error, DivergedError):
-                raise
-        typer.echo(f"wherefrom: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2) from error
+            typer.echo(f"wherefrom: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(2) from error
 
 
 app = typer.Typer(
@@ -72,33 +50,70 @@ app.add_typer(reproduce, name="reproduce")
 
 Seed = Annotated[int, typer.Option(help="All random choices follow from it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
-
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of words.")]
-Silent = Annotated[bool, typer.Option("--quiet", help="Nothing but what was asked for, and errors.")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder that wherefrom fit wrote.")]
-NewRows = Annotated[Path, typer.Argument(help="CSV (also .csv.gz, or - for standard input) or Parquet file.")]
-Separator = Annotated[str | None, typer.Option(help="Of the cells; found out if it is not said.")]
-Decimal = Annotated[str | None, typer.Option(help="Sign in numbers, . or , and found out if it is not said.")]
-Encoding = Annotated[str | None, typer.Option(help="Of the text: UTF-8, else Windows-1252, if it is not said.")]
-Missing = Annotated[
-    list[str] | None, typer.Option(help="A further word for a missing value, such as unknown; may be repeated.")
-]
+Rows = Annotated[Path, typer.Argument(help="CSV (also .csv.gz, or - for standard input) or Parquet file.")]
+Samples = Annotated[int | None, typer.Option(help="Samples of each network; the run's own if not said.")]
 Columns = list[str] | None
+Keep = Annotated[Columns, typer.Option(help="A column of the table to show beside; may be repeated.")]
+
+
+def _of_every_table(
+    separator: Annotated[str | None, typer.Option(help="Of the cells; found out if it is not said.")] = None,
+    decimal: Annotated[
+        str | None, typer.Option(help="Sign in numbers, . or , and found out if it is not said.")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Of the text: UTF-8, else Windows-1252, if it is not said.")
+    ] = None,
+    missing: Annotated[
+        Columns, typer.Option(help="A further word for a missing value, such as unknown; may be repeated.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but what was asked for, and errors.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document instead of words.")] = False,
+) -> dict[str, Any]:
+    """How a file is read, and who listens, as the commands take them."""
+    from wherefrom.tables.commands import Talk
+    from wherefrom.tables.reading import Format
+
+    return {"how": Format(separator, decimal, encoding, tuple(missing or ())), "talk": Talk(quiet, json)}
+
+
+def of_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that takes `how` and `talk` the options that say what they are."""
+    own, common = (inspect.signature(each, eval_str=True) for each in (command, _of_every_table))
+
+    def run(**given: Any) -> None:
+        said = {name: given.pop(name) for name in common.parameters}
+        command(**given, **_of_every_table(**said))
+
+    kept = [each for name, each in own.parameters.items() if name not in ("how", "talk")]
+    parameters = [*kept, *common.parameters.values()]
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 @app.command()
+@of_tables
 def fit(
-    table: Annotated[Path, typer.Argument(help="CSV (also .csv.gz, or - for standard input) or Parquet file.")],
+    table: Rows,
     target: Annotated[str, typer.Option(help="The column to predict.")],
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     task: Annotated[str | None, typer.Option(help="regression or classification; by the target if not said.")] = None,
+    least: Annotated[
+        str, typer.Option(help="The least that a quantity can be, or none; auto: 0 if no row of 100 or more is below.")
+    ] = "auto",
     over: Annotated[
         str | None,
         typer.Option(help="Choices to marginalise: theta0=5,t=swag,F=dropout; also order=, h=, D=, theta0+order=."),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="The same by name: multi_swag, deep_ensemble, ...")] = None,
     draws: Annotated[int | None, typer.Option(help="Networks to train for the recipe (5).")] = None,
-    noise: Annotated[str, typer.Option(help="Of a quantity: fit, predicted, none, or a standard deviation.")] = "fit",
+    noise: Annotated[
+        str, typer.Option(help="Of a quantity: auto, fit (one value), predicted (row by row), none, or a number.")
+    ] = "auto",
     epochs: Annotated[str, typer.Option(help="auto: found by a first network; or a number.")] = "auto",
     budget: Annotated[
         str | None, typer.Option(help="Time to spend, such as 5min: as many draws as fit are trained.")
@@ -113,148 +128,118 @@ def fit(
     ] = None,
     drop: Annotated[Columns, typer.Option(help="A column to leave out.")] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="Hidden units by layer, such as 64,64; by the rows if not said.")
+        str | None, typer.Option(help="Hidden units by layer, such as 64,64; by the data if not said.")
     ] = None,
-    dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network (0.05).")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of adam (0.003).")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network; by the data if not said.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of adam; by the data if not said.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a batch; by the rows if not said.")] = None,
     held_out: Annotated[float, typer.Option(help="Share of rows to calibrate and test by, 6,000 at most.")] = 0.15,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     samples: Annotated[int, typer.Option(help="Samples of each network at prediction.")] = 100,
-    separator: Separator = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    missing: Missing = None,
     no_data: Annotated[
         bool, typer.Option("--no-data", help="Keep no rows in the run, not even for its report.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     seed: Seed = 0,
-    quiet: Silent = False,
-    json: Json = False,
+    *,
+    how: Any,
+    talk: Any,
 ) -> None:
     """Learn to predict a column of your own table, and how sure to be."""
-    with one_line():
-        from wherefrom.tables import commands, fitting, plan
-        from wherefrom.tables.reading import Format
+    from wherefrom.tables import commands, fitting, plan
 
-        kinds = dict.fromkeys(number or (), "number") | dict.fromkeys(text or (), "text")
-        for one in date or ():
-            name, _, written = one.partition("=")
-            kinds[name] = f"date:{written}" if written else "date"
-        kinds |= dict.fromkeys(drop or (), "drop")
-        if epochs != "auto" and not epochs.isdigit():
-            raise ValueError(f"--epochs is auto, or a number, not {epochs!r}")
-        request = fitting.Request(
-            target=target,
-            task=task,
-            kinds=kinds,
-            over=over,
-            recipe=recipe,
-            draws=draws,
-            settings=plan.Settings(_whole_numbers(hidden), dropout, lr, batch_size, noise),
-            epochs=None if epochs == "auto" else int(epochs),
-            budget=None if budget is None else fitting.seconds(budget),
-            calibrate=calibrate,
-            held_out=held_out,
-            level=level,
-            samples=samples,
-            seed=seed,
-        )
-        how = Format(separator, decimal, encoding, tuple(missing or ()))
-        talk = commands.Talk(quiet, json)
-        commands.fit_table(table, out, request, how, overwrite=overwrite, keeps_data=not no_data, talk=talk)
-
-
-def _whole_numbers(written: str | None) -> tuple[int, ...] | None:
-    if written is None:
-        return None
-    try:
-        return tuple(int(width) for width in written.split(","))
-    except ValueError:
-        raise ValueError(f"--hidden is the units of each layer, such as 64,64, not {written!r}") from None
+    kinds = dict.fromkeys(number or (), "number") | dict.fromkeys(text or (), "text")
+    for one in date or ():
+        name, _, written = one.partition("=")
+        kinds[name] = f"date:{written}" if written else "date"
+    kinds |= dict.fromkeys(drop or (), "drop")
+    request = fitting.Request(
+        target=target,
+        task=task,
+        least=fitting.as_least(least),
+        kinds=kinds,
+        over=over,
+        recipe=recipe,
+        draws=draws,
+        settings=plan.Settings(plan.as_hidden(hidden), dropout, lr, batch_size, noise),
+        epochs=fitting.as_epochs(epochs),
+        budget=None if budget is None else fitting.seconds(budget),
+        calibrate=calibrate,
+        held_out=held_out,
+        level=level,
+        samples=samples,
+        seed=seed,
+    )
+    commands.fit_table(table, out, request, how, overwrite=overwrite, keeps_data=not no_data, talk=talk)
 
 
 @app.command()
+@of_tables
 def predict(
     run: RunFolder,
-    table: NewRows,
+    table: Rows,
     out: Annotated[
         Path | None, typer.Option(help="CSV or Parquet file, by its ending; standard output if not said, or -.")
     ] = None,
     level: Annotated[float | None, typer.Option(help="Of the intervals; the run's own if not said (0.95).")] = None,
-    keep: Annotated[Columns, typer.Option(help="A column of the table to write beside; may be repeated.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples of each network; the run's own if not said.")] = None,
+    keep: Keep = None,
+    samples: Samples = None,
     method: Annotated[str, typer.Option(help="monte_carlo, one_shot, or auto.")] = "monte_carlo",
-    separator: Separator = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    missing: Missing = None,
-    quiet: Silent = False,
-    json: Json = False,
+    *,
+    how: Any,
+    talk: Any,
 ) -> None:
     """Predict every row of a table: mean and interval, or classes; whose doubt it is; and which rows are strange."""
-    with one_line():
-        from wherefrom.tables import commands
-        from wherefrom.tables.reading import Format
+    from wherefrom.tables import commands
 
-        if level is not None and not 0 < level < 1:
-            raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {level}")
-        commands.predict_table(
-            run,
-            table,
-            out,
-            Format(separator, decimal, encoding, tuple(missing or ())),
-            level=level,
-            samples=samples,
-            method=method,  # type: ignore[arg-type]
-            keep=keep or (),
-            talk=commands.Talk(quiet, json),
-        )
+    if level is not None and not 0 < level < 1:
+        raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {level}")
+    commands.predict_table(
+        run,
+        table,
+        out,
+        how,
+        level=level,
+        samples=samples,
+        method=method,  # type: ignore[arg-type]
+        keep=keep or (),
+        talk=talk,
+    )
 
 
 @app.command()
+@of_tables
 def sources(
     run: RunFolder,
-    table: NewRows,
+    table: Rows,
     rows: Annotated[int, typer.Option(help="How many rows to list, those most in doubt.")] = 10,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file for every row's shares.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples of each network; the run's own if not said.")] = None,
-    separator: Separator = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    missing: Missing = None,
-    quiet: Silent = False,
-    json: Json = False,
+    keep: Keep = None,
+    samples: Samples = None,
+    *,
+    how: Any,
+    talk: Any,
 ) -> None:
     """Say where the doubt comes from, over a table and at the rows most in doubt."""
-    with one_line():
-        from wherefrom.tables import commands
-        from wherefrom.tables.reading import Format
+    from wherefrom.tables import commands
 
-        how = Format(separator, decimal, encoding, tuple(missing or ()))
-        commands.sources_table(run, table, out, how, rows=rows, samples=samples, talk=commands.Talk(quiet, json))
+    commands.sources_table(run, table, out, how, rows=rows, samples=samples, keep=keep or (), talk=talk)
 
 
 @app.command()
+@of_tables
 def report(
     run: RunFolder,
     table: Annotated[Path | None, typer.Argument(help="Rows with the target; the run's own if not said.")] = None,
     out: Annotated[Path | None, typer.Option(help="HTML file (report.html in the run's folder).")] = None,
-    separator: Separator = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    missing: Missing = None,
-    quiet: Silent = False,
-    json: Json = False,
+    *,
+    how: Any,
+    talk: Any,
 ) -> None:
     """Write a page about a run: how good it is, how well calibrated, and where its doubt comes from."""
-    with one_line():
-        from wherefrom.tables import commands
-        from wherefrom.tables.reading import Format
+    from wherefrom.tables import commands
 
-        how = Format(separator, decimal, encoding, tuple(missing or ()))
-        commands.report_table(run, table, out, how, talk=commands.Talk(quiet, json))
+    commands.report_table(run, table, out, how, talk=talk)
 
 
 @app.command()

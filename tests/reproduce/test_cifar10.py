@@ -144,7 +144,7 @@ def test_a_finished_run_is_not_done_again(finished, tmp_path, monkeypatch):
 def test_other_settings_do_not_mix_with_what_is_kept(finished, tmp_path):
     _, runs, _ = finished
     result = CliRunner().invoke(app, [*OPTIONS, "--out", str(tmp_path), "--runs", str(runs), "--epochs", "5"])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "epochs 4 instead of 5" in result.output
 
 
@@ -185,7 +185,7 @@ def test_without_matplotlib_there_are_tables(finished, tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     result = CliRunner().invoke(app, [*OPTIONS, "--out", str(tmp_path / "file")])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "--out must name a folder" in result.output
 
 

@@ -463,9 +463,9 @@ def test_an_interrupted_run_goes_on(root, tmp_path, monkeypatch):
 )
 def test_errors_are_one_line(root, tmp_path, options, words):
     answer = ask(root, tmp_path / "out", *options)
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert words in answer.output
-    assert answer.output.startswith("error: ")
+    assert answer.output.startswith("wherefrom: ")
     assert answer.output.count("\n") == 1
 
 
@@ -516,13 +516,13 @@ def test_what_goes_wrong_goes_wrong_before_training(root, tmp_path, monkeypatch)
     monkeypatch.setattr(study, "train", lambda *_: pytest.fail("it trained"))
     (tmp_path / "file").write_text("")
     answer = ask(root, tmp_path / "file")
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "--out must name a folder that can be written to" in answer.output
     some = results.Results("recommended-epochs-6-folds-2", {"other": 1}, {"boston": dict(RECORD)})
     some.scores = [study.Score("boston", fold, "recommended", "nll", 1.0) for fold in range(3)]
     some.write(tmp_path / "out" / "recommended-epochs-6-folds-2.csv")
     answer = ask(root, tmp_path / "out", "--beyond")
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "recommended-epochs-6-folds-2.csv was made with other settings" in answer.output
 
 

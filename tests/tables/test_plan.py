@@ -55,8 +55,9 @@ def test_every_recipe_can_be_named():
 
 
 def test_noise_is_a_word_or_a_number():
-    assert [as_noise(word) for word in ("fit", "predicted", "none", "0.5")] == ["fit", "predicted", None, 0.5]
-    with pytest.raises(ValueError, match=r"--noise is fit, predicted, none"):
+    words = ("fit", "predicted", "none", "0.5", "auto")
+    assert [as_noise(word) for word in words] == ["fit", "predicted", None, 0.5, "fit"]
+    with pytest.raises(ValueError, match=r"--noise is auto, fit, predicted, none"):
         Settings(noise="loud")
 
 

@@ -45,14 +45,18 @@ def test_the_folder_says_how_it_came_about(quantities, tmp_path):
 def test_rows_to_test_had_no_part_in_it(quantities, tmp_path):
     path, run = quantities
     run.save(tmp_path / "run")
-    x, y, rows = Run.load(tmp_path / "run").rows_to_test()
+    again = Run.load(tmp_path / "run")
+    x, y, names = again.rows_to_test()
+    rows = again.held_out.rows[again.held_out.calibrate :]
+    assert names == tuple(str(number - 2) for number in rows.tolist())  # the identifier, which counts from 0
     table = read(path)
     truth = run.target.values(table)
     np.testing.assert_array_equal(y, truth[rows - 2])
     np.testing.assert_array_equal(x.values, run.encoder.encode(table).values[rows - 2])
     trained = {row.numpy().tobytes() for row in run.posterior.rows.x}
     assert not any(row.tobytes() in trained for row in x.values)
-    assert predict_rows(run.posterior, x, run.level, run.samples, y).scores == pytest.approx(run.scores)
+    again = predict_rows(run.posterior, x, run.level, run.samples, y).scores
+    assert again.values == pytest.approx(run.scores.values)
 
 
 def test_parts_are_fitted_anew_by_the_rows_that_were_kept(quantities, tmp_path):

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers, nearest
+from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers, likely, nearest
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
 
@@ -39,7 +39,9 @@ _USUAL_OTHERS = 0.01  # of the training rows, over all columns of text: beyond i
 _TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "y": 1.0, "n": 0.0}
 _DECORATED = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%€$£]?")
 _IDENTIFIER = re.compile(r"(^|.*[^a-zA-Z])(id|index|uuid|row|rownames|unnamed: 0|column 1)", re.IGNORECASE)
+_SENTENCE = re.compile(r"\s|.{41}")
 _CAMEL_IDENTIFIER = re.compile(r".*[a-z](Id|ID)")
+_WHAT = {"number": "number", "boolean": "true or false"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_FORMATS = ("iso", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%b %d %Y")
 
@@ -86,6 +88,7 @@ class Dropped:
     name: str
     why: str
     features: tuple[str, ...] = ()
+    is_identifier: bool = False  # so that it can name rows
 
 
 Rule = Quantity | Categories | Dropped
@@ -148,6 +151,18 @@ class TableEncoder:
     def dropped(self) -> tuple[Dropped, ...]:
         return tuple(rule for rule in self.rules if isinstance(rule, Dropped))
 
+    @property
+    def identifier(self) -> str | None:
+        """The column that names rows, if one was dropped for being nothing but that."""
+        return next((rule.name for rule in self.dropped if rule.is_identifier), None)
+
+    def row_names(self, table: RawTable) -> list[str]:
+        """What rows are called: by their identifier where the table has it, else by their numbers in the file."""
+        if self.identifier is None or self.identifier not in table.columns:
+            return [f"row {number}" for number in table.rows.tolist()]
+        cells = table.columns[self.identifier].cells()
+        return [cell or f"row {number}" for cell, number in zip(cells, table.rows.tolist(), strict=True)]
+
     def quantities(self) -> list[int]:
         """Where among the features the quantities themselves stand."""
         places, start = [], 0
@@ -161,9 +176,12 @@ class TableEncoder:
         """Rows in their order; a column that is missing, or a cell that cannot be read, is an error that names it."""
         if absent := [name for name in self.names if name not in table.columns]:
             one = len(absent) == 1
+            others = [name for name in table.columns if name not in self.names]
+            meant = likely(absent[0], others) if one else None
+            fix = f"is {meant!r} what it is called here? Rename it, or add" if meant else "add"
             raise ValueError(
                 f"{table.source} lacks the column{'s' * (not one)} {', '.join(map(repr, absent))}, which the run was "
-                f"trained with: add {'it' if one else 'them'} (cells may be left empty)"
+                f"trained with: {fix} {'it' if one else 'them'} (cells may be left empty)"
             )
         blocks: list[Numbers] = []
         never_seen: list[tuple[int, str, str]] = []
@@ -244,7 +262,7 @@ def _rule(table: RawTable, column: Column, asked: str | None, training: NDArray[
     otherwise = f", or --text {quoted(column.name)} if the column is text"
     values = quantities(table, column, kind, date_format, otherwise)
     if asked is None and kind == "number" and _is_identifier(column.name, values):
-        return Dropped(column.name, "a number of its own for every row, named like an identifier")
+        return Dropped(column.name, "a number of its own for every row, named like an identifier", is_identifier=True)
     return _quantity(column.name, kind, values[training], date_format)
 
 
@@ -318,7 +336,8 @@ def quantities(table: RawTable, column: Column, kind: str, date_format: str, oth
         known = column.codes >= 0
         values[known] = levels[column.codes[known]]
         if strays := np.flatnonzero(np.isnan(values) & known).tolist():
-            _refuse_stray(table, column, kind, strays, otherwise)
+            what = f"date written as {_written(date_format)}" if kind == "date" else _WHAT[kind]
+            _refuse_stray(table, column, what, strays, otherwise)
     if infinite := np.flatnonzero(np.isinf(values)).tolist():
         raise ValueError(f"{_place(table, column, infinite[0])}: infinite; leave the cell empty, or correct it")
     return values
@@ -342,11 +361,10 @@ def _check_typed(table: RawTable, column: Column, kind: str) -> None:
             )
 
 
-def _refuse_stray(table: RawTable, column: Column, kind: str, strays: list[int], otherwise: str) -> None:
+def _refuse_stray(table: RawTable, column: Column, what: str, strays: list[int], otherwise: str) -> None:
     word = column.levels[column.codes[strays[0]]]
     others = {column.levels[column.codes[row]] for row in strays} - {word}
     more = f" (and {len(strays) - 1} more, such as {min(others)!r})" if others else ""
-    what = {"number": "number", "boolean": "true or false", "date": "date as the others are"}[kind]
     shown = word if len(word) <= 40 else word[:40] + "..."
     raise ValueError(
         f"{_place(table, column, strays[0])}: {shown!r} is no {what}{more}; correct it, or say --missing "
@@ -384,6 +402,16 @@ def _date_format(table: RawTable, column: Column, insist: bool) -> str:
             f"written, as --date {quoted(column.name + '=%d.%m.%Y')}"
         )
     return found[0] if found else ""
+
+
+def _written(date_format: str) -> str:
+    """An example of a date in a format.
+
+    >>> _written("iso"), _written("%d.%m.%Y")
+    ('2026-01-31', '31.01.2026')
+    """
+    example = datetime(2026, 1, 31)
+    return example.date().isoformat() if date_format == "iso" else example.strftime(date_format)
 
 
 def _days(levels: Sequence[str], date_format: str) -> Numbers:
@@ -462,7 +490,8 @@ def _categories(column: Column, insist: bool) -> Rule:
     is_own = len(seen) > _OWN_VALUES * counts.sum()
     if is_own and not insist:
         if not missing.any():
-            return Dropped(column.name, "text of its own in nearly every row")
+            is_identifier = len(seen) == len(column) and not any(_SENTENCE.search(column.levels[k]) for k in seen)
+            return Dropped(column.name, "text of its own in nearly every row", is_identifier=is_identifier)
         chosen = []  # what can be told is whether there is any
     if not chosen and not missing.any():
         return Dropped(column.name, f"no text in it is shared by {least} rows")

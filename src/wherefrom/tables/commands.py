@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,9 +17,10 @@ from wherefrom.table import Table
 from wherefrom.tables import run as runs
 from wherefrom.tables.columns import Encoded, rows_of
 from wherefrom.tables.fitting import FEWEST_SAMPLES, Request, fit
-from wherefrom.tables.predicting import Method, Predicted, predict_rows
+from wherefrom.tables.predicting import Method, Predicted, predict_rows, sources_of
 from wherefrom.tables.reading import PARQUET, Format, RawTable, read
 from wherefrom.tables.run import Run
+from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import known
 from wherefrom.tables.writing import Columns, as_json, check_writable, write
 
@@ -76,7 +78,7 @@ def fit_table(
     for line in found.about["notes"]:
         talk.note(line)
     talk.say()
-    talk.say(f"On {rows_of(found.scores['rows'])} that had no part in it:")
+    talk.say(f"On {rows_of(found.scores.rows)} that had no part in it:\n")
     _say_scores(found.scores, talk)
     talk.say(f"\nThe run is in {out}. Next: wherefrom predict {out} new.csv --out predictions.csv")
     talk.give({"run": str(out), **_summary(found)})
@@ -94,18 +96,17 @@ def _summary(run: Run) -> dict[str, Any]:
         "features": len(run.encoder.features),
         "dropped": {rule.name: rule.why for rule in run.encoder.dropped},
         "calibration": [str(each) for each in run.posterior.calibration],
-        "scores": run.scores,
+        **run.scores.to_json(),
         "seconds": run.about["seconds"],
         "seed": run.posterior.seed,
         "notes": run.about["notes"],
     }
 
 
-def _say_scores(scores: Mapping[str, float], talk: Talk) -> None:
-    for name, value in scores.items():
-        if name != "rows":
-            shown = f"{value:.1%}" if "coverage" in name or "accuracy" in name else f"{value:.4g}"
-            talk.say(f"  {name}: {shown}")
+def _say_scores(scores: Scores, talk: Talk) -> None:
+    talk.say(str(scores.table()))
+    for line in scores.remarks():
+        talk.note(line)
 
 
 # ------------------------------------------------------------------ predict
@@ -127,21 +128,17 @@ class Looked:
         return self.distance > 1
 
     def columns(self, kept: Sequence[str] = ()) -> Columns:
-        """What is written of each row."""
-        named: dict[str, Any] = {}
-        for name in kept:
-            text = self.table.column(name).as_text()
-            named[name] = ["" if code < 0 else text.levels[code] for code in text.codes.tolist()]
+        """What is written of each row, its identifier and the columns to keep first."""
         answers: dict[str, Any] = {
-            name.replace("share ", "share_", 1).replace("p ", "p_", 1)
-            if name.startswith(("share ", "p "))
-            else name: own
-            for name, own in self.predicted.answers.items()
+            re.sub("^(share|p) ", r"\1_", name): own for name, own in self.predicted.answers.items()
         }
         answers |= {"outside": self.outside, "distance": self.distance, "why": self.why}
-        if doubled := [name for name in named if name in answers]:
+        if doubled := [name for name in kept if name in answers]:
             raise ValueError(f"--keep {doubled[0]!r}: predictions have a column of that name, too; rename it first")
-        return {**named, **answers}
+        identifier = self.run.encoder.identifier
+        if identifier in self.table.columns and identifier not in answers:
+            kept = tuple(dict.fromkeys((identifier, *kept)))
+        return {**{name: self.table.column(name).cells() for name in kept}, **answers}
 
 
 def _as_trained(run: Run, how: Format) -> Format:
@@ -167,7 +164,14 @@ def look(
         talk.note(f"{table.source} has columns that the run does not know, and ignores: {shown}")
     truth = _truth(run, table, talk)
     predicted = predict_rows(
-        run.posterior, encoded, level or run.level, samples or run.samples, truth, method, talk.progress
+        run.posterior,
+        encoded,
+        level or run.level,
+        samples or run.samples,
+        truth,
+        method,
+        talk.progress,
+        least=run.target.least,
     )
     for line in predicted.notes:
         talk.note(line)
@@ -212,7 +216,7 @@ def predict_table(
         "rows": len(found.table),
         "outside": int(found.outside.sum()),
         "level": level or found.run.level,
-        "scores": found.predicted.scores,
+        **found.predicted.scores.to_json(),
     }
     if to_screen and talk.as_json:
         document["predictions"] = as_json(columns)
@@ -223,7 +227,7 @@ def predict_table(
     talk.say(f"{rows_of(len(found.table))} predicted" + ("" if to_screen else f" into {out}"))
     talk.say(f"{rows_of(found.outside.sum())} ({share:.1%}) outside of what training saw")
     if found.predicted.scores:
-        talk.say(f"{found.run.target.name} is there in {rows_of(found.predicted.scores['rows'])}:")
+        talk.say(f"\n{found.run.target.name} is there in {rows_of(found.predicted.scores.rows)}:\n")
         _say_scores(found.predicted.scores, talk)
     talk.give(document)
 
@@ -232,7 +236,15 @@ def predict_table(
 
 
 def sources_table(
-    folder: Path, path: Path, out: Path | None, how: Format, *, rows: int, samples: int | None, talk: Talk
+    folder: Path,
+    path: Path,
+    out: Path | None,
+    how: Format,
+    *,
+    rows: int,
+    samples: int | None,
+    keep: Sequence[str],
+    talk: Talk,
 ) -> None:
     """`wherefrom sources`"""
     from wherefrom.report.words import meaning
@@ -241,9 +253,9 @@ def sources_table(
     found = look(folder, path, how, None, samples, "monte_carlo", talk)
     run, answers = found.run, found.predicted.answers
     step = -(-len(found.encoded) // _OVERALL_ROWS)
-    overall = (
-        run.posterior.predict(found.encoded.take(slice(None, None, step)), samples or run.samples).sources().overall
-    )
+    some = run.posterior.predict(found.encoded.take(slice(None, None, step)), samples or run.samples)
+    overall = sources_of(some).overall
+    columns = found.columns(keep)
     talk.say(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(found.encoded))}:\n")
     has_families = run.posterior.design.families is not None
     table = Table(
@@ -256,10 +268,12 @@ def sources_table(
     talk.say(str(table))
     order = np.argsort(-found.predicted.doubt(), kind="stable")[:rows].tolist()
     shown = [name for name in ("mean", "std", "predicted", "confidence", "entropy") if name in answers]
-    header = ("row", *shown, *found.predicted.sources, "outside")
+    named = [name for name in columns if name in found.table.columns]
+    header = ("row", *named, *shown, *found.predicted.sources, "outside")
     listed = [
         (
             int(found.table.rows[row]),
+            *(columns[name][row] for name in named),
             *(_shown(answers[name][row]) for name in shown),
             *(f"{answers[f'share {name}'][row]:.0%}" for name in found.predicted.sources),
             found.why[row],
@@ -269,7 +283,7 @@ def sources_table(
     talk.say(f"\nThe {rows_of(len(listed))} most in doubt, and each source's share there:\n")
     talk.say(str(Table(header, listed)))
     if out is not None:
-        write(found.columns(), out)
+        write(columns, out)
         talk.say(f"\nEvery row's shares are in {out}")
     talk.give(
         {
@@ -295,10 +309,10 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
 
     run = Run.load(folder)
     out = folder / "report.html" if out is None else out
-    x, y, rows = _rows_to_report(run, folder, path, how)
+    x, y, names = _rows_to_report(run, folder, path, how)
     most = max(200, _REPORT_NUMBERS // (len(run.posterior) * run.samples * run.posterior.schema.targets))
     step = -(-len(y) // most)
-    x, y, rows = Encoded(x.values[::step], x.columns), y[::step], rows[::step]
+    x, y, names = Encoded(x.values[::step], x.columns), y[::step], names[::step]
     distance, _ = run.around.look(x)
     posterior = run.with_rows_to_calibrate()
     report(
@@ -308,8 +322,10 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
         samples=run.samples,
         title=f"{run.target.name}, by {Path(run.about['source']).name}",
         columns=run.encoder.features,
-        rows=[f"row {number}" for number in rows.tolist()],
+        target=run.target.name,
+        rows=names,
         outside=np.minimum(distance, 1e6),
+        speaks="command",
         before=posterior.uncalibrated if posterior.calibration else None,
         notes=run.about["notes"],
     )
@@ -317,7 +333,7 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
     talk.give({"report": str(out), "rows": len(y)})
 
 
-def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> tuple[Encoded, Any, Any]:
+def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> tuple[Encoded, Any, Sequence[str]]:
     """Those of a file, or those that the run kept."""
     if path is None:
         if (kept := run.rows_to_test()) is None:
@@ -332,4 +348,4 @@ def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> t
         raise ValueError(f"{path} has no row with a {run.target.name!r}: a report needs the truth to compare with")
     table, y = table.take(there), y[there]
     encoded = run.encoder.encode(table)
-    return encoded, np.array(y.tolist()), table.rows
+    return encoded, np.array(y.tolist()), run.encoder.row_names(table)

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from wherefrom.posterior import Posterior
 from wherefrom.tables import plan
 from wherefrom.tables.columns import Encoded, TableEncoder, rows_of
 from wherefrom.tables.outside import Surroundings
-from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, pilot
+from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, pilot
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import Integers, RawTable
 from wherefrom.tables.run import HeldOut, Run
@@ -52,6 +52,7 @@ class Request:
 
     target: str
     task: str | None = None
+    least: float | Literal["auto"] | None = "auto"  # that a quantity can be
     kinds: Mapping[str, str] = field(default_factory=dict)
     over: str | None = None
     recipe: str | None = None
@@ -76,6 +77,7 @@ class Request:
             raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {self.samples}")
         if not 0 < self.level < 1:
             raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {self.level}")
+        plan.variables(self.over, self.recipe, self.draws, lr=0.001)  # raises where they cannot be
 
 
 def seconds(written: str) -> float:
@@ -83,10 +85,25 @@ def seconds(written: str) -> float:
     >>> seconds("90s"), seconds("5min"), seconds("1.5h")
     (90.0, 300.0, 5400.0)
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|hours?)?", written.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|hours?)", written.strip())
     if not match or not float(match[1]) > 0:
-        raise ValueError(f"--budget is a time such as 90s, 5min or 1h, not {written!r}")
-    return float(match[1]) * {"m": 60, "h": 3600}.get((match[2] or "s")[0], 1)
+        raise ValueError(f"--budget is a time with its unit, such as 90s, 5min or 1h, not {written!r}")
+    return float(match[1]) * {"m": 60, "h": 3600}.get(match[2][0], 1)
+
+
+def as_epochs(written: str) -> int | None:
+    if written != "auto" and not written.isdigit():
+        raise ValueError(f"--epochs is auto, or a number, not {written!r}")
+    return None if written == "auto" else int(written)
+
+
+def as_least(written: str) -> float | Literal["auto"] | None:
+    if written in ("auto", "none"):
+        return "auto" if written == "auto" else None
+    try:
+        return float(written)
+    except ValueError:
+        raise ValueError(f"--least is auto, none, or a number, not {written!r}") from None
 
 
 @dataclass(frozen=True)
@@ -168,7 +185,10 @@ def _kept_together(table: RawTable, names: Sequence[str], request: Request, note
 def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) -> Run:
     """Learn from a table."""
     began = time.monotonic()
-    target = Target.of(table, request.target, request.task)
+    target = Target.of(table, request.target, request.task, request.least)
+    if request.calibrate in (no := ("variance",) if target.classes else ("temperature",)):
+        kind = "classes: take temperature" if target.classes else "a quantity: take variance"
+        raise ValueError(f"--calibrate {no[0]} is not for {kind} or conformal")
     notes = list(table.notes)
     table, y = _with_target(table, target, notes)
     names = [name for name in table.columns if name != target.name]
@@ -178,15 +198,19 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
     counts = {"all": len(y), "train": len(rows.train), "calibrate": len(rows.calibrate), "test": len(rows.test)}
     tell("{all:,} rows: {train:,} to train on, {calibrate:,} to calibrate, {test:,} to test".format(**counts))
     tell(f"{target.name}: {target.task}" + f", because {target.why}" * (target.why != "as asked"))
+    if target.least is not None:
+        tell(f"{target.name} is never below {target.least:g}, nor are its predictions (--least none lets them)")
     for line in encoder.describe():
         tell(line)
 
     with _told(notes):
         data = encoded.take(rows.train), y[rows.train]
         posterior, found = _train(data, target, request, began, tell, progress)
-        posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell)
+        posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell, notes)
     test = encoded.take(rows.test), y[rows.test]
-    tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
+    tested = predict_rows(
+        posterior, test[0], request.level, request.samples, test[1], progress=progress, least=target.least
+    )
     held = np.concatenate([rows.calibrate, rows.test])
     about = {
         "source": table.source,
@@ -204,7 +228,7 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
         request.level,
         request.samples,
         about,
-        HeldOut.of(encoded, y, table.rows, rows.calibrate, rows.test, target),
+        HeldOut.of(encoded, y, table.rows, encoder.row_names(table), rows.calibrate, rows.test, target),
     )
 
 
@@ -239,9 +263,8 @@ def _train(
     training = plan.training_for(count, target, asked)
     wishes = request.over, request.recipe, request.draws
     over = plan.variables(*wishes, lr=_rate(training))
-    found = None
-    if request.epochs is None or request.budget is not None:
-        tried = [name for name in ("lr", "dropout") if getattr(asked, name) is None and request.epochs is None]
+    found, tried = None, _to_be_tried(request, target, Design.of(over))
+    if request.epochs is None or request.budget is not None or tried:
         found = pilot(
             training,
             data,
@@ -252,13 +275,15 @@ def _train(
             until=None if request.budget is None else began + _PILOT_SHARE * request.budget,
             progress=progress,
         )
-        training = replace(found.training, likelihood=training.likelihood)
+        training = found.training
         over = plan.variables(*wishes, lr=_rate(training))
         if request.epochs is None:
             tell(
-                f"found by first networks on rows set aside ({found.by} {min(found.scores):.4g}): {training.epochs} "
-                f"epochs, a learning rate of {_rate(training):.2g}, {_dropout(training):.0%} dropout"
+                f"found by first networks on rows set aside: {training.epochs} epochs, a learning rate of "
+                f"{_rate(training):.2g}" + f", {_dropout(training):.0%} dropout" * bool(_dropout(training))
             )
+        for line in found.notes:
+            tell(line)
     if request.epochs is not None:
         training = replace(training, epochs=request.epochs)
     if request.budget is not None and found is not None:
@@ -268,6 +293,18 @@ def _train(
     draws = Design.of(over).size
     tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")
     return marginalise(training, data, over, request.seed, progress=progress), found
+
+
+def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
+    """What the user has left open; epochs that are given are given for these settings, but not for a noise."""
+    found: list[Tried] = []
+    if request.epochs is None:
+        found += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
+    if design.dropout is not None and "hidden" in found:
+        found.remove("hidden")  # without hidden units there is nothing to drop
+    if request.settings.noise == "auto" and not target.classes:
+        found.append("noise")
+    return found
 
 
 def _rate(training: Training) -> float:
@@ -314,7 +351,7 @@ def _some(count: int, most: int, seed: int) -> Integers:
     return np.sort(order[:most])
 
 
-def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell) -> Posterior:
+def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell, notes: list[str]) -> Posterior:
     """By variance and then conformal intervals for quantities, by temperature for classes, unless told otherwise."""
     is_classes = bool(posterior.schema.classes)
     asked: Sequence[str] = (request.calibrate,)
@@ -322,7 +359,9 @@ def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell
         return posterior
     if request.calibrate == "auto":
         if len(y) < _FEWEST_TO_CALIBRATE:
-            tell(f"not calibrated: {rows_of(len(y))} are too few")
+            notes.append(
+                f"not calibrated, because {rows_of(len(y))} to do it by are too few: --held-out sets more aside"
+            )
             return posterior
         asked = ("temperature",) if is_classes else ("variance", "conformal")
     if is_classes:
@@ -335,7 +374,7 @@ def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell
         except ValueError as error:
             if request.calibrate != "auto":
                 raise
-            tell(f"not calibrated by {by}: {error}")
+            notes.append(f"not calibrated by {by}: {error}")
             continue
         tell(f"calibrated: {posterior.calibration[-1]}")
     return posterior

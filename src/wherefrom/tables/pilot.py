@@ -1,28 +1,34 @@
-"""How long to train, how fast, and how much to drop: a few networks go first, and rows that they were not trained on
-say which was best, and when.
+"""How long to train, how fast, how much to drop, which network and which noise: a few networks go first, and rows that
+they were not trained on say what was best, and when.
 
 Their trajectories are kept. A training of E epochs would leave the iterate at E or, where t is marginalised, a law
 around the mean of the later half of its iterates; both can be scored for every E from one trajectory. If the best E is
-near the end, pilots of twice the epochs follow. What the user has said is not tried otherwise.
+near the end, pilots of twice the epochs follow. Of a small table every row is set aside once, by folds.
+
+All are scored by the same rows' negative log-likelihood, so that they can be compared row by row. One without hidden
+units is taken if it is better. One that says its noise itself is taken if it is better by more than a standard error,
+and its CRPS is not worse: such networks stop earlier, at times before they have found the mean. What the user has said
+is not tried otherwise.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Normal
 
 from wherefrom.laws import Snapshots
 from wherefrom.laws.law import Points
-from wherefrom.likelihood import Regression
-from wherefrom.marginalisation import marginalise
+from wherefrom.likelihood import Classification, Regression
+from wherefrom.marginalisation import marginalise_folds
 from wherefrom.posterior import DivergedError, Posterior
 from wherefrom.runs import Component
 from wherefrom.training import streams
@@ -31,14 +37,19 @@ from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.variables import Hyperparameters, Iterations
 
+Tried = Literal["lr", "dropout", "hidden", "noise"]
+
 LEAST_EPOCHS = 5
 _FIRST_EPOCHS, _FIRST_STEPS, _MOST_STEPS = 10, 2000, 40_000
 _MOST_EPOCHS = 1000
 _KEPT = 40  # iterates of a trajectory
 _NEAR_THE_END = 0.7
-_AS_GOOD = 0.002  # a relative difference of scores for which it does not pay to train longer
-_SCORED_ROWS = 2000
+_AS_GOOD = 0.001  # nats a row for which it does not pay to train longer
+_SCORED_ROWS = 2000  # are enough; of fewer rows, all are set aside once
+_FOLDS = 5
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
+_CLEARLY = 3.0  # standard errors
+_LINEAR_RATE = 3.0  # times that of a network with hidden units
 _CALMER, _TRIES = 1 / 10, 3  # of the learning rate, where all pilots diverge
 
 
@@ -46,11 +57,38 @@ _CALMER, _TRIES = 1 / 10, 3  # of the learning rate, where all pilots diverge
 class Pilot:
     """What the first networks taught."""
 
-    training: Training  # with the epochs, the learning rate and the dropout that were found
+    training: Training  # with the epochs, the learning rate, the dropout, the network and the noise that were found
     epochs: tuple[int, ...]  # after which the best was scored
-    scores: tuple[float, ...]  # on rows that it was not trained on
-    by: str  # RMSE or NLL
+    scores: tuple[float, ...]  # the NLL on rows that it was not trained on
     seconds_per_epoch: float  # of one network, by the clock
+    notes: tuple[str, ...] = ()  # on what was compared
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """One setting's way: how likely each row was after every number of epochs, and after which it was best."""
+
+    training: Training
+    seen: tuple[int, ...]
+    answers: _Answers
+    place: int
+    seconds: float
+
+    @property
+    def score(self) -> float:
+        return float(self.answers.nll[self.place].mean())
+
+    def gain(self, other: _Trial) -> tuple[float, float]:
+        """How far its mean NLL lies below another's, and the standard error of that."""
+        apart = other.answers.nll[other.place] - self.answers.nll[self.place]
+        return float(apart.mean()), float(apart.std()) / math.sqrt(len(apart))
+
+    def is_beaten_by(self, other: _Trial) -> bool:
+        gain, error = other.gain(self)
+        return gain > _CLEARLY * error
+
+    def crps(self) -> float:
+        return float(self.answers.crps(self.place).mean())
 
 
 def pilot(
@@ -58,7 +96,7 @@ def pilot(
     data: tuple[Any, Any],
     *,
     averages: bool,
-    tried: Sequence[str] = ("lr", "dropout"),
+    tried: Collection[Tried] = ("lr", "dropout"),
     epochs: int | None = None,
     seed: int = 0,
     until: float | None = None,
@@ -68,98 +106,195 @@ def pilot(
 
     With `epochs` they are given. `until` is when, by the clock, no longer ones may begin.
     """
-    x, y = data
-    order = streams.generator(seed, "tables", "pilot").permutation(len(x))
-    aside = min(_SCORED_ROWS, max(5, len(x) // 8))
-    test, train = np.sort(order[:aside]), np.sort(order[aside:])
-    steps = -(-len(train) // training.algorithm.batch_size)
-    length = epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
-    most = epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
-    if isinstance(training.likelihood, Regression) and training.likelihood.noise != "predicted":
+    search = _Search(data, _folds(len(data[0]), seed), averages, epochs, seed, until, progress)
+    wanted, notes = training.likelihood, []
+    if isinstance(wanted, Regression) and (wanted.noise != "predicted" or "noise" in tried):
         training = replace(training, likelihood=Regression())
-    while True:
-        began = time.monotonic()
-        posterior = _trained(replace(training, epochs=length), tried, (x.take(train), y[train]), seed, progress)
-        each = (time.monotonic() - began) / (length * len(posterior))
-        found = _best_of(posterior, x.take(test), y[test], averages, epochs is not None, each)
-        is_late = until is not None and time.monotonic() + 2 * length * len(posterior) * each > until
-        if found.training.epochs < _NEAR_THE_END * length or length >= most or is_late:
-            return found
-        length = min(most, 2 * length)
+    rates = {"lr"} & {*tried}
+    found = search.best(training, {*tried} & {"lr", "dropout"})
+    if "hidden" in tried and not search.is_late(found):
+        plain = replace(found.training, model=MLP(()))
+        if rates:
+            plain = replace(plain, algorithm=plain.algorithm.but(lr=_LINEAR_RATE * _rate(training)))
+        linear = search.best(plain, rates, found)
+        gain, error = linear.gain(found)
+        if gain > 0:
+            notes.append(f"no hidden units: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
+            found = linear
+    if "noise" in tried and isinstance(wanted, Regression) and not search.is_late(found):
+        told = search.best(replace(found.training, likelihood=Regression("predicted")), set(), found)
+        gain, error = told.gain(found)
+        if gain > error and told.crps() <= found.crps():
+            notes.append(f"noise row by row: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
+            found, wanted = told, replace(wanted, noise="predicted")
+    chosen = replace(found.training, likelihood=wanted)
+    return Pilot(chosen, found.seen, tuple(found.answers.nll.mean(1).tolist()), found.seconds, tuple(notes))
 
 
-def _trained(training: Training, tried: Sequence[str], data: tuple[Any, Any], seed: int, progress: Show) -> Posterior:
-    """Networks with their trajectories, one for each setting that is tried; those that diverge are left out."""
-    for _ in range(_TRIES):
-        rate, drop = float(training.algorithm.settings["lr"]), _dropout(training)
-        settings: dict[str, list[float]] = {}
-        if "lr" in tried:
-            settings["lr"] = [rate * times for times in _RATES]
-        if "dropout" in tried and drop > 0:
-            settings["dropout"] = [min(0.5, drop * times) for times in _DROPOUTS]
-        points = [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
-        over: list[Any] = [Iterations(Snapshots(min(_KEPT, training.epochs)), start=0.0)]
-        if len(points) > 1:
-            over.append(Hyperparameters(points=points))
-        try:
-            return marginalise(training, data, over, seed, progress=progress, on_divergence="keep")
-        except DivergedError as error:
-            last = error
-            training = replace(training, algorithm=training.algorithm.but(lr=rate * _CALMER))
-    raise last
+def _rate(training: Training) -> float:
+    return float(training.algorithm.settings["lr"])
 
 
-def _dropout(training: Training) -> float:
-    return training.model.dropout if isinstance(training.model, MLP) else 0.0
+def _folds(rows: int, seed: int) -> list[tuple[Any, Any]]:
+    """Rows to train on, and rows to score by."""
+    order = streams.generator(seed, "tables", "pilot").permutation(rows)
+    count = _FOLDS if rows < _SCORED_ROWS else 1
+    size = min(_SCORED_ROWS, rows // 8)
+    aside = np.array_split(order, count) if count > 1 else [order[:size]]
+    return [(np.setdiff1d(order, test), np.sort(test)) for test in aside]
 
 
-def _best_of(posterior: Posterior, x: Any, y: Any, averages: bool, to_the_end: bool, seconds: float) -> Pilot:
-    """The member, and its epochs, that make these rows most likely."""
-    one = posterior.marginalising()
-    found = []
-    for component in posterior.mixture:
-        seen, scores = _scored(one, component, x, y, averages)
-        place = len(scores) - 1 if to_the_end else _first_good(scores)
-        found.append((scores[place], seen[place], component, seen, scores))
-    _, epochs, component, seen, scores = min(found, key=lambda each: each[0])
-    choices, training = component.run.choices, posterior.training
-    model = training.model
-    if isinstance(model, MLP) and "dropout" in choices:
-        model = MLP(model.hidden, model.activation, choices["dropout"])
-    chosen = replace(training, model=model, algorithm=component.algorithm, epochs=max(LEAST_EPOCHS, epochs))
-    by = "RMSE" if training.likelihood == Regression() else "NLL"
-    return Pilot(chosen, tuple(seen), tuple(scores), by, seconds)
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The same rows, for all that is tried on them."""
+
+    data: tuple[Any, Any]
+    folds: list[tuple[Any, Any]]
+    averages: bool
+    epochs: int | None
+    seed: int
+    until: float | None
+    progress: Show
+
+    def is_late(self, found: _Trial) -> bool:
+        return self._would_be_late(found.seen[-1] * len(self.folds) * found.seconds)
+
+    def _would_be_late(self, seconds: float) -> bool:
+        return self.until is not None and time.monotonic() + seconds > self.until
+
+    def best(self, training: Training, tried: Collection[str], rival: _Trial | None = None) -> _Trial:
+        """The best of the settings that are tried, after as many epochs as are best for it.
+
+        With a rival, they begin with as many epochs as it had, and go no further where it is clearly better.
+        """
+        steps = -(-len(self.folds[0][0]) // training.algorithm.batch_size)
+        length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
+        length = length if rival is None else rival.seen[-1]
+        most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
+        while True:
+            began = time.monotonic()
+            posteriors = self._trained(replace(training, epochs=length), tried)
+            networks = sum(map(len, posteriors))
+            each = (time.monotonic() - began) / (length * networks)
+            found = self._best_of(posteriors, each)
+            is_done = found.training.epochs < _NEAR_THE_END * length or length >= most
+            is_beaten = rival is not None and found.is_beaten_by(rival)
+            if is_done or is_beaten or self._would_be_late(2 * length * networks * each):
+                return found
+            length = min(most, 2 * length)
+
+    def _trained(self, training: Training, tried: Collection[str]) -> list[Posterior]:
+        """Networks with their trajectories, of each fold one for each setting; those that diverge are left out."""
+        for _ in range(_TRIES):
+            rate, drop = _rate(training), training.model.dropout if isinstance(training.model, MLP) else 0.0
+            settings: dict[str, list[float]] = {}
+            if "lr" in tried:
+                settings["lr"] = [rate * times for times in _RATES]
+            if "dropout" in tried and drop > 0:
+                settings["dropout"] = [min(0.5, drop * times) for times in _DROPOUTS]
+            points = [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
+            over: list[Any] = [Iterations(Snapshots(min(_KEPT, training.epochs)), start=0.0)]
+            if len(points) > 1:
+                over.append(Hyperparameters(points=points))
+            folds = [train for train, _ in self.folds]
+            try:
+                return marginalise_folds(
+                    training, self.data, folds, over, self.seed, progress=self.progress, on_divergence="keep"
+                )
+            except DivergedError as error:
+                last = error
+                training = replace(training, algorithm=training.algorithm.but(lr=rate * _CALMER))
+        raise last
+
+    def _best_of(self, posteriors: Sequence[Posterior], seconds: float) -> _Trial:
+        """The setting, and its epochs, that make the rows most likely, of those that no fold diverges with."""
+        by_fold = [{str(component.run.labels): component for component in fold.mixture} for fold in posteriors]
+        trials = [
+            self._trial(posteriors, [fold[name] for fold in by_fold], seconds)
+            for name in by_fold[0]
+            if all(name in fold for fold in by_fold)
+        ]
+        if not trials:
+            raise DivergedError("every setting diverged on some of the rows: give a lower --lr", list(posteriors))
+        return min(trials, key=lambda trial: trial.score)
+
+    def _trial(self, posteriors: Sequence[Posterior], components: Sequence[Component], seconds: float) -> _Trial:
+        training, first = posteriors[0].training, components[0]
+        x, y = self.data
+        parts = []
+        for posterior, component, (_, test) in zip(posteriors, components, self.folds, strict=True):
+            seen, networks = _after_epochs(posterior, component, self.averages)
+            parts.append(_answers(networks, x.take(test), y[test]))
+        answers = _Answers.together(parts)
+        place = len(seen) - 1 if self.epochs else _first_good(answers.nll.mean(1).tolist())
+        model = training.model
+        if isinstance(model, MLP) and "dropout" in first.run.choices:
+            model = MLP(model.hidden, model.activation, first.run.choices["dropout"])
+        found = max(LEAST_EPOCHS, seen[place])
+        chosen = replace(training, model=model, algorithm=first.algorithm, epochs=found)
+        return _Trial(chosen, tuple(seen), answers, place, seconds)
 
 
-def _scored(one: Posterior, component: Component, x: Any, y: Any, averages: bool) -> tuple[list[int], list[float]]:
-    """The score of what every number of epochs would leave."""
-    law, epochs = component.trained.law, one.training.epochs
+def _after_epochs(posterior: Posterior, component: Component, averages: bool) -> tuple[list[int], Posterior]:
+    """Numbers of epochs, and the networks that they would leave, as members of one posterior."""
+    law, epochs = component.trained.law, posterior.training.epochs
     assert isinstance(law, Points)
     count = len(law.points)
     seen = [round((k + 1) * epochs / count) for k in range(count)]
-    scores = []
+    run, members = replace(component.run, labels={}), []
     for k in range(count):
         later = [j for j in range(k + 1) if 2 * seen[j] > seen[k]]
         theta = law.points[later].mean(0) if averages else law.points[k]
-        scores.append(_score(_at(one, component, theta), x, y))
-    return seen, scores
+        last = torch.cat([theta, component.trained.last[len(theta) :]])
+        members.append(replace(component, run=run, trained=replace(component.trained, last=last)))
+    return seen, replace(posterior.marginalising(), mixture=tuple(members))
 
 
-def _at(one: Posterior, component: Component, theta: Tensor) -> Posterior:
-    """A posterior of one network: this one, with these weights."""
-    last = torch.cat([theta, component.trained.last[len(theta) :]])
-    run, trained = replace(component.run, labels={}), replace(component.trained, last=last)
-    return replace(one, mixture=(replace(component, run=run, trained=trained),))
+def _answers(networks: Posterior, x: Any, y: Any) -> tuple[Tensor, Tensor | None]:
+    """Each network's errors and variances at rows, nan where it has none; of classes, their NLL alone.
+
+    # (members, rows)
+    """
+    prediction = networks.predict(x)
+    if isinstance(networks.training.likelihood, Classification):
+        return -prediction.member_log_densities(y), None
+    error = torch.as_tensor(y, dtype=torch.float64) - prediction.samples[:, 0]
+    if prediction.noise is None:
+        return error, torch.full_like(error, math.nan)
+    return error, (prediction.scale.square() * prediction.noise.double()).flatten(1)
 
 
-def _score(posterior: Posterior, x: Any, y: Any) -> float:
-    prediction = posterior.predict(x)
-    score = prediction.rmse(y) if posterior.training.likelihood == Regression() else prediction.nll(y)
-    return score if math.isfinite(score) else math.inf
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """How likely each row is, by the networks after every number of epochs."""
+
+    nll: Tensor  # (len(seen), rows)
+    error: Tensor
+    variance: Tensor | None  # of quantities
+
+    @classmethod
+    def together(cls, parts: Sequence[tuple[Tensor, Tensor | None]]) -> _Answers:
+        """Of all folds; where the noise is the same for all rows, a row's variance is told by the others."""
+        error = torch.cat([part for part, _ in parts], 1)
+        variances = [part for _, part in parts if part is not None]
+        if not variances:
+            return cls(torch.nan_to_num(error, nan=math.inf), error, None)
+        variance, squares = torch.cat(variances, 1), error.square()
+        others = (squares.sum(1, keepdim=True) - squares) / (squares.shape[1] - 1)
+        variance = torch.where(variance.isnan(), others, variance).clamp_min(torch.finfo(torch.float64).tiny)
+        nll = 0.5 * ((2 * math.pi * variance).log() + squares / variance)
+        return cls(torch.nan_to_num(nll, nan=math.inf), error, variance)
+
+    def crps(self, place: int) -> Tensor:
+        """Of Gaussian answers (Gneiting and Raftery 2007), row by row."""
+        assert self.variance is not None
+        std = self.variance[place].sqrt()
+        z, standard = self.error[place] / std, Normal(0.0, 1.0)
+        density = standard.log_prob(z).exp()
+        return std * (z * (2 * standard.cdf(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
 
 
 def _first_good(scores: Sequence[float]) -> int:
     """The first that is as good as the best, nearly."""
     lowest = min(scores)
-    slack = _AS_GOOD * max(abs(lowest), 1e-12)
-    return next(place for place, score in enumerate(scores) if score <= lowest + slack)
+    return next(place for place, score in enumerate(scores) if score <= lowest + _AS_GOOD)

@@ -55,13 +55,30 @@ class Settings:
     dropout: float | None = None
     lr: float | None = None
     batch_size: int | None = None
-    noise: str = "fit"
+    noise: str = "auto"
 
     def __post_init__(self) -> None:
         as_noise(self.noise)
+        if self.dropout is not None and not 0 <= self.dropout < 1:
+            raise ValueError(f"--dropout is a share of units, from 0 to below 1, not {self.dropout:g}")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ValueError(f"--lr is a positive number, such as 0.003, not {self.lr:g}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"--batch-size is a number of rows, from 1 on, not {self.batch_size}")
+
+
+def as_hidden(written: str | None) -> tuple[int, ...] | None:
+    if written is None:
+        return None
+    widths = tuple(int(width) for width in written.split(",") if width.strip().isdigit())
+    if len(widths) != len(written.split(",")) or min(widths) < 1:
+        raise ValueError(f"--hidden is the units of each layer, such as 64,64, not {written!r}")
+    return widths
 
 
 def as_noise(written: str) -> Noise:
+    if written == "auto":  # until a pilot knows better
+        return "fit"
     if written in ("fit", "predicted"):
         return written  # type: ignore[return-value]
     if written == "none":
@@ -69,7 +86,7 @@ def as_noise(written: str) -> Noise:
     try:
         return float(written)
     except ValueError:
-        raise ValueError(f"--noise is fit, predicted, none, or a standard deviation, not {written!r}") from None
+        raise ValueError(f"--noise is auto, fit, predicted, none, or a standard deviation, not {written!r}") from None
 
 
 def training_for(rows: int, target: Target, settings: Settings) -> Training:

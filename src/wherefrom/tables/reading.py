@@ -95,6 +95,11 @@ class Column:
         every[~self.missing] = codes
         return Column(self.name, every, tuple(_written(value) for value in values.tolist()))
 
+    def cells(self) -> list[str]:
+        """Every row's text, empty where it is missing."""
+        text = self.as_text()
+        return ["" if code < 0 else text.levels[code] for code in text.codes.tolist()]
+
     def counts(self) -> Integers:
         """How many rows have each level."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels))
@@ -128,14 +133,23 @@ class RawTable:
 
 def nearest(name: str, names: Any) -> str:
     """The name that was probably meant, or all names if there are few, as an end of a sentence."""
+    if found := likely(name, names):
+        return f"; did you mean {found!r}?"
+    several = list(map(str, names))
+    return f"; it has {', '.join(several[:20])}{', ...' * (len(several) > 20)}"
+
+
+def likely(name: str, names: Any) -> str | None:
+    """The name that was probably meant.
+
+    >>> likely("age", ["Age ", "height"]), likely("weight", ["x", "y"])
+    ('Age ', None)
+    """
     from difflib import get_close_matches
 
     lower = {str(one).casefold(): str(one) for one in names}
     found = get_close_matches(name.casefold(), list(lower), 1)
-    if found:
-        return f"; did you mean {lower[found[0]]!r}?"
-    several = list(map(str, names))
-    return f"; it has {', '.join(several[:20])}{', ...' * (len(several) > 20)}"
+    return lower[found[0]] if found else None
 
 
 def read(path: str | Path, how: Format | None = None) -> RawTable:

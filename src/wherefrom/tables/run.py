@@ -17,6 +17,7 @@ import platform
 import secrets
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from wherefrom.posterior import Posterior
 from wherefrom.tables.columns import Encoded, TableEncoder
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.reading import Integers, Numbers
+from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
 from wherefrom.training.data import as_rows
 
@@ -46,17 +48,26 @@ class HeldOut:
     x: Numbers
     y: Numbers
     rows: Integers  # their numbers in the file
+    names: tuple[str, ...]
     calibrate: int  # how many of them are to calibrate
 
     @classmethod
     def of(
-        cls, encoded: Encoded, y: NDArray[Any], rows: Integers, calibrate: Integers, test: Integers, target: Target
+        cls,
+        encoded: Encoded,
+        y: NDArray[Any],
+        rows: Integers,
+        names: Sequence[str],
+        calibrate: Integers,
+        test: Integers,
+        target: Target,
     ) -> HeldOut:
         held = np.concatenate([calibrate, test])
         own = y[held]
         if target.classes:
             own = np.array([target.classes.index(label) for label in own.tolist()])
-        return cls(encoded.values[held], own.astype(np.float64), rows[held], len(calibrate))
+        called = tuple(names[place] for place in held.tolist())
+        return cls(encoded.values[held], own.astype(np.float64), rows[held], called, len(calibrate))
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +78,7 @@ class Run:
     encoder: TableEncoder
     target: Target
     around: Surroundings
-    scores: dict[str, float]  # of the rows to test on
+    scores: Scores  # of the rows to test on
     level: float
     samples: int
     about: dict[str, Any]
@@ -83,7 +94,8 @@ class Run:
         try:
             self.posterior.save(unfinished)
             save_file(self._tensors(keeps_data), unfinished / TENSORS)
-            (unfinished / JSON).write_text(json.dumps(self._document(command), indent=1, allow_nan=False), "utf-8")
+            document = self._document(keeps_data, command)
+            (unfinished / JSON).write_text(json.dumps(document, indent=1, allow_nan=False), "utf-8")
             if folder.exists():
                 _replace(folder, unfinished)
             else:
@@ -100,8 +112,7 @@ class Run:
                 tensors |= {"noise.x": noise.x.numpy(), "noise.y": noise.y.numpy()}
         return {name: np.ascontiguousarray(own) for name, own in tensors.items()}
 
-    def _document(self, command: str) -> dict[str, Any]:
-        scores = {name: value if np.isfinite(value) else None for name, value in self.scores.items()}
+    def _document(self, keeps_data: bool, command: str) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -116,9 +127,10 @@ class Run:
             "target": asdict(self.target),
             "level": self.level,
             "samples": self.samples,
-            "scores": scores,
+            **self.scores.to_json(),
             "calibration": [str(each) for each in self.posterior.calibration],
             "calibrate": 0 if self.held_out is None else self.held_out.calibrate,
+            "held_out": list(self.held_out.names) if keeps_data and self.held_out is not None else [],
             "about": self.about,
             "columns": self.encoder.to_json(),
         }
@@ -136,7 +148,8 @@ class Run:
         held_out = None
         if "held_out.x" in tensors:
             x, y, rows = (tensors[f"held_out.{name}"] for name in ("x", "y", "rows"))
-            held_out = HeldOut(x, y, rows, document["calibrate"])
+            names = document.get("held_out") or [f"row {number}" for number in rows.tolist()]  # older runs have none
+            held_out = HeldOut(x, y, rows, tuple(names), document["calibrate"])
         posterior = store.load(folder)
         if "noise.x" in tensors:
             noise = Encoded(tensors["noise.x"], encoder.features), tensors["noise.y"][:, 0]
@@ -146,7 +159,7 @@ class Run:
             encoder,
             target,
             Surroundings.from_tensors(encoder, around),
-            document["scores"],
+            Scores.from_json(document),
             document["level"],
             document["samples"],
             document["about"],
@@ -155,17 +168,17 @@ class Run:
 
     # ------------------------------------------------------------------ held-out rows
 
-    def rows_to_test(self) -> tuple[Encoded, NDArray[Any], Integers] | None:
-        """x, y and the numbers in their file of the rows that had no part in the run, where they were kept."""
+    def rows_to_test(self) -> tuple[Encoded, NDArray[Any], tuple[str, ...]] | None:
+        """x, y and the names of the rows that had no part in the run, where they were kept."""
         return None if self.held_out is None else self._held(slice(self.held_out.calibrate, None))
 
-    def _held(self, part: slice) -> tuple[Encoded, NDArray[Any], Integers]:
+    def _held(self, part: slice) -> tuple[Encoded, NDArray[Any], tuple[str, ...]]:
         held = self.held_out
         assert held is not None
         y: NDArray[Any] = held.y[part]
         if self.target.classes:
             y = np.array([self.target.classes[int(number)] for number in y.tolist()])
-        return Encoded(held.x[part], self.encoder.features), y, held.rows[part]
+        return Encoded(held.x[part], self.encoder.features), y, held.names[part]
 
     def with_rows_to_calibrate(self) -> Posterior:
         """The posterior with rows at hand to fit the calibration of its parts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ Task = Literal["regression", "classification"]
 
 _FEW = 10  # different whole numbers are classes, more are a quantity
 _MOST_CLASSES = 200
+_ENOUGH = 100  # rows, none of which is negative: then none will be
 _OTHERWISE = ", or --task classification if they are classes"
 
 
@@ -26,9 +27,17 @@ class Target:
     task: Task
     classes: tuple[str | int, ...] = ()
     why: str = ""  # the task was chosen
+    least: float | None = None  # that a quantity can be
 
     @classmethod
-    def of(cls, table: RawTable, name: str, asked: str | None) -> Target:
+    def of(
+        cls, table: RawTable, name: str, asked: str | None, least: float | Literal["auto"] | None = "auto"
+    ) -> Target:
+        """What the column is, by the user's word or by its cells.
+
+        `least` is the least that a quantity can be. By itself, it is 0 if no row is below, and there are 100 of them:
+        then the next one is with a chance of 1 in 101 at most.
+        """
         if asked not in (None, "regression", "classification"):
             raise ValueError(f"--task is regression or classification, not {asked!r}")
         column = table.column(name)
@@ -46,6 +55,8 @@ class Target:
             why = "as asked" if asked else _classes_because(labels)
             target = cls(name, "classification", labels, why)
         _check(table, target, column, numbers)
+        if target.task == "regression":
+            target = replace(target, least=_least(target.values(table), least, target.name))
         return target
 
     def values(self, table: RawTable) -> Numbers | NDArray[np.object_]:
@@ -60,6 +71,16 @@ class Target:
             labels[place] = _whole(level) if is_whole else level
         labels[-1] = None
         return labels[text.codes]
+
+
+def _least(values: Any, asked: float | Literal["auto"] | None, name: str) -> float | None:
+    there = values[~np.isnan(values)]
+    lowest = float(there.min())
+    if asked == "auto":
+        return 0.0 if lowest >= 0 and len(there) >= _ENOUGH else None
+    if asked is not None and lowest < asked:
+        raise ValueError(f"--least {asked:g}: {name!r} is as low as {lowest:g} in some row")
+    return asked
 
 
 def known(values: Numbers | NDArray[np.object_]) -> NDArray[np.bool_]:
