@@ -595,6 +595,7 @@ class _Packed:
     models: dict[str, Any]
     optimisers: tuple[type, ...]
     laws: tuple[type, ...]
+    variables: tuple[type, ...]
     rows: Rows | None  # only for batch normalisation, which needs them to predict
     device: str
 
@@ -610,6 +611,7 @@ class _Packed:
             {"": training.model} if design.families is None else dict(design.families.factories),
             tuple({s.kind for s in _structures(posterior) if isinstance(s, TorchOptimiser) and s.kind is not None}),
             tuple(dict.fromkeys(type(law) for law in laws)),
+            tuple(dict.fromkeys(type(variable) for axis in design.axes for variable in axis.variables)),
             posterior.rows if any(network.momenta for network in posterior.networks.values()) else None,
             str(posterior.device),
         )
@@ -618,7 +620,14 @@ class _Packed:
         with tempfile.TemporaryDirectory() as folder:
             for name, content in self.files.items():
                 (Path(folder) / name).write_bytes(content)
-            posterior = store.load(folder, self.models, device=self.device, optimisers=self.optimisers, laws=self.laws)
+            posterior = store.load(
+                folder,
+                self.models,
+                device=self.device,
+                optimisers=self.optimisers,
+                laws=self.laws,
+                variables=self.variables,
+            )
         return posterior if self.rows is None else replace(posterior, rows=self.rows)
 
 

@@ -57,6 +57,7 @@ OptimiserClass = type[torch.optim.Optimizer]
 
 _JSON = "posterior.json"
 _TRAJECTORY_LAWS: dict[str, Any] = {"SWAG": SWAG, "Snapshots": Snapshots, "TRADI": TRADI}
+_VARIABLES = (Families, InitialCondition, Algorithms, Hyperparameters, BatchOrder, Resample)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class _Code:
 
     optimisers: tuple[OptimiserClass, ...] = ()
     laws: tuple[type, ...] = ()
+    variables: tuple[type, ...] = ()
 
     def __post_init__(self) -> None:
         for kind, classes in vars(self).items():
@@ -154,6 +156,7 @@ def load(
     *,
     optimisers: Sequence[OptimiserClass] = (),
     laws: Sequence[type] = (),
+    variables: Sequence[type] = (),
     augment: Augmentation | None = None,
 ) -> Posterior:
     """Read a posterior that `save` wrote.
@@ -161,11 +164,11 @@ def load(
     `model` is the factory that it was trained with, or a dictionary of them where families were marginalised; no code
     is stored, so that only an `MLP` needs none. `data`, the training data, is not stored either, and needed only to
     `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm. Classes of your own are
-    needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, and `augment`, if
-    that was code. (Laws of a kind of your own, neither points nor Gaussian, are needed to predict.)
+    needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, `variables`, and
+    `augment`, if that was code. (Laws of a kind of your own, neither points nor Gaussian, are needed to predict.)
     """
     folder, place = Path(folder), available(device)
-    code = _Code(tuple(optimisers), tuple(laws))
+    code = _Code(tuple(optimisers), tuple(laws), tuple(variables))
     try:
         document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -403,6 +406,11 @@ def _design_from_json(about: dict[str, Any], models: dict[str, Factory], code: _
 def _variable_to_json(variable: Any) -> dict[str, Any]:
     if isinstance(variable, Given):
         return {"given": asdict(variable)}
+    if isinstance(variable, _ForgottenVariable):
+        return variable.about
+    if type(variable) not in _VARIABLES:
+        own = {"slot": variable.slot, "is_finite": variable.is_finite, "weights": variable.weights}
+        return {"own": type(variable).__name__, **own, **_settings_to_json(variable)}
     if isinstance(variable, InitialCondition):
         return {"slot": "theta0", "draws": variable.draws, "init": variable.init is not None}
     if isinstance(variable, BatchOrder):
@@ -425,6 +433,9 @@ def _variable_to_json(variable: Any) -> dict[str, Any]:
 def _variable_from_json(about: dict[str, Any], models: dict[str, Factory], code: _Code) -> Any:
     if "given" in about:
         return Given(**about["given"])
+    if "own" in about:
+        again, why = _again(about["own"], about, code.variables, "variables")
+        return _ForgottenVariable(about, why) if again is None else again
     if about["slot"] == "theta0":
         return InitialCondition(about["draws"], _forgotten_init if about["init"] else None)
     if about["slot"] == "order":
@@ -606,6 +617,32 @@ class _ForgottenLaw:
         raise ValueError(self.why)
 
     def collector(self, theta: Tensor, iterations: int) -> NoReturn:
+        raise ValueError(self.why)
+
+    def __repr__(self) -> str:
+        return str(self.about["as_written"])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _ForgottenVariable:
+    """A variable whose code is not here: its draws are there, with their choices, but no more can be drawn."""
+
+    about: dict[str, Any]
+    why: str
+
+    @property
+    def slot(self) -> str:
+        return str(self.about["slot"])
+
+    @property
+    def is_finite(self) -> bool:
+        return bool(self.about["is_finite"])
+
+    @property
+    def weights(self) -> tuple[float, ...] | None:
+        return self.about["weights"] and tuple(self.about["weights"])
+
+    def choices(self, seed: int, draw: int) -> NoReturn:
         raise ValueError(self.why)
 
     def __repr__(self) -> str:

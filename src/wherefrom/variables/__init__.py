@@ -3,6 +3,7 @@
 from wherefrom.variables.algorithm import Algorithms, BatchOrder, Hyperparameters, LogUniform
 from wherefrom.variables.data import Resample
 from wherefrom.variables.design import Axis, Design, Jointly, Run
+from wherefrom.variables.drawn import Drawn
 from wherefrom.variables.family import Dropout, Families, MLPs
 from wherefrom.variables.finite import Finite
 from wherefrom.variables.initial_condition import InitialCondition, glorot_uniform
@@ -13,6 +14,7 @@ __all__ = [
     "Axis",
     "BatchOrder",
     "Design",
+    "Drawn",
     "Dropout",
     "Families",
     "Finite",

@@ -14,7 +14,7 @@ from torch.distributions import AffineTransform, Distribution, ExpTransform, Tra
 from wherefrom.training import streams
 from wherefrom.training.point import Algorithm
 from wherefrom.training.schedules import SCHEDULES
-from wherefrom.variables.drawn import check_draws
+from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.finite import Finite, shares
 
 _RESERVED = {"family", "algorithm", "init", "share"}  # what other variables choose
@@ -41,7 +41,7 @@ class LogUniform(TransformedDistribution):
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Hyperparameters:
+class Hyperparameters(Drawn):
     """Settings of the algorithm are random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
 
     Each is a `torch.distributions` object, a list of values, a dictionary from value to weight, or a function of what
@@ -193,7 +193,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class BatchOrder:
+class BatchOrder(Drawn):
     """The order in which batches are visited is random, and with it the dropout masks of training.
 
     Without it, every member sees the same batches in the same order.
@@ -203,22 +203,14 @@ class BatchOrder:
     """
 
     slot: ClassVar[str] = "order"
-    is_finite: ClassVar[bool] = False
-    weights: ClassVar[None] = None
     draws: int | None = None
-
-    def __post_init__(self) -> None:
-        check_draws(self)
-
-    def drawn_jointly(self) -> BatchOrder:
-        return self
 
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
         return {}
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Algorithms:
+class Algorithms(Drawn):
     """The algorithm itself is random: one of several, each with its own settings.
 
     Settings of each may be random too, as in `Hyperparameters`: `Algorithm("sgd", lr=LogUniform(0.01, 1), ...)`.

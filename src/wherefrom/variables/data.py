@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from wherefrom.training import streams
-from wherefrom.variables.drawn import check_draws
+from wherefrom.variables.drawn import Drawn, check_draws
 
 
 @dataclass(frozen=True)
-class Resample:
+class Resample(Drawn):
     """The training rows are random: each draw takes as many of them again, with replacement (the bootstrap).
 
     With a `share` below 1, it takes that share of them, each at most once (subsampling). Standardisation and held-out
@@ -25,8 +25,6 @@ class Resample:
     """
 
     slot: ClassVar[str] = "D"
-    is_finite: ClassVar[bool] = False
-    weights: ClassVar[None] = None
     draws: int | None = None
     share: float | None = None
 
@@ -36,9 +34,6 @@ class Resample:
             raise ValueError(
                 f"share is a part of the rows, between 0 and 1, not {self.share}; leave it out to bootstrap"
             )
-
-    def drawn_jointly(self) -> Resample:
-        return self
 
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
         return {"share": self.share}

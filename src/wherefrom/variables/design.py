@@ -4,32 +4,37 @@ A run is one training: the draw that it takes of each slot (F, theta0, h, ...). 
 draw 0. Streams are named by these draws alone, so a run does not know which design it belongs to: the same run appears
 in a larger design, in another order of variables, or after more draws, with the same result. (Only D differs: without
 a variable for it, the rows are those that were given, and with one its first draw is a draw of them.)
+
+A variable is whatever is `Drawn`, the user's own as well as the library's. It may have a slot of its own.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from wherefrom.variables.algorithm import Algorithms, BatchOrder, Hyperparameters
-from wherefrom.variables.data import Resample
-from wherefrom.variables.drawn import Drawn
+import numpy as np
+
+from wherefrom.variables.algorithm import Algorithms
+from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.family import Dropout, Families
-from wherefrom.variables.initial_condition import InitialCondition
+from wherefrom.variables.finite import shares
 from wherefrom.variables.iterations import Iterations
 
 SLOTS = ("F", "theta0", "gamma", "h", "order", "D")  # drawn before training, in the order in which we speak of them
 
-DRAWN_VARIABLES = (Families, InitialCondition, Algorithms, Hyperparameters, BatchOrder, Resample)
+_TAKEN = ("t", "M", "noise")  # names of what is not drawn before training
+_HOMES = {"init": "theta0", "share": "D"}  # choices that are read by the draws of one slot
 
 
 @dataclass(frozen=True, init=False)
 class Jointly:
     """Several variables drawn together: draw k takes the k-th value of each. Their doubt is one share.
 
+    >>> from wherefrom.variables import BatchOrder, InitialCondition
     >>> Jointly(InitialCondition(), BatchOrder(), draws=5).name
     'theta0+order'
     """
@@ -41,11 +46,12 @@ class Jointly:
         if len(variables) < 2:
             raise ValueError("Jointly needs at least two variables")
         for variable in variables:
-            if not isinstance(variable, DRAWN_VARIABLES):
+            if not isinstance(variable, Drawn):
                 raise TypeError(
                     f"{type(variable).__name__} is not drawn before training, so it cannot be drawn jointly; "
                     "put it beside Jointly in `over`"
                 )
+            _check(variable)
             own = variable.drawn_jointly().draws
             if own is not None and own != draws:
                 raise ValueError(f"{variable} asks for {own} draws but Jointly for {draws}: leave the inner number out")
@@ -53,7 +59,7 @@ class Jointly:
             raise ValueError(f"Jointly(draws={draws}): one draw holds no doubt; give at least 2")
         if len({v.slot for v in variables}) < len(variables):
             raise ValueError("Jointly holds the same variable twice")
-        ordered = sorted((v.drawn_jointly() for v in variables), key=lambda variable: SLOTS.index(variable.slot))
+        ordered = sorted((v.drawn_jointly() for v in variables), key=_rank)
         object.__setattr__(self, "variables", tuple(ordered))
         object.__setattr__(self, "draws", int(draws))
 
@@ -122,7 +128,8 @@ class Design:
                 sampled[variable.slot] = variable
             elif isinstance(variable, Jointly):
                 axes.append(Axis(variable.name, variable.variables, variable.draws))
-            elif isinstance(variable, DRAWN_VARIABLES):
+            elif isinstance(variable, Drawn):
+                _check(variable)
                 if variable.draws is None:
                     raise ValueError(f"{type(variable).__name__}: say how many draws to train")
                 axes.append(Axis(_name((variable,)), (variable,), variable.draws))
@@ -133,7 +140,7 @@ class Design:
             raise ValueError(f"{', '.join(sorted(doubled))} is marginalised twice in `over`")
         if "h" in slots and any(_draws_settings(v) for a in axes for v in a.variables):
             raise ValueError("these Algorithms draw their own settings: put the Hyperparameters into them")
-        axes.sort(key=lambda axis: SLOTS.index(axis.variables[0].slot))
+        axes.sort(key=lambda axis: _rank(axis.variables[0]))
         return cls(tuple(axes), sampled.get("t"), sampled.get("F"))
 
     @property
@@ -181,8 +188,22 @@ class Design:
         for axis, draw in zip(self.axes, draws, strict=True):
             for variable in axis.variables:
                 slots[variable.slot] = draw
-                choices |= variable.choices(seed, draw)
+                choices |= self._chosen(variable, seed, draw, choices)
         return Run(dict(zip((a.name for a in self.axes), draws, strict=True)), slots, choices)
+
+    def _chosen(self, variable: Drawn, seed: int, draw: int, others: Mapping[str, Any]) -> dict[str, Any]:
+        """What a draw chooses, if nothing else has chosen it and trainings will look for it there."""
+        chosen, who = variable.choices(seed, draw), type(variable).__name__
+        if not isinstance(chosen, Mapping):
+            raise TypeError(f'{who}.choices returns a dictionary, such as {{"lr": 0.01}}, not {chosen!r}')
+        for name in chosen:
+            if name in others:
+                raise ValueError(f"{name} is chosen by {who} and by another variable: let one of them choose it")
+            if _HOMES.get(name, variable.slot) != variable.slot:
+                raise ValueError(f"{who} redraws {variable.slot}, but {name} belongs to the slot {_HOMES[name]}")
+            if name == "family" and self.families is None:
+                raise ValueError(f"{who} chooses a family, but models are known beforehand: give them to wf.Families")
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in chosen.items()}
 
     def extended(self, name: str, more: int) -> Design:
         """The same design with more draws of one axis."""
@@ -193,6 +214,26 @@ class Design:
             raise ValueError(f"{name}={more}: give the number of further draws, at least 1")
         axes = tuple(replace(a, draws=a.draws + int(more)) if a is grown else a for a in self.axes)
         return replace(self, axes=axes)
+
+
+def _check(variable: Drawn) -> None:
+    """What a variable of the user's own may lack."""
+    slot, who = getattr(variable, "slot", None), type(variable).__name__
+    if not isinstance(slot, str) or not slot or "+" in slot or " x " in slot or slot in _TAKEN:
+        raise ValueError(
+            f"the slot of {who} is {slot!r}: it is one of {', '.join(SLOTS)}, or a name of its own, without '+' and "
+            f"' x ' and none of {', '.join(_TAKEN)}"
+        )
+    if not hasattr(variable, "draws"):
+        raise TypeError(f"{who} does not say how many draws there are: give it a field `draws: int | None = None`")
+    check_draws(variable)
+    if variable.is_finite and variable.draws is not None:
+        shares(variable.weights, variable.draws)
+
+
+def _rank(variable: Drawn) -> tuple[int, str]:
+    """The library's slots in the order in which we speak of them, then the others by name."""
+    return SLOTS.index(variable.slot) if variable.slot in SLOTS else len(SLOTS), variable.slot
 
 
 def _name(variables: Sequence[Drawn]) -> str:

@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from wherefrom.training import streams
 
 
-class Drawn(Protocol):
-    """A choice made anew for each training. A draw redraws the variable's own slot and nothing else."""
+class Drawn(ABC):
+    """A choice made anew for each training. A draw redraws the variable's own slot and nothing else.
+
+    One of your own is a frozen dataclass of this kind: it has a slot, a field `draws`, and says what a draw chooses.
+    The slot is one of the library's (F, theta0, gamma, h, order, D), whose place it takes, or a name of its own.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Rate(Drawn):
+    ...     slot: ClassVar[str] = "rate"
+    ...     draws: int | None = None
+    ...     def choices(self, seed, draw):
+    ...         return {"lr": 10 ** self.generator(seed, draw).uniform(-3, -1)}
+    >>> Rate(5).choices(seed=0, draw=4) == Rate(9).choices(seed=0, draw=4)
+    True
+    """
 
     slot: ClassVar[str]
+    draws: int | None  # how many trainings; None inside Jointly, which counts for all
+    weights: tuple[float, ...] | None = None  # of its values, where they are finite and not equally likely
+
+    def __post_init__(self) -> None:
+        check_draws(self)
 
     @property
-    def draws(self) -> int | None: ...  # how many trainings; None inside Jointly, which counts for all
+    def is_finite(self) -> bool:
+        """Whether its draws are all the values there are, not a sample of them."""
+        return False
 
-    @property
-    def is_finite(self) -> bool: ...  # its draws are all the values there are, not a sample of them
+    def drawn_jointly(self) -> Self:
+        """The same within `Jointly`: at random, and `Jointly` says how often."""
+        return self
 
-    @property
-    def weights(self) -> tuple[float, ...] | None: ...  # of its values, where they are finite and not equally likely
+    @abstractmethod
+    def choices(self, seed: int, draw: int) -> dict[str, Any]:
+        """What this draw changes in the training, and the same whenever it is asked: settings by their names."""
 
-    def drawn_jointly(self) -> Drawn: ...  # the same within Jointly: at random, and Jointly says how often
-
-    def choices(self, seed: int, draw: int) -> dict[str, Any]: ...  # what this draw changes in the training
+    def generator(self, seed: int, draw: int) -> np.random.Generator:
+        """The random numbers of one draw, whichever other draws and variables there are."""
+        return streams.generator(seed, self.slot, type(self).__name__, "own", draw)
 
 
 def check_draws(variable: Drawn) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
-from wherefrom.variables.drawn import check_draws
+from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.finite import Finite, shares
 
 Factory = Callable[[], nn.Module]
@@ -45,7 +45,7 @@ class Dropout:
 
 
 @dataclass(frozen=True, init=False, eq=False)
-class Families:
+class Families(Drawn):
     """The architecture is random: one of several model factories, each with a name, weighted by `weights`.
 
     All of them are trained, and predictions are mixed by weight. They take the place of the training's own model.

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from wherefrom.variables.drawn import check_draws
+from wherefrom.variables.drawn import Drawn
 
 
 @dataclass(frozen=True)
-class InitialCondition:
+class InitialCondition(Drawn):
     """The initial weights are random: each draw calls the model factory anew, on a stream of its own.
 
     `init`, where given, is called with the fresh network and sets its weights in place.
@@ -22,16 +22,8 @@ class InitialCondition:
     """
 
     slot: ClassVar[str] = "theta0"
-    is_finite: ClassVar[bool] = False
-    weights: ClassVar[None] = None
     draws: int | None = None
     init: Callable[[nn.Module], Any] | None = None
-
-    def __post_init__(self) -> None:
-        check_draws(self)
-
-    def drawn_jointly(self) -> InitialCondition:
-        return self
 
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
         return {"init": self.init} if self.init else {}
