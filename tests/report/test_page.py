@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from dataclasses import replace
@@ -15,6 +16,7 @@ import torch
 import wherefrom as wf
 from browser import Browser, Page, chromium
 from conftest import mlp, training
+from wherefrom.predictive.class_scores import auroc
 from wherefrom.report import words
 from wherefrom.report.content import content
 from wherefrom.report.page import embedded, render, report, write
@@ -66,7 +68,8 @@ def test_scores_and_calibration_are_those_of_the_prediction(made, documents):
     posterior, x, y = made["quantity"]
     prediction, (view,) = posterior.predict(x, 20), documents["quantity"]["views"]
     expected = {"nll": prediction.nll(y), "rmse": prediction.rmse(y), "crps": prediction.crps(y)}
-    assert view["scores"] == pytest.approx({**expected, "coverage": prediction.coverage(y, 0.95)})
+    explained = 1 - prediction.rmse(y) ** 2 / np.var(y)
+    assert view["scores"] == pytest.approx({**expected, "coverage": prediction.coverage(y, 0.95), "r2": explained})
     own = view["calibration"]
     assert own["observed"] == pytest.approx([prediction.coverage(y, level) for level in own["levels"]], abs=1e-4)
     assert sum(view["pit"]) == len(y)
@@ -131,7 +134,11 @@ def test_scores_of_classes_are_those_of_the_prediction(made, documents):
     posterior, x, y = made["classes"]
     prediction, (view,) = posterior.predict(x, 20), documents["classes"]["views"]
     expected = {"nll": prediction.nll(y), "accuracy": prediction.accuracy(y), "brier": prediction.brier(y)}
-    assert view["scores"] == pytest.approx({**expected, "ece": prediction.ece(y)})
+    ranks = [
+        auroc(1 - prediction.probabilities[y == c, k], 1 - prediction.probabilities[y != c, k])
+        for k, c in enumerate(prediction.classes)
+    ]
+    assert view["scores"] == pytest.approx({**expected, "ece": prediction.ece(y), "auc": np.mean(ranks)})
     assert sum(map(sum, view["mistakes"])) == len(y)
     assert sum(line[k] for k, line in enumerate(view["mistakes"])) == round(prediction.accuracy(y) * len(y))
     reliability = prediction.reliability(y, bins=10)
@@ -193,10 +200,10 @@ def test_many_rows_are_thinned_and_scored_all_the_same(made):
 def test_rows_that_were_trained_on_are_told(made):
     posterior, x, y = made["alone"]
     again = posterior.rows
-    assert any("flatters" in note for note in content(posterior, again.x, again.y.flatten())["notes"])
+    assert any("flatters" in note for note in content(posterior, again.x, again.y.flatten())["cautions"])
     mixed = np.concatenate([again.x.numpy()[:30], x]), np.concatenate([again.y.flatten().numpy()[:30], y])
-    assert any("30% of these rows were trained on" in note for note in content(posterior, *mixed)["notes"])
-    assert not content(posterior, x, y)["notes"]
+    assert any("30% of these rows were trained on" in note for note in content(posterior, *mixed)["cautions"])
+    assert not content(posterior, x, y)["cautions"]
 
 
 def test_rows_that_were_trained_on_are_told_with_those_that_were_held_out(made):
@@ -205,7 +212,7 @@ def test_rows_that_were_trained_on_are_told_with_those_that_were_held_out(made):
     x = random.normal(size=(180, 4))
     y = 3 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * random.normal(size=180)
     forgetful = replace(posterior, rows=None)  # as after wf.load
-    assert any("flatters" in note for note in content(forgetful, x[:110], y[:110], samples=5)["notes"])
+    assert any("flatters" in note for note in content(forgetful, x[:110], y[:110], samples=5)["cautions"])
 
 
 def test_names_are_taken_from_frames_and_checked(made):
@@ -227,7 +234,15 @@ def test_names_are_taken_from_frames_and_checked(made):
 def view_of(shares: dict[str, float], error: float = 0.01, word: str = "about right", kind: str = "interval") -> dict:
     overall = [{"name": name, "share": share, "share_error": error} for name, share in shares.items()]
     found = {"kind": kind, "word": word, "observed": 0.8, "expected": 0.95}
-    return {"sources": {"overall": overall, "problem": None}, "verdict": found, "combinations": {"rows": []}}
+    baseline = {"scores": {"rmse": 2.0131}, "gain": {"word": "better"}}
+    return {
+        "sources": {"overall": overall, "problem": None},
+        "verdict": found,
+        "combinations": {"rows": []},
+        "scores": {"rmse": 2.0118},
+        "baseline": baseline,
+        "groups": [],
+    }
 
 
 def test_advice_follows_the_largest_source():
@@ -327,6 +342,108 @@ def test_further_training_is_told_by_its_largest_gain(made):
         "not needed: with very many of them a typical prediction would move by about 0.4%"
         in words.further(enough, words.Voice(), 20)[0]
     )
+
+
+def test_every_score_has_its_error_and_one_of_no_model(made, documents):
+    posterior, x, y = made["quantity"]
+    prediction, (view,) = posterior.predict(x, 20), documents["quantity"]["views"]
+    assert view["errors"]["nll"]["error"] == pytest.approx(float(prediction.nll(y, by_row=True).std()) / len(y) ** 0.5)
+    assert all(sure["error"] is not None for sure in view["errors"].values())
+    assert view["baseline"]["scores"]["rmse"] == pytest.approx(np.std(y))
+    assert view["baseline"]["gain"]["word"] == "better"
+    for row in view["combinations"]["rows"]:
+        assert set(row["errors"]) == set(row["scores"])
+    (view,) = documents["classes"]["views"]
+    shares = np.unique(made["classes"][2], return_counts=True)[1] / 70
+    assert view["baseline"]["scores"]["nll"] == pytest.approx(-(shares * np.log(shares)).sum())
+    assert view["baseline"]["scores"]["accuracy"] == pytest.approx(shares.max())
+    assert view["baseline"]["gain"]["word"] == "better"
+
+
+def test_a_model_that_is_no_better_than_none_is_told_so(made):
+    posterior, x, y = made["quantity"]
+    (view,) = content(posterior, x, np.random.default_rng(0).permutation(y), samples=4, target="dose")["views"]
+    assert view["baseline"]["gain"]["word"] == "worse"
+    assert view["advice"]["lead"] == "First make it better than no model"
+    assert "worse than always answering with the mean dose (RMSE" in view["advice"]["say"][0]
+    posterior, x, y = made["classes"]
+    (view,) = content(posterior, x, np.random.default_rng(0).permutation(y), samples=4)["views"]
+    assert "class frequencies (NLL" in view["advice"]["say"][0]
+    unknown = view_of({"noise": 1.0}) | {"baseline": {"scores": {"rmse": 2.0131}, "gain": {"word": "unknown"}}}
+    assert "(RMSE 2.012 against 2.013; lower is better)" in words.advice(unknown, words.Voice())["say"][0]
+
+
+def test_few_rows_are_told_to_tell_little(made):
+    posterior, x, y = made["classes"]
+    assert not any("tell little" in text for text in content(posterior, x[:30], y[:30], samples=4)["cautions"])
+    document = content(posterior, x[:4], y[:4], samples=4)
+    assert any("Only 4 rows are scored here, which can tell little" in text for text in document["cautions"])
+    low, high = document["views"][0]["errors"]["accuracy"]["interval"]
+    assert high - low > 0.4
+
+
+def test_groups_that_are_off_are_found_and_told(made):
+    posterior, x, y = made["quantity"]
+    random = np.random.default_rng(1)
+    x = random.normal(size=(1500, 4))
+    mean = posterior.predict(x, 4).mean.numpy()
+    wide = np.where(mean > np.quantile(mean, 0.8), 3.0, 0.2)  # around the same mean
+    y = mean + wide * random.normal(size=1500) * 0.3
+    document = content(posterior, x, y, samples=4, target="dose", speaks="command")
+    groups = document["views"][0]["groups"]
+    assert [group["count"] for group in groups] == [300] * 5
+    assert groups[-1]["word"] == "too sure"
+    low, high = posterior.predict(x, 4).interval(0.95)
+    own = mean > np.quantile(mean, 0.8)
+    assert groups[-1]["observed"] == pytest.approx(((y >= low.numpy()) & (y <= high.numpy()))[own].mean(), abs=0.01)
+    (text,) = [text for text in document["views"][0]["advice"]["say"] if "Where dose is predicted to be" in text]
+    assert "--noise predicted" in text
+    view = document["views"][0]
+    already = words.advice(view, words.Voice("dose", "command", noise="predicted"))["say"]
+    assert not any("--noise predicted" in text for text in already)
+    assert content(posterior, x[:40], y[:40], samples=4)["views"][0]["groups"] == []
+
+
+def test_groups_of_classes_are_those_that_are_answered(made, documents):
+    posterior, x, y = made["classes"]
+    prediction, (view,) = posterior.predict(x, 20), documents["classes"]["views"]
+    for group in view["groups"]:
+        own = prediction.predicted == group["name"]
+        assert group["count"] == own.sum()
+        assert group["observed"] == pytest.approx((y[own] == group["name"]).mean())
+        assert group["expected"] == pytest.approx(float(prediction.confidence[torch.from_numpy(own)].mean()))
+    off = {"name": "two", "count": 50, "observed": 0.5, "expected": 0.9, "word": "too sure"}
+    text = words.advice(view | {"groups": [off]}, words.Voice())["say"]
+    assert any("Of 50 answers 'two', 50% are right, and 90% should be: too sure there" in one for one in text)
+
+
+def test_rows_beyond_the_edge_are_counted_and_listed(made):
+    posterior, *_ = made["quantity"]
+    x = np.random.default_rng(0).normal(size=(4000, 4))
+    far = np.linspace(0, 0.9, 4000)
+    far[[7, 1234, 3333]] = 1.5, 2.0, 1e6
+    document = content(posterior, x, 3 * x[:, 0], samples=4, outside=far, edge=1.0)
+    assert document["outside"]["edge"] == 1.0
+    assert document["views"][0]["outside"]["far"] == 3
+    assert {"7", "1234", "3333"} <= set(document["rows"]["names"])
+    assert content(posterior, x[:50], x[:50, 0], samples=4, outside=far[:50])["outside"]["edge"] is None
+    with pytest.raises(ValueError, match="give these scores, too"):
+        content(posterior, x[:50], x[:50, 0], samples=4, edge=1.0)
+
+
+def test_all_words_of_the_scores_are_explained(documents):
+    for document in documents.values():
+        for view in document["views"]:
+            assert set(view["scores"]) <= set(document["glossary"])
+        text = " ".join(" ".join(entry) for entry in document["glossary"].values())
+        assert "{" not in text
+        for word in (
+            "NLL",
+            "Share",
+            "Outside, distance",
+            *(("AUC", "ECE", "Brier", "Overlap") * bool(document["kind"] == "classes")),
+        ):
+            assert word in text
 
 
 def test_the_target_has_its_own_name(made):
@@ -462,7 +579,8 @@ def test_rows_sort_by_the_share_of_a_source_and_open(browser, written, documents
     page = browser.open(written["quantity"])
     page.evaluate(
         "(() => { const s = document.querySelector('#rows select');"
-        " s.value = [...s.options].find(o => o.text === 'share of t').value; s.dispatchEvent(new Event('change')); })()"
+        " s.value = [...s.options].find(o => o.text === 'share of moment training stops').value;"
+        " s.dispatchEvent(new Event('change')); })()"
     )
     first = page.evaluate("document.querySelector('.rows tbody .open').textContent")
     shares = documents["quantity"]["views"][0]["sources"]["shares"]["t"]
@@ -510,3 +628,111 @@ def test_outputs_and_colours_can_be_chosen(browser, written, documents):
         shown.append(page.evaluate("document.documentElement.dataset.theme"))
     assert shown == ["light", "dark", "light"]
     assert page.complaints == []
+
+
+def text_of(page: Page, selector: str) -> str:
+    return page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
+
+
+@pytest.mark.parametrize("kind", ["quantity", "classes", "pair"])
+def test_the_first_screen_is_in_plain_words(browser, made, tmp_path, kind):
+    posterior, x, y = made[kind]
+    named = {} if kind == "pair" else {"target": "length of stay"}
+    path = report(posterior, (x, y), tmp_path / "page.html", samples=20, speaks="command", **named)
+    page = browser.open(path)
+    text = text_of(page, "header") + text_of(page, ".hero")
+    assert "initial weights" in text
+    assert not re.search(r"\bnats\b|posterior\.|wf\.", text)
+    if kind != "pair":
+        assert "length of stay" in text
+        assert not re.search(r"\by\b", text)
+    page.hover("[...document.querySelectorAll('.hero .term')].find(e => e.textContent.includes('NLL'))")
+    assert "Negative log-likelihood" in text_of(page, "#tip")
+    assert page.evaluate("document.getElementById('glossary').open") is False
+    page.click("document.querySelector('#glossary summary')")
+    assert "Negative log-likelihood" in text_of(page, "#glossary")
+    assert page.complaints == []
+
+
+def test_scores_are_shown_with_their_errors_and_no_model(browser, written, documents):
+    page = browser.open(written["quantity"])
+    rmse, sure = (documents["quantity"]["views"][0][part]["rmse"] for part in ("scores", "errors"))
+    line = page.evaluate(
+        "[...document.querySelectorAll('.hero .scores tr')].find(r => r.innerText.includes('RMSE')).innerText"
+    )
+    value, error, without = map(float, re.search(r"([\d.]+) ± ([\d.]+)\s+([\d.]+)", line).groups())
+    assert value == pytest.approx(rmse, abs=0.01)
+    assert error == pytest.approx(sure["error"], rel=0.1)
+    assert without == pytest.approx(documents["quantity"]["views"][0]["baseline"]["scores"]["rmse"], abs=0.01)
+    assert "±" in text_of(page, ".combinations tbody tr td:nth-child(2)")
+
+
+def test_numbers_that_differ_are_shown_to_differ(browser, made, tmp_path):
+    posterior, x, y = made["quantity"]
+    document = content(posterior.calibrated("variance", (x[:30], y[:30])), x[30:], y[30:], samples=20)
+    (view,) = document["views"]
+    view["before"]["scores"]["nll"] = view["scores"]["nll"] + 1e-4
+    view["before"]["errors"]["nll"]["error"] = view["errors"]["nll"]["error"] = 0.3
+    page = browser.open(write(tmp_path / "page.html", document))
+    line = page.evaluate(
+        "[...document.querySelectorAll('#calibration .scores tr')].find(r => r.innerText.includes('NLL')).innerText"
+    )
+    now, before = re.findall(r"([\d.]+) ±", line)
+    assert now != before
+
+
+def test_outside_is_said_of_rows_alone(browser, written):
+    page = browser.open(written["quantity"])
+    assert "outside" not in text_of(page, "#truth") + text_of(page, "#calibration")
+    assert "misses it" in text_of(page, "#truth")
+
+
+LONG = "patient-2024-ward-7-admission-of-a-very-long-identifier-that-has-no-spaces-"
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_rows_keep_their_names_and_can_be_found(browser, made, tmp_path, width):
+    posterior, x, y = made["quantity"]
+    names = [f"{LONG}{k:03d}" for k in range(len(x))]
+    far = np.where(np.arange(70) == 17, 1e6, 0.1)
+    path = report(posterior, (x, y), tmp_path / "page.html", samples=4, rows=names, outside=far, edge=1.0)
+    page = browser.open(path, width)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert "1 row of 70 is outside" in text_of(page, "#outside > p")
+    assert page.evaluate("document.querySelectorAll('#outside .plot path.miss').length") >= 1
+    find = "document.querySelector('#rows input[type=search]')"
+    page.evaluate(f"{find}.value = 'SPACES-01'; {find}.dispatchEvent(new Event('input'))")
+    shown = page.evaluate("[...document.querySelectorAll('.rows tbody .open')].map(e => e.textContent)")
+    assert sorted(shown) == names[10:20]
+    assert page.evaluate("[...document.querySelectorAll('.rows .mark')].map(e => e.closest('tr').innerText)")[
+        0
+    ].startswith(names[17])
+    if width > 600:
+        page.click("document.querySelectorAll('.rows th button')[0]")
+        found = page.evaluate("[...document.querySelectorAll('.rows tbody .open')].map(e => e.textContent)")
+        assert found == names[10:20]
+    page.evaluate(f"{find}.value = 'nobody'; {find}.dispatchEvent(new Event('input'))")
+    assert "No row" in text_of(page, "#rows .more-rows")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize("kind", ["quantity", "classes"])
+def test_on_paper_all_is_open_light_and_within_the_page(browser, written, kind):
+    page = browser.open(written[kind], 720, dark=True)
+    folded = "document.querySelectorAll('details:not([open])').length"
+    page.evaluate(f"addEventListener('beforeprint', () => {{ window.foldedInPrint = {folded}; }})")
+    pdf = base64.b64decode(page.call("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"])
+    assert pdf.startswith(b"%PDF")
+    assert 3 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 20
+    assert page.evaluate("window.foldedInPrint") == 0
+    assert page.evaluate("document.querySelectorAll('details[open]').length") == 0  # and closed again
+    page.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    page.wait_for(f"{folded} === 0")
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == "rgb(255, 255, 255)"
+    assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--c2').trim()") == "#0e5a4a"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 720
+    wide = "[...document.querySelectorAll('table')].filter(t => t.getBoundingClientRect().right > innerWidth).length"
+    assert page.evaluate(wide) == 0
+    assert page.evaluate("document.querySelector('nav').checkVisibility()") is False

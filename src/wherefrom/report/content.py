@@ -14,6 +14,7 @@ import math
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from wherefrom import __version__
+from wherefrom.mixture.held_out import part_trained_on
 from wherefrom.posterior import Posterior
 from wherefrom.predictive.class_scores import auroc
 from wherefrom.report import words
@@ -35,6 +37,7 @@ _MOST_COLUMNS, _MOST_VALUES = 40, 30  # in the summary of the data, and of every
 _BINS = 12
 _ALL_SUBSETS = 6  # variables of which all subsets are tried
 _MOST_PRODUCTS = 2e10  # of numbers, for distances to the training rows
+_FEW_ROWS = 30  # to score by, that can tell little
 _FEW = 1000  # training rows whose own distances are looked at
 
 
@@ -50,6 +53,7 @@ def content(
     rows: Sequence[Any] | None = None,
     unit: str = "",
     outside: Any = None,
+    edge: float | None = None,
     before: Posterior | None = None,
     notes: Sequence[str] = (),
     speaks: words.Language = "python",
@@ -57,10 +61,10 @@ def content(
     """What a page says of a posterior, by labelled rows that it was not trained on.
 
     `target` names what is predicted, `columns` the columns of x, `rows` the rows (a frame has names for all), and
-    `unit` is y's. `outside` says of each row how far from the training data it is: true or false, or any score; left
-    out, it is the distance to the nearest training row, where these are at hand. `before` is another posterior to
-    compare the calibration with; left out, it is this one before it was calibrated, if it was. What there is to do is
-    said in Python, or where `speaks` is "command", as options of `wherefrom fit`.
+    `unit` is y's. `outside` says of each row how far from the training data it is: true or false, or any score, which
+    is outside beyond the `edge`; left out, it is the distance to the nearest training row, where these are at hand.
+    `before` is another posterior to compare the calibration with; left out, it is this one before it was calibrated, if
+    it was. What there is to do is said in Python, or where `speaks` is "command", as options of `wherefrom fit`.
     """
     given = as_rows((x, y), posterior.training.likelihood, posterior.schema.classes)
     truth, families = given.truth, posterior.design.families is not None
@@ -70,8 +74,8 @@ def content(
         for name in names
     ]
     whole = split(posterior.predict(given.x, samples), truth, names)
-    aside = _outside(posterior, given, outside)
-    listed, drawn = _listed(whole, given)
+    aside = _outside(posterior, given, outside, edge)
+    listed, drawn = _listed(whole, given, aside)
     tables = _combinations(posterior, given, samples, names, whole)
     if before is None and posterior.calibration:
         before = posterior.uncalibrated
@@ -82,7 +86,9 @@ def content(
         one = view(scored, listed, families) | {"combinations": tables[place], "before": None}
         if earlier is not None:
             past = view(earlier[place], listed[:0], families)
-            one["before"] = {k: past[k] for k in ("scores", "verdict", "calibration", "reliability") if k in past}
+            one["before"] = {
+                k: past[k] for k in ("scores", "errors", "verdict", "calibration", "reliability") if k in past
+            }
         one["outside"] = None if aside is None else _doubt_outside(scored, aside)
         one["advice"] = words.advice(one, voices[place], further)
         views.append(one)
@@ -92,8 +98,14 @@ def content(
         "title": title,
         "kind": "classes" if given.classes else "quantity",
         "unit": unit,
-        "notes": [*notes, *_warnings(posterior, given)],
-        "rows": {"count": len(given), "names": _row_names(x, rows, listed, len(given)), "drawn": drawn},
+        "cautions": _cautions(posterior, given),
+        "notes": list(notes),
+        "rows": {
+            "count": len(given),
+            "names": _row_names(x, rows, listed, len(given)),
+            "are_named": rows is not None or hasattr(x, "iloc"),
+            "drawn": drawn,
+        },
         "samples": samples,
         "trained": _trained(posterior, given, samples, families),
         "data": _data(posterior, given, names, columns, listed),
@@ -101,6 +113,7 @@ def content(
         "learning": _learning(posterior),
         "members": _members(posterior),
         "further": further,
+        "glossary": words.glossary(bool(given.classes), voices[0] if len(voices) == 1 else words.Voice("y")),
         "outside": None if aside is None else _shown_outside(aside, listed),
     }
 
@@ -108,15 +121,21 @@ def content(
 # ---------------------------------------------------------------------- rows
 
 
-def _listed(whole: Sequence[Scored], given: Rows) -> tuple[Tensor, list[int]]:
-    """The rows that are listed, and the places among them of those that are drawn: evenly spaced over all."""
+def _listed(whole: Sequence[Scored], given: Rows, aside: _Aside | None) -> tuple[Tensor, list[int]]:
+    """The rows that are listed, and the places among them of those that are drawn: evenly spaced over all.
+
+    Of more rows than can be listed, a fifth are those most in doubt, and up to a tenth those farthest outside.
+    """
     values = min(_MOST_VALUES, math.prod(given.x.shape[1:])) + 14 * len(whole)
     most = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_NUMBERS // values))
     if len(given) <= most:
         return torch.arange(len(given)), list(range(len(given)))
     doubted = torch.stack([scored.doubt() / scored.doubt().mean().clamp_min(1e-300) for scored in whole]).amax(0)
-    even = thinned(len(given), most - most // 5)
-    listed = torch.cat([even, doubted.argsort(descending=True)[: most // 5]]).unique()
+    far = torch.zeros(0, dtype=torch.long)
+    if aside is not None and aside.edge is not None:
+        far = aside.values.argsort(descending=True)[: min(most // 10, int(aside.is_beyond.sum()))]
+    even = thinned(len(given), most - most // 5 - len(far))
+    listed = torch.cat([even, far, doubted.argsort(descending=True)[: most // 5]]).unique()
     return listed, torch.searchsorted(listed, even).tolist()
 
 
@@ -140,9 +159,15 @@ def _output_names(posterior: Posterior, given: Rows, target: str | None) -> list
     return ["y"] if count == 1 else [f"y {j}" for j in range(count)]
 
 
-def _warnings(posterior: Posterior, given: Rows) -> list[str]:
+def _cautions(posterior: Posterior, given: Rows) -> list[str]:
     found = []
-    overlap = posterior._overlap(given)
+    if len(given) < _FEW_ROWS:
+        rows = "row is" if len(given) == 1 else "rows are"
+        found.append(
+            f"Only {len(given)} {rows} scored here, which can tell little: another {len(given)} might score quite "
+            "otherwise."
+        )
+    overlap = part_trained_on(posterior, given)
     if overlap == 1:
         found.append("These are the rows that the networks were trained on: every score here flatters them.")
     elif overlap:
@@ -182,7 +207,7 @@ def _combinations(
                     "on": list(subset),
                     "is_all": is_all,
                     "is_calibrated": len(part.calibration) == len(posterior.calibration),
-                    "scores": one.scores(),
+                    **one.scores(),
                     **_gap(one.nll_by_row(), everything[place]),
                     **_cost(part, samples),
                 }
@@ -236,20 +261,29 @@ def _further(posterior: Posterior, given: Rows, samples: int, voice: words.Voice
 # ---------------------------------------------------------------------- rows from elsewhere
 
 
+@dataclass(frozen=True, eq=False)
 class _Aside:
     """How far outside of the training data each row is."""
 
-    def __init__(self, kind: str, values: Tensor, usual: float | None = None, rare: float | None = None) -> None:
-        self.kind, self.values, self.usual, self.rare = kind, values, usual, rare
+    kind: str  # flag, score or distance
+    values: Tensor  # (rows,)
+    edge: float | None  # beyond which a row is outside, or farther out than most
+
+    @property
+    def is_beyond(self) -> Tensor:
+        return self.values > (math.inf if self.edge is None else self.edge)
 
 
-def _outside(posterior: Posterior, given: Rows, outside: Any) -> _Aside | None:
+def _outside(posterior: Posterior, given: Rows, outside: Any, edge: float | None) -> _Aside | None:
+    if edge is not None and outside is None:
+        raise ValueError("edge is the score beyond which a row is outside: give these scores, too, as outside")
     if outside is not None:
         values = np.asarray(outside.detach().cpu() if isinstance(outside, Tensor) else outside)
         if values.shape != (len(given),):
             raise ValueError(f"outside has shape {values.shape}: give one flag or score for each of {len(given)} rows")
-        kind = "flag" if values.dtype == bool else "score"
-        return _Aside(kind, torch.from_numpy(values.astype(np.float64)))
+        is_flag = values.dtype == bool
+        scores = torch.from_numpy(values.astype(np.float64))
+        return _Aside("flag" if is_flag else "score", scores, 0.5 if is_flag else edge)
     if posterior.rows is None or not posterior.rows.x.is_floating_point():
         return None
     return _distances(posterior.scaler.x(posterior.rows.x, torch.float64), posterior.scaler.x(given.x, torch.float64))
@@ -268,28 +302,25 @@ def _distances(known: Tensor, new: Tensor) -> _Aside | None:
     if not usual > 0:
         usual = float(among.mean()) or 1.0
     nearest = torch.cat([torch.cdist(block, known).amin(1) for block in new.split(1000)])
-    return _Aside("distance", nearest / usual, 1.0, float(among.quantile(0.95)) / usual)
+    return _Aside("distance", nearest / usual, float(among.quantile(0.95)) / usual)
 
 
 def _shown_outside(aside: _Aside, listed: Tensor) -> dict[str, Any]:
-    return {"kind": aside.kind, "values": short(aside.values[listed]), "rare": aside.rare}
+    return {"kind": aside.kind, "values": short(aside.values[listed]), "edge": aside.edge}
 
 
 def _doubt_outside(scored: Scored, aside: _Aside) -> dict[str, Any]:
     """Whether there is more doubt farther outside: by ranks, or for flags by the chance to tell two rows apart."""
     doubt = scored.prediction.mutual_information if scored.is_classes else scored.prediction.std
+    far = aside.is_beyond
     found: dict[str, Any] = {"far": None, "far_and_sure": None, "auroc": None, "rank": None}
-    if aside.kind == "flag":
-        flagged = aside.values > 0
-        found["far"] = int(flagged.sum())
-        if 0 < found["far"] < len(flagged):
-            found["auroc"] = auroc(doubt[~flagged], doubt[flagged])
-        return found
-    found["rank"] = _rank_correlation(aside.values, doubt)
-    if aside.rare is not None:
-        far = aside.values > aside.rare
+    if aside.edge is not None:
         found["far"] = int(far.sum())
         found["far_and_sure"] = int((far & (doubt < doubt.median())).sum())
+    if aside.kind != "flag":
+        found["rank"] = _rank_correlation(aside.values, doubt)
+    elif 0 < found["far"] < len(far):
+        found["auroc"] = auroc(doubt[~far], doubt[far])
     return found
 
 

@@ -7,8 +7,9 @@ values are plain: numbers, words, lists and dictionaries of them; what is not kn
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -17,7 +18,8 @@ from torch import Tensor
 from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.class_scores import correct
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.report.words import meaning, verdict
+from wherefrom.report import scores
+from wherefrom.report.words import meaning, told_apart, verdict
 
 LEVELS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 _PIT_BINS = 10
@@ -25,6 +27,7 @@ _CURVE_POINTS = 100
 _MOST_SOURCES = 8  # of which every row is shown; smaller ones are added up
 _MOST_CLASSES = 20  # of which a table of mistakes is shown
 _SUMMED = "others"
+_PARTS, _LEAST_IN_A_PART = 5, 10  # groups of rows whose calibration is looked at by itself, and their rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,19 +42,37 @@ class Scored:
     def is_classes(self) -> bool:
         return isinstance(self.prediction, ClassPrediction)
 
-    def scores(self) -> dict[str, float | None]:
-        """Whatever is defined here: a density, for one, is not where the variance is zero."""
-        prediction, y = self.prediction, self.truth
+    @cached_property
+    def numbers(self) -> Tensor:
+        """Of the classes: which of them each row is.  # (rows,)"""
+        return torch.tensor([self.prediction.classes.index(label) for label in self.truth])
+
+    @cached_property
+    def held(self) -> Tensor:
+        """Whether the 95% interval holds the truth.  # (rows,)"""
+        return holds(self.prediction, self.truth, 0.95)
+
+    def scores(self) -> dict[str, dict[str, Any]]:
+        """Whatever is defined here, and how sure it is."""
+        found = (
+            scores.of_classes(self.prediction, self.truth, self.numbers)
+            if self.is_classes
+            else scores.of_quantity(self.prediction, self.truth, self.held)
+        )
+        sure = {
+            name: {"error": score.error, "interval": score.interval and list(score.interval)}
+            for name, score in found.items()
+        }
+        return {"scores": {name: score.value for name, score in found.items()}, "errors": sure}
+
+    def baseline(self) -> dict[str, Any]:
+        """The scores of no model at all, and whether this one is better."""
         if self.is_classes:
-            found = {"nll": prediction.nll, "accuracy": prediction.accuracy, "brier": prediction.brier}
-            return {name: _defined(lambda: score(y)) for name, score in found.items()} | {  # noqa: B023 - called at once
-                "ece": prediction.ece(y)
-            }
+            known = scores.always_the_frequencies(self.numbers, len(self.prediction.classes))
+            return {"scores": known, "gain": scores.gain_of_classes(self.prediction, self.truth, self.numbers)}
         return {
-            "nll": _defined(lambda: prediction.nll(y)),
-            "rmse": prediction.rmse(y),
-            "crps": prediction.crps(y),
-            "coverage": coverage(prediction, y, 0.95),
+            "scores": scores.without_model(self.truth),
+            "gain": scores.gain_of_quantity(self.prediction, self.truth),
         }
 
     def nll_by_row(self) -> Tensor | None:
@@ -102,10 +123,14 @@ def interval(prediction: Prediction, level: float) -> tuple[Tensor, Tensor]:
         return prediction.interval(level, "gaussian")
 
 
-def coverage(prediction: Prediction, y: Tensor, level: float) -> float:
-    """The share of the truth that lies within it."""
+def holds(prediction: Prediction, y: Tensor, level: float) -> Tensor:
+    """Whether the truth lies within it.  # (rows,)"""
     low, high = interval(prediction, level)
-    return float(((y >= low) & (y <= high)).double().mean())
+    return (y >= low) & (y <= high)
+
+
+def coverage(prediction: Prediction, y: Tensor, level: float) -> float:
+    return float(holds(prediction, y, level).double().mean())
 
 
 # ---------------------------------------------------------------------- views
@@ -116,7 +141,8 @@ def view(scored: Scored, listed: Tensor, has_families: bool) -> dict[str, Any]:
     own = _of_classes(scored, listed) if scored.is_classes else _of_quantity(scored, listed)
     return {
         "name": scored.name,
-        "scores": scored.scores(),
+        **scored.scores(),
+        "baseline": scored.baseline(),
         "sources": _sources(scored, listed, has_families),
         **own,
     }
@@ -125,7 +151,7 @@ def view(scored: Scored, listed: Tensor, has_families: bool) -> dict[str, Any]:
 def _of_quantity(scored: Scored, listed: Tensor) -> dict[str, Any]:
     prediction, y = scored.prediction, scored.truth
     low, high = interval(prediction, 0.95)
-    held, count = coverage(prediction, y, 0.95), len(prediction)
+    held, count = float(scored.held.double().mean()), len(prediction)
     error = math.sqrt(0.95 * 0.05 / count)
     return {
         "verdict": {
@@ -149,13 +175,14 @@ def _of_quantity(scored: Scored, listed: Tensor) -> dict[str, Any]:
             "error": short(math.sqrt(level * (1 - level) / count) for level in LEVELS),
         },
         "pit": torch.histc(prediction.cdf(y).double(), _PIT_BINS, 0.0, 1.0).long().tolist(),
+        "groups": _by_prediction(prediction.mean, scored.held),
     }
 
 
 def _of_classes(scored: Scored, listed: Tensor) -> dict[str, Any]:
     prediction: ClassPrediction = scored.prediction
     labels = list(map(str, prediction.classes))
-    numbers = torch.tensor([prediction.classes.index(label) for label in scored.truth])
+    numbers = scored.numbers
     right = correct(prediction.probabilities, numbers)
     confidence, count = prediction.confidence, len(prediction)
     accuracy, expected = float(right.double().mean()), float(confidence.mean())
@@ -192,6 +219,7 @@ def _of_classes(scored: Scored, listed: Tensor) -> dict[str, Any]:
         },
         "risk": _risk(prediction, scored.truth),
         "mistakes": _mistakes(numbers, guesses, len(labels)),
+        "groups": _by_answer(labels, guesses, right, confidence),
     }
 
 
@@ -205,6 +233,7 @@ def _reliability(prediction: ClassPrediction, y: Any) -> dict[str, Any]:
         "count": count.tolist(),
         "error": short((confidence * (1 - confidence) / count).sqrt()),
         "ece": prediction.ece(y),
+        "by_chance": scores.ece_by_chance(prediction, y),
     }
 
 
@@ -219,6 +248,45 @@ def _mistakes(truth: Tensor, guesses: Tensor, classes: int) -> list[list[int]] |
     if classes > _MOST_CLASSES:
         return None
     return torch.bincount(truth * classes + guesses, minlength=classes**2).view(classes, classes).tolist()
+
+
+# ---------------------------------------------------------------------- groups
+
+
+def _by_prediction(mean: Tensor, held: Tensor) -> list[dict[str, Any]]:
+    """How often the 95% intervals hold the truth, by fifths of the predicted mean; equal ones stay together."""
+    if len(mean) < _PARTS * _LEAST_IN_A_PART:
+        return []
+    edges = mean.double().quantile(torch.linspace(0, 1, _PARTS + 1, dtype=torch.float64)[1:-1])
+    place = torch.bucketize(mean.double(), edges)
+    groups = [place == part for part in place.unique().tolist()]
+    ends = [told_apart(float(mean[own].min()), float(mean[own].max()), digits=3) for own in groups]
+    return [
+        {"name": " to ".join(own_ends)} | _group(held[own], 0.95, len(groups))
+        for own, own_ends in zip(groups, ends, strict=True)
+    ]
+
+
+def _by_answer(labels: Sequence[str], guesses: Tensor, right: Tensor, confidence: Tensor) -> list[dict[str, Any]]:
+    """How often answers are right, next to how sure they are, by the class that is answered."""
+    present = [k for k in range(len(labels)) if int((guesses == k).sum()) >= _LEAST_IN_A_PART]
+    if len(present) > _MOST_CLASSES:
+        present = sorted(present, key=lambda k: -int((guesses == k).sum()))[:_MOST_CLASSES]
+    return [
+        {"name": labels[k]} | _group(right[guesses == k], float(confidence[guesses == k].mean()), len(present))
+        for k in sorted(present)
+    ]
+
+
+def _group(hits: Tensor, expected: float, groups: int) -> dict[str, Any]:
+    count, hit = len(hits), int(hits.sum())
+    return {
+        "count": count,
+        "observed": hit / count,
+        "expected": expected,
+        "interval": list(scores.wilson(hit / count, count)),
+        "word": scores.group_word(hit, count, expected, groups),
+    }
 
 
 # ---------------------------------------------------------------------- sources
@@ -297,13 +365,6 @@ def short(values: Iterable[float] | Tensor, digits: int = 5) -> list[float | int
         rounded = float(f"{value:.{digits}g}")
         found.append(int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded)
     return found
-
-
-def _defined(score: Callable[[], float]) -> float | None:
-    try:
-        return number(score())
-    except ValueError:
-        return None
 
 
 def _median(values: Tensor) -> float:

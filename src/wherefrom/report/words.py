@@ -52,6 +52,10 @@ _HOW = {
     "hold out": ("on more rows", "on more rows (--held-out 0.3)"),
     "noise": ('wf.Regression(noise="fit")', "--noise fit"),
     "row by row": ('wf.Regression(noise="predicted")', "--noise predicted"),
+    "rethink": (
+        "look at its columns, its settings and its losses",
+        "look at its columns, and try other --epochs and --lr",
+    ),
     "samples": ("samples={}", "--samples {}"),
 }
 
@@ -138,15 +142,23 @@ def verdict(observed: float, expected: float, error: float) -> str:
 def told_apart(*values: float, digits: int = 2) -> list[str]:
     """Numbers with as many significant digits as tell them apart, at least so many, and six at most.
 
-    >>> told_apart(2.0131, 2.0118), told_apart(0.5, 0.5)
-    (['2.013', '2.012'], ['0.5', '0.5'])
+    >>> told_apart(2.0131, 2.0118), told_apart(0.5, 0.5), told_apart(1234.6, 0.001)
+    (['2.013', '2.012'], ['0.5', '0.5'], ['1,235', '0.001'])
     """
-    texts = []
+    texts: list[str] = []
     for places in range(digits, 7):
-        texts = [f"{value:.{places}g}" for value in values]
+        texts = [_written(value, places) for value in values]
         if len(set(texts)) == len(set(values)):
             break
-    return [text.replace("-", "−") for text in texts]
+    return texts
+
+
+def _written(value: float, digits: int) -> str:
+    if not value or not 1e-4 <= abs(value) < 1e7:
+        return f"{value:.{digits}g}".replace("-", "−")
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{decimals}f}".replace("-", "−")
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 @dataclass(frozen=True)
@@ -208,7 +220,11 @@ def advice(view: dict[str, Any], voice: Voice, further: dict[str, Any] | None = 
         say.append(further["say"][0])
         if further["is_enough"] and lead == _REMEDY["theta0"][0]:
             lead = "Make the networks agree"
+    if not_better := _about_no_model(view, voice):
+        lead = "First make it better than no model"
+        say.insert(0, not_better)
     _about_calibration(view["verdict"], voice, say)
+    _about_groups(view, voice, say)
     _about_combinations(view["combinations"], voice, say)
     return {"lead": lead, "say": say}
 
@@ -234,6 +250,47 @@ def _about_sources(found: list[dict[str, Any]], voice: Voice, say: list[str]) ->
             f"With so few draws the error of these shares is not known. {voice.how('extend')} before spending on them."
         )
     return lead
+
+
+def _about_no_model(view: dict[str, Any], voice: Voice) -> str | None:
+    """If it does not, beyond chance: a model should beat the mean, or the class frequencies."""
+    found, without, word = view["scores"], view["baseline"]["scores"], view["baseline"]["gain"]["word"]
+    if word == "better":
+        return None
+    if "accuracy" in found:
+        always, name, score = "always answering with the class frequencies", "NLL", "nll"
+    else:
+        always, name, score = f"always answering with the mean {voice.target}", "RMSE", "rmse"
+    told = ""
+    if None not in (found.get(score), without.get(score)):
+        told = f" ({name} {' against '.join(told_apart(found[score], without[score], digits=3))}; lower is better)"
+    if word == "worse":
+        return f"On these rows the run is worse than {always}{told}. Do not use it as it is: {voice.how('rethink')}."
+    return (
+        f"By these rows it cannot be told that the run is better than {always}{told}. More rows to test on would tell; "
+        "columns that say more would help."
+    )
+
+
+def _about_groups(view: dict[str, Any], voice: Voice, say: list[str]) -> None:
+    """Intervals may be right on average, and wrong where it matters."""
+    off = [group for group in view["groups"] if group["word"] != "about right"]
+    if not off:
+        return
+    worst = max(off, key=lambda group: abs(group["observed"] - group["expected"]))
+    others = f" It is one of {len(off)} groups of {len(view['groups'])} that are off." if len(off) > 1 else ""
+    held = f"{worst['observed']:.0%}"
+    if view["verdict"]["kind"] == "confidence":
+        told = (
+            f"Of {worst['count']:,} answers {worst['name']!r}, {held} are right, and {worst['expected']:.0%} should be"
+        )
+        cure = f"No single temperature can mend a class by itself; more rows of {worst['name']!r} could."
+    else:
+        told = f"Where {voice.target} is predicted to be {worst['name']}, the 95% intervals hold {held} of the truth"
+        cure = f"Let the networks say the noise row by row: {voice.how('row by row')}."
+        if voice.noise == "predicted":
+            cure = "The noise is said row by row already; more rows there, or further columns, could mend it."
+    say.append(f"{told}: {worst['word']} there, by more than chance.{others} {cure}")
 
 
 def _about_calibration(found: dict[str, Any], voice: Voice, say: list[str]) -> None:
@@ -372,3 +429,109 @@ def _draw_more(chosen: Option, found: Advice, voice: Voice) -> str:
 
 def _percent(value: float) -> str:
     return f"{value:.0%}" if value >= 0.01 else f"{100 * value:.1g}%"
+
+
+# ---------------------------------------------------------------------- words that need explaining
+
+
+def glossary(is_classes: bool, voice: Voice) -> dict[str, list[str]]:
+    """What every name of a score means: how it is called, and a sentence."""
+    own = _OF_CLASSES if is_classes else _OF_QUANTITIES
+    return {name: [called, text.format(target=voice.target)] for name, (called, text) in {**own, **_OF_BOTH}.items()}
+
+
+_OF_QUANTITIES = {
+    "rmse": (
+        "Typical error (RMSE)",
+        "Root mean squared error: how far predictions of {target} are from the truth, large misses counted more. "
+        "In the units of {target}; lower is better.",
+    ),
+    "r2": (
+        "Explained (R²)",
+        "The share of the variance of {target} that predictions explain: 100% is perfect, 0% is no better than always "
+        "answering with the mean, and it can be below.",
+    ),
+    "nll": (
+        "Surprise (NLL)",
+        "Negative log-likelihood: how much the truth surprises the run, which it does if predictions are far off, or "
+        "if they are sure and wrong. Lower is better; it is told in nats, and only differences mean something: 0.7 "
+        "less is a truth held twice as likely.",
+    ),
+    "crps": (
+        "Error of the whole prediction (CRPS)",
+        "Continuous ranked probability score: the distance between the predicted distribution and the truth, in the "
+        "units of {target}. Of a prediction without doubt it is the absolute error. Lower is better.",
+    ),
+    "coverage": (
+        "95% interval holds (coverage)",
+        "How much of the truth lies within its 95% interval: 95% is right, less is too sure, more too careful.",
+    ),
+    "std": (
+        "Standard deviation (std, σ)",
+        "How wide a prediction is: about two in three truths should lie within one of it, 19 of 20 within two.",
+    ),
+}
+_OF_CLASSES = {
+    "accuracy": ("Right answers (accuracy)", "The share of rows whose most probable class is the true one."),
+    "auc": (
+        "Ranks rightly (AUC)",
+        "Area under the ROC curve: how often a row of a class is given a larger probability of it than a row of "
+        "another. 1 is perfect, 0.5 is chance. Of two classes it is that of the second; of more, the mean over all.",
+    ),
+    "nll": (
+        "Surprise (NLL)",
+        "Negative log-likelihood: how much the true class surprises the run, most of all where it was sure and wrong. "
+        "Lower is better. It is told in nats: 0.7 less is a truth held twice as likely.",
+    ),
+    "brier": (
+        "Error of the probabilities (Brier)",
+        "Brier score: the squared distance between the probabilities and the truth, added up over classes. 0 is "
+        "perfect, 2 is sure and wrong; lower is better.",
+    ),
+    "ece": (
+        "Calibration error (ECE)",
+        "Expected calibration error: how far, on average, confidence is from how often it is right. Lower is better, "
+        "but chance alone keeps it above 0.",
+    ),
+    "doubt": (
+        "Doubt (entropy)",
+        "How spread the probabilities are: 0% is sure of one class, 100% is all classes equally probable. It is their "
+        "entropy, as a share of the largest that is possible; entropies are told in nats.",
+    ),
+    "overlap": (
+        "Overlap",
+        "Doubt that every network has by itself, because in these columns the classes look alike. More networks do not "
+        "lower it.",
+    ),
+    "disagreement": (
+        "Disagreement",
+        "Doubt because the networks answer differently (mutual information). It is split by the choices that make them "
+        "differ.",
+    ),
+}
+_OF_BOTH = {
+    "share": (
+        "Share",
+        "How much of the doubt has this source: what would go if the choice were settled. Shares add up to 100%.",
+    ),
+    "open": (
+        "Left open",
+        "A choice of training that was not settled: the run trained, or sampled, several values of it, and averages "
+        "over them. To statisticians: marginalised.",
+    ),
+    "without": (
+        "No model",
+        "Always answering with the mean, or with the class frequencies, of these very rows: a little better than "
+        "anyone could do in advance. A model should beat it.",
+    ),
+    "outside": (
+        "Outside, distance",
+        "A row is outside if it is unlike those that were trained on; its distance says how unlike. Predictions there "
+        "are guesses, however sure they look.",
+    ),
+    "error": (
+        "±",
+        "One standard error: with as many other rows, a score would be this much higher or lower, more or less; twice "
+        "that is rare. Of shares near 0 and 100%, brackets have the interval that holds 19 times out of 20.",
+    ),
+}
