@@ -17,7 +17,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -78,35 +78,36 @@ _BLOCK_NUMBERS = 2**25  # answers at a time: 128 MB
 _WHOLE_ROWS = 32  # rows are predicted in multiples of so many
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Estimator(BaseEstimator):
     """What both estimators share. Constructors store; all that is checked is checked in `fit`."""
 
-    over: str | Sequence[Any]
-    draws: int
-    recipe_settings: Mapping[str, Any] | None
-    model: Any
-    hidden: int | Sequence[int]
-    activation: str
-    dropout: float | None
-    epochs: int | None
-    lr: float
-    batch_size: int
-    weight_decay: float
-    optimiser: Any
-    optimiser_settings: Mapping[str, Any] | None
-    standardise: bool
-    calibrate: Any
-    calibrate_on: float
-    samples: int
-    method: Any
-    engine: Any
-    workers: int | None
-    device: str
-    random_state: Any
-    verbose: bool
+    over: str | Sequence[Any] = field(default="multi_swag", kw_only=False)
+    draws: int = 5
+    recipe_settings: Mapping[str, Any] | None = None
+    model: Any = None
+    hidden: int | Sequence[int] = (50,)
+    activation: str = "relu"
+    dropout: float | None = None
+    epochs: int | None = None
+    lr: float = 0.01
+    batch_size: int = 100
+    weight_decay: float = 0.01
+    optimiser: Any = "adam"
+    optimiser_settings: Mapping[str, Any] | None = None
+    standardise: bool = True
+    calibrate: Any = None
+    calibrate_on: float = 0.2
+    samples: int = 100
+    method: Any = "monte_carlo"
+    engine: Any = "auto"
+    workers: int | None = None
+    device: str = "cpu"
+    random_state: Any = None
+    verbose: bool = False
 
-    posterior_: Posterior
-    n_iter_: int
+    posterior_: Posterior = field(init=False)  # and the next: by `fit`
+    n_iter_: int = field(init=False)
 
     def _train(self, rows: Rows, likelihood: Likelihood) -> Self:
         if not isinstance(self.samples, Integral) or self.samples < 1:
@@ -242,6 +243,7 @@ class _Estimator(BaseEstimator):
         super().__setstate__(state | {"posterior_": packed.unpacked()} if isinstance(packed, _Packed) else state)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class WherefromRegressor(RegressorMixin, _Estimator):
     """A scikit-learn regressor that knows how sure it is, and where its doubt comes from.
 
@@ -280,39 +282,8 @@ class WherefromRegressor(RegressorMixin, _Estimator):
     ('theta0+order', 'noise')
     """
 
-    noise: Any
-    held_out: float
-
-    def __init__(
-        self,
-        over: str | Sequence[Any] = "multi_swag",
-        *,
-        draws: int = 5,
-        recipe_settings: Mapping[str, Any] | None = None,
-        model: Any = None,
-        hidden: int | Sequence[int] = (50,),
-        activation: str = "relu",
-        dropout: float | None = None,
-        epochs: int | None = None,
-        lr: float = 0.01,
-        batch_size: int = 100,
-        weight_decay: float = 0.01,
-        optimiser: Any = "adam",
-        optimiser_settings: Mapping[str, Any] | None = None,
-        noise: Any = "fit",
-        held_out: float = 0.1,
-        standardise: bool = True,
-        calibrate: str | None = None,
-        calibrate_on: float = 0.2,
-        samples: int = 100,
-        method: str = "monte_carlo",
-        engine: str = "auto",
-        workers: int | None = None,
-        device: str = "cpu",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        _store(self, locals())
+    noise: Any = "fit"
+    held_out: float = 0.1
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -356,6 +327,7 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         return self._predicted(self._inputs(X))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class WherefromClassifier(ClassifierMixin, _Estimator):
     """A scikit-learn classifier that knows how sure it is, and where its doubt comes from.
 
@@ -378,40 +350,10 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
     torch.Size([100])
     """
 
-    label_smoothing: float
-    class_weight: Any
-    classes_: Array
+    label_smoothing: float = 0.0
+    class_weight: Any = None
 
-    def __init__(
-        self,
-        over: str | Sequence[Any] = "multi_swag",
-        *,
-        draws: int = 5,
-        recipe_settings: Mapping[str, Any] | None = None,
-        model: Any = None,
-        hidden: int | Sequence[int] = (50,),
-        activation: str = "relu",
-        dropout: float | None = None,
-        epochs: int | None = None,
-        lr: float = 0.01,
-        batch_size: int = 100,
-        weight_decay: float = 0.01,
-        optimiser: Any = "adam",
-        optimiser_settings: Mapping[str, Any] | None = None,
-        label_smoothing: float = 0.0,
-        class_weight: Any = None,
-        standardise: bool = True,
-        calibrate: str | None = None,
-        calibrate_on: float = 0.2,
-        samples: int = 100,
-        method: str = "monte_carlo",
-        engine: str = "auto",
-        workers: int | None = None,
-        device: str = "cpu",
-        random_state: Any = None,
-        verbose: bool = False,
-    ) -> None:
-        _store(self, locals())
+    classes_: Array = field(init=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train every draw on X and the labels y; a weight of k is the row k times."""
@@ -450,12 +392,6 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
 
 
 # ---------------------------------------------------------------------- parameters
-
-
-def _store(estimator: _Estimator, given: Mapping[str, Any]) -> None:
-    """Every argument of a constructor under its own name, as scikit-learn wants it."""
-    for name in inspect.signature(type(estimator)).parameters:
-        setattr(estimator, name, given[name])
 
 
 def _seed(random_state: Any) -> int:
