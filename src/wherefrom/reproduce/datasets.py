@@ -17,7 +17,6 @@ import io
 import json
 import os
 import re
-import tempfile
 import warnings
 import zipfile
 import zlib
@@ -32,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.cache import user_cache
+from wherefrom.reproduce.fetching import beside, fetch, named_root
 
 Array = NDArray[np.float64]
 
@@ -99,11 +99,9 @@ def load(name: str, root: str | os.PathLike[str] | None = None, progress: bool |
     if name not in SETS:
         raise ValueError(f"there is no data set {name!r}; the sets are {', '.join(NAMES)}")
     chosen = SETS[name]
-    root = root or os.environ.get("WHEREFROM_DATA")
-    if root and not Path(root).is_dir():
-        raise FileNotFoundError(f"the data folder {root} does not exist; --data or WHEREFROM_DATA names it")
-    table = Path(root or "<folder>") / "uci" / name / "data.csv.gz"
-    if root and not table.exists() and (inside := Path(root) / name / "data.csv.gz").exists():
+    root = named_root(root)
+    table = (root or Path("<folder>")) / "uci" / name / "data.csv.gz"
+    if root and not table.exists() and (inside := root / name / "data.csv.gz").exists():
         table = inside  # the folder uci itself was named
     if root and table.exists():
         with _blaming(str(table), "Put the benchmark's table there, or remove it to have the official file downloaded"):
@@ -268,19 +266,11 @@ def _download(chosen: DataSet, kept: Path, by_hand: str, progress: bool | None) 
     """Fetch the official file beside its place, read and verify it there, and only then keep it."""
     if chosen.source.member.endswith((".xls", ".xlsx")):
         _calamine()  # before the download: without it there is no point
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        place = tempfile.TemporaryDirectory(prefix=".download-", dir=kept.parent)
-    except OSError as error:
-        raise OSError(
-            f"{chosen.source.file} cannot be downloaded into {kept.parent}: {error.strerror}. Let WHEREFROM_CACHE name "
-            f"a folder that can be written. {by_hand}"
-        ) from error
-    with place:
+    with beside(kept, by_hand) as place:
         url, checksum = f"{UCI}/{chosen.source.number}/{chosen.source.file}", None
         if not chosen.source.member:
-            url, checksum = _openml(chosen.source.number, Path(place.name), by_hand)
-        path = _fetch(url, checksum, Path(place.name) / kept.name, by_hand, progress)
+            url, checksum = _openml(chosen.source.number, place, by_hand)
+        path = fetch(url, checksum, place / kept.name, by_hand, progress)
         with _blaming(f"{kept.name} from {url}", f"The download was not kept. {by_hand}"):
             found = verify(chosen, *read_official(chosen, path))
         path.replace(kept)
@@ -290,59 +280,13 @@ def _download(chosen: DataSet, kept: Path, by_hand: str, progress: bool | None) 
 def _openml(number: int, place: Path, by_hand: str) -> tuple[str, str]:
     """Where OpenML keeps a set now, and its checksum."""
     url = f"{OPENML}/{number}"
-    path = _fetch(url, None, place / "description.json", by_hand, progress=False)
+    path = fetch(url, None, place / "description.json", by_hand, progress=False)
     with _blaming(f"the description of the set from {url}", by_hand):
         try:
             description = json.loads(path.read_bytes())["data_set_description"]
             return description["url"], f"md5:{description['md5_checksum']}"
         except (KeyError, TypeError) as error:
             raise ValueError("it does not say where the file is and what its checksum is") from error
-
-
-def _fetch(url: str, checksum: str | None, path: Path, by_hand: str, progress: bool | None) -> Path:
-    """A file as it is at that address; pooch moves it to the path when it is whole and has the checksum."""
-    try:
-        import pooch
-        import requests
-    except ImportError as error:
-        raise ImportError(f"downloading {url} needs pooch: pip install 'wherefrom[uci]'. {by_hand}") from error
-    from wherefrom.training.progress import progress_bar
-
-    def download(url: str, output: str, _: Any) -> None:
-        with requests.get(url, stream=True, timeout=30) as response, Path(output).open("wb") as file:
-            response.raise_for_status()
-            size = int(response.headers.get("Content-Length", 0))
-            with progress_bar(f"downloading {path.name}", size, progress) as report:
-                for chunk in response.iter_content(2**16):
-                    report(file.write(chunk))
-
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel("WARNING")  # it would tell of every download, and give checksums to copy
-    try:
-        pooch.retrieve(url, checksum, fname=path.name, path=path.parent, downloader=download)
-    except (OSError, ValueError) as error:
-        raise OSError(f"{url} could not be downloaded: {_reason(error)}. {by_hand}") from error
-    finally:
-        logger.setLevel(level)
-    return path
-
-
-def _reason(error: Exception) -> str:
-    """What went wrong, without the names of the packages that it went through."""
-    import requests
-
-    if isinstance(error, requests.HTTPError) and error.response is not None:
-        return f"the server answered {error.response.status_code} {error.response.reason}"
-    if isinstance(error, requests.exceptions.ChunkedEncodingError):
-        return "the connection broke in the middle"
-    if isinstance(error, requests.Timeout):
-        return "the server did not answer in time"
-    if isinstance(error, requests.ConnectionError):
-        return f"there is no connection ({type(error).__name__})"
-    if isinstance(error, OSError):
-        return str(error)
-    return "the file does not have the checksum that was published"
 
 
 # ---------------------------------------------------------------------- other packages, and errors

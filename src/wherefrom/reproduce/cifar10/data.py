@@ -13,7 +13,6 @@ import gzip
 import hashlib
 import os
 import tarfile
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.cache import user_cache
-from wherefrom.reproduce.datasets import _fetch
+from wherefrom.reproduce.fetching import beside, fetch, named_root
 from wherefrom.training import streams
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -61,10 +60,8 @@ class Images:
 
 def load(root: str | os.PathLike[str] | None = None, progress: bool | None = None) -> tuple[Images, Images]:
     """The images to train on and those to test on; `progress=None` shows a download's bar on a terminal."""
-    root = root or os.environ.get("WHEREFROM_DATA")
-    if root and not Path(root).is_dir():
-        raise FileNotFoundError(f"the data folder {root} does not exist; --data or WHEREFROM_DATA names it")
-    if root and (found := _within(Path(root))):
+    root = named_root(root)
+    if root and (found := _within(root)):
         with _blaming(found, f"Put the official {FOLDER} there, or remove it to have {ARCHIVE} downloaded"):
             return _decoded(_read_archive(found) if found.is_file() else _read_folder(found))
     kept = user_cache() / "cifar10" / ARCHIVE
@@ -165,16 +162,8 @@ def _md5(path: Path) -> str:
 
 def _download(kept: Path, by_hand: str, progress: bool | None) -> None:
     """Fetch the archive beside its place, and keep it only once it is whole and has the published checksum."""
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        place = tempfile.TemporaryDirectory(prefix=".download-", dir=kept.parent)
-    except OSError as error:
-        raise OSError(
-            f"{ARCHIVE} cannot be downloaded into {kept.parent}: {error.strerror}. Let WHEREFROM_CACHE name a folder "
-            f"that can be written. {by_hand}"
-        ) from error
-    with place:
-        _fetch(URL, f"md5:{MD5}", Path(place.name) / ARCHIVE, by_hand, progress).replace(kept)
+    with beside(kept, by_hand) as place:
+        fetch(URL, f"md5:{MD5}", place / ARCHIVE, by_hand, progress).replace(kept)
 
 
 @contextmanager
