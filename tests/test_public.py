@@ -19,6 +19,7 @@ ROOMS = [
     ("variables",),
     ("predictive", "runs"),
     ("calibration",),
+    ("mixture",),
     ("posterior",),
     ("marginalisation",),
     ("store",),

@@ -8,6 +8,7 @@ import torch
 
 import wherefrom as wf
 from conftest import training
+from wherefrom.mixture.weighing import turns
 
 NEW = np.random.default_rng(3).normal(size=(9, 4))
 
@@ -68,8 +69,8 @@ def test_what_becomes_of_weights(posterior, tmp_path):
     assert torch.equal(again.predict(NEW).mean, found.predict(NEW).mean)
     with pytest.raises(ValueError, match="extend the posterior first"):
         found.extend(theta0=1)
-    turns = found._turns(10)
-    assert [turns.count(k) for k in range(4)] == [1, 2, 3, 4]
+    own = turns(found, 10)
+    assert [own.count(k) for k in range(4)] == [1, 2, 3, 4]
     assert repr(found) == "Posterior(4 weighted members, marginalises theta0, h)"
     assert len(found.sample(10)) == 10
 

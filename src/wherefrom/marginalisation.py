@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from wherefrom.posterior import Divergence, Posterior, finished
+from wherefrom.mixture.growth import Divergence, finished
+from wherefrom.posterior import Posterior
 from wherefrom.runs import Execution, Fold, build_networks, train_runs
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.data import as_rows

@@ -12,6 +12,8 @@ from torch import nn
 import wherefrom as wf
 from conftest import training
 from wherefrom.laws import SWAG, TRADI
+from wherefrom.mixture import predicting
+from wherefrom.mixture.groups import groups
 from wherefrom.posterior import Posterior
 from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.batch_norm import Statistics
@@ -75,7 +77,7 @@ def test_without_it_samples_are_wrong(monkeypatch):
         )
         fresh = posterior.predict(x_new, samples=50)
         with monkeypatch.context() as patch:
-            patch.setattr(Posterior, "_refresh", lambda self, group: None)
+            patch.setattr(predicting, "refreshing", lambda posterior, group: None)
             stale = posterior.predict(x_new, samples=50)
         assert error(fresh, posterior) < 0.6
         if is_nan:
@@ -102,7 +104,7 @@ def test_it_is_what_torch_does_for_each_sampled_network(law, rows_at_once, probl
     standardised = posterior.scaler.x(torch.from_numpy(problem[0]), torch.float32)
     assert torch.equal(torch.cat(batches).sort(0).values, standardised.sort(0).values)
     answers = posterior.predict(problem[0], samples=4).answers[0]
-    thetas = monte_carlo.Thetas(posterior._groups()[0].members[0], posterior.seed).get(np.arange(4))
+    thetas = monte_carlo.Thetas(groups(posterior)[0].members[0], posterior.seed).get(np.arange(4))
     for theta, own in zip(thetas, answers, strict=True):
         module = deep()
         module.load_state_dict(posterior.network.layout.views(theta), strict=False)

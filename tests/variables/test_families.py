@@ -9,6 +9,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import training
+from wherefrom.mixture.groups import inputs
 
 NEW = np.random.default_rng(3).normal(size=(7, 4))
 
@@ -130,7 +131,7 @@ def test_weights_that_are_dropped_have_the_variance_of_their_masks(problem):
     over = [wf.Dropout(rate=0.2, on="weights")]
     found = wf.marginalise(training(lambda: nn.Linear(4, 1), epochs=10), problem, over, progress=False)
     weight = found.network.layout.views(found.mixture[0].trained.last)["weight"].double()
-    x = found._inputs(NEW).double()
+    x = inputs(found, NEW).double()
     std = ((x * weight).square().sum(1) * 0.25).sqrt() * found.scaler.y_std
     assert torch.allclose(found.one_shot(NEW).std, std, rtol=1e-4)
     many = found.predict(NEW, 20_000)

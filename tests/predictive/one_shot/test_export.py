@@ -15,7 +15,8 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.predictive.one_shot import NoRuleError, export, scalars
+from wherefrom.mixture import export
+from wherefrom.predictive.one_shot import NoRuleError, scalars
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason=f"exporting needs {package}: pip install 'wherefrom[onnx]'")

@@ -10,6 +10,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp, training
+from wherefrom.mixture.groups import groups, inputs
 from wherefrom.predictive.one_shot import Moments, NoRuleError, check, member, propagate
 from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.reproduce.uci.study import exact_dropout
@@ -86,7 +87,7 @@ def test_the_kept_deviations_do_not_depend_on_the_rows(whole):
 
 def test_the_kept_deviations_are_the_best_of_their_number(whole):
     """No other one direction leaves more of the answers' variance, on the rows by which they were chosen."""
-    (group,) = whole.marginalising("theta0", "t")._groups()
+    (group,) = groups(whole.marginalising("theta0", "t"))
     sampled = group.members[0]
     job = propagate.Passes(group.network, [sampled], torch.empty(0, 4), None, "low_rank", None)
     rows = torch.randn(propagate._PROBES, 4, generator=torch.Generator().manual_seed(0))
@@ -129,7 +130,7 @@ def test_snapshots_are_their_points_and_one_network_is_certain(problem):
     points = torch.stack([law.tensors()["points"] for law in many.laws()])
     alone = torch.stack(
         [
-            many.network.call(many.network.layout.views(theta), many._inputs(NEW), (), False)
+            many.network.call(many.network.layout.views(theta), inputs(many, NEW), (), False)
             for theta in points.flatten(0, 1)
         ]
     )

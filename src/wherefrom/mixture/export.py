@@ -30,6 +30,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.likelihood import Classification, Regression
+from wherefrom.mixture.groups import groups, refreshing
+from wherefrom.mixture.weighing import is_weighted
 from wherefrom.predictive.one_shot import compiled, member
 from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
@@ -51,7 +53,7 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
     path, rows = Path(path), _some_rows(posterior)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
-    if len(posterior._groups()) > 1:
+    if len(groups(posterior)) > 1:
         raise ValueError(
             "one ONNX file holds members of one network: take one family, or one dropout rate, as select(F=0)"
         )
@@ -85,7 +87,7 @@ class _Model(nn.Module):
 
     def __init__(self, posterior: Posterior, said: Prediction, covariance: Covariance) -> None:
         super().__init__()
-        self.network = copy.copy(posterior._groups()[0].network.private("export"))
+        self.network = copy.copy(groups(posterior)[0].network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
         self.graph = Graph(self.network.skeleton(False))
         is_classes = isinstance(posterior.training.likelihood, Classification)
@@ -95,7 +97,7 @@ class _Model(nn.Module):
         self.predicts_noise = self.likelihood.noise == "predicted"
         self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()
         weights = torch.tensor(posterior.weights, dtype=torch.float64) / said.answers.shape[1]
-        self.weights = weights.repeat_interleave(said.answers.shape[1]) if posterior._is_weighted else None
+        self.weights = weights.repeat_interleave(said.answers.shape[1]) if is_weighted(posterior) else None
         self.is_scaled = self.scaler.scales_x
 
     def forward(self, x: Tensor, means: Tensor, variances: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
@@ -176,8 +178,8 @@ class _Rewritten(TorchFunctionMode):
 def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
     """Means, and variances and factors where theta has any, of all components.  # (components, [rank,] size)"""
     nothing = torch.empty(0, device=posterior.device)
-    (group,) = posterior._groups()
-    job = Passes(group.network, group.members, nothing, None, covariance, posterior._refresh(group))
+    (group,) = groups(posterior)
+    job = Passes(group.network, group.members, nothing, None, covariance, refreshing(posterior, group))
     found = job.thetas(posterior.design.iterations is not None)
     return [theta.float().cpu() for theta in found if theta is not None]
 

@@ -1,0 +1,86 @@
+"""Rows that were not trained on: what judges the members, and how those are found out that were."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from wherefrom.runs import Fold
+from wherefrom.training.data import Rows, as_rows
+
+if TYPE_CHECKING:
+    from wherefrom.posterior import Posterior
+
+_TOLD, _REFUSED = 0.1, 0.5  # parts of some rows that were trained on
+_COARSE = 10  # where trained rows are so often the same, others hold them all by chance
+
+
+def like_training(posterior: Posterior, data: Any) -> Rows:
+    """Data of the kind that the posterior was trained on."""
+    return as_rows(data, posterior.training.likelihood, posterior.schema.classes)
+
+
+def not_trained_on(posterior: Posterior, data: Any, call: str) -> Rows:
+    """The rows that are given, or held out: refused if they are those that were trained on."""
+    if data is None:
+        if posterior.held_out is None:
+            raise ValueError(f"{call} needs rows that were not trained on")
+        return posterior.held_out
+    rows = like_training(posterior, data).that_count
+    overlap = part_trained_on(posterior, rows)
+    if overlap == 1:
+        raise ValueError("these are the rows that the members were trained on: give others")
+    if overlap >= _REFUSED:
+        raise ValueError(f"{overlap:.0%} of these rows were trained on: give others")
+    if overlap >= _TOLD:
+        warnings.warn(f"{overlap:.0%} of these rows were trained on, which flatters the members", stacklevel=4)
+    return rows
+
+
+def part_trained_on(posterior: Posterior, rows: Rows) -> float:
+    """The part of these rows that was trained on, as far as is known: all, if they hold all that was."""
+    if any(_is_training_data(posterior, each) for each in (rows, replace(rows, weights=None))):
+        return 1.0
+    return 0.0 if posterior.rows is None else _overlap(posterior.rows, rows)
+
+
+def _is_training_data(posterior: Posterior, rows: Rows) -> bool:
+    """Whether a digest knows them: as what was trained on, or with what was held out of it to fit the noise."""
+    known = posterior.schema.digest
+    if not known:
+        return False
+    if rows.schema.digest == known:
+        return True
+    try:
+        fold = Fold.of(posterior.training, rows, posterior.seed)
+    except ValueError:  # too few to hold any out
+        return False
+    return fold.rows.schema.digest == known
+
+
+def _overlap(trained: Rows, given: Rows) -> float:
+    """The part of the given rows that was trained on, or 1 if they hold all that was; 0 if it may be chance.
+
+    A new row equals some trained one about as often as trained ones equal each other.
+    """
+    is_single = torch.float32 in (trained.x.dtype, given.x.dtype)
+    own, other = (Counter(hash(row) for row in _bytes(rows, is_single)) for rows in (trained, given))
+    if own == other or (own.keys() <= other.keys() and len(trained) <= _COARSE * len(own)):
+        return 1.0
+    found = sum(count for row, count in other.items() if row in own) / len(given)
+    chance = 1 - sum(count == 1 for count in own.values()) / len(trained)
+    margin = 2 * math.sqrt(chance * (1 - chance) / len(given))
+    return found if found - chance - margin >= _TOLD else 0.0
+
+
+def _bytes(rows: Rows, is_single: bool) -> Iterator[bytes]:
+    """Every row as it is, or in single precision, which y may always have come in."""
+    for x, y in zip(rows.x.numpy(), rows.y.float().numpy(), strict=True):
+        yield (x.astype(np.float32) if is_single else x).tobytes() + y.tobytes()

@@ -1,0 +1,107 @@
+"""Parts of a posterior: fewer of its variables, or fewer of their draws, from the same trainings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from wherefrom.mixture.fitting import fitted_anew
+from wherefrom.runs import family_of
+from wherefrom.variables import Axis, Design, Families, Run
+
+if TYPE_CHECKING:
+    from wherefrom.posterior import Posterior
+
+
+def marginalising(posterior: Posterior, names: tuple[str, ...]) -> Posterior:
+    """The part that marginalises only these variables; the others stand at one value."""
+    whole = posterior.design
+    masks = whole.of_masks
+    sampled = {"t": whole.iterations, masks: whole.dropout}
+    if any(not isinstance(name, str) for name in names):
+        raise TypeError('name the variables one by one, as marginalising("theta0", "t")')
+    for name in names:
+        if sampled.get(name) is None:
+            whole.axis(name)  # raises if there is none of that name
+    kept = {whole.axis(name).name for name in names if name not in sampled}
+    axes = tuple(axis for axis in whole.axes if axis.name in kept)
+    first = posterior.mixture[0].run.labels
+    fixed = {axis.name: [first[axis.name]] for axis in whole.axes if axis.name not in kept}
+    design = Design(axes, whole.iterations if "t" in names else None, whole.dropout if masks in names else None)
+    return fitted_anew(_part(posterior, fixed, design))
+
+
+def selected(posterior: Posterior, draws: Mapping[str, Any]) -> Posterior:
+    """The part that has only these draws of some variables."""
+    chosen: dict[str, list[int]] = {}
+    for name, numbers in draws.items():
+        axis = posterior.design.axis(name)
+        if axis.name in chosen:
+            raise ValueError(f"{axis.name} is drawn jointly: select it by one of its names")
+        chosen[axis.name] = _numbers(posterior, axis, numbers)
+        for number in chosen[axis.name]:
+            if number not in posterior.draws(axis.name):
+                there = ", ".join(map(str, posterior.draws(axis.name)))
+                raise ValueError(f"{axis.name} has the draws {there}; there is no {number}")
+        if len(set(chosen[axis.name])) < len(chosen[axis.name]) or not chosen[axis.name]:
+            raise ValueError(f"{name}={numbers}: name each draw once, and at least one")
+    axes = tuple(
+        Axis(a.name, a.variables, len(chosen.get(a.name, range(a.draws))))
+        for a in posterior.design.axes
+        if len(chosen.get(a.name, range(a.draws))) > 1
+    )
+    return fitted_anew(_part(posterior, chosen, replace(posterior.design, axes=axes)))
+
+
+def _numbers(posterior: Posterior, axis: Axis, draws: Any) -> list[int]:
+    """Draws by their numbers; families also by their names."""
+    each: list[Any] = [draws] if isinstance(draws, Integral | str) else list(draws)
+    families = posterior.design.families
+    names = list(families.factories) if families and axis.is_finite else []
+    return [names.index(draw) if draw in names else draw for draw in each]
+
+
+def _part(posterior: Posterior, draws: dict[str, list[int]], design: Design) -> Posterior:
+    """The members with these draws, under a design that has fewer axes."""
+    names = [axis.name for axis in design.axes]
+    places = [
+        place
+        for place, component in enumerate(posterior.mixture)
+        if all(component.run.labels[axis] in numbers for axis, numbers in draws.items())
+    ]
+    runs = [posterior.mixture[place].run for place in places]
+    chosen = tuple(
+        replace(posterior.mixture[place], run=replace(run, labels={name: run.labels[name] for name in names}))
+        for place, run in zip(places, runs, strict=True)
+    )
+    if not chosen:
+        lost = "its members weigh nothing"
+        if posterior.diverged:
+            lost = f"these diverged: {'; '.join(posterior.diverged)}"
+        raise ValueError(f"no member is left of that part; {lost}")
+    missing = posterior.diverged if len(chosen) < design.size else ()
+    part = replace(posterior, design=design, mixture=chosen, diverged=missing, fitted_noise=None, is_part=True)
+    if posterior.own_weights is not None:
+        own = [posterior.own_weights[place] for place in places]
+        part = replace(part, own_weights=tuple(weight / math.fsum(own) for weight in own))
+    if posterior.design.families and not design.families:
+        part = _as_one_family(part, posterior.design.families)
+    return part
+
+
+def _as_one_family(part: Posterior, families: Families) -> Posterior:
+    """The same where all members are of one family, which then is simply the model."""
+    (family,) = {family_of(component.run) for component in part.mixture}
+
+    def nameless(run: Run) -> Run:
+        return replace(run, choices={name: value for name, value in run.choices.items() if name != "family"})
+
+    return replace(
+        part,
+        training=replace(part.training, model=families.factories[family]),
+        networks={"": part.networks[family]},
+        mixture=tuple(replace(component, run=nameless(component.run)) for component in part.mixture),
+    )

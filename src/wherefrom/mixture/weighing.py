@@ -1,0 +1,103 @@
+"""What each member weighs in the mixture: what the design says, or what rows that were not trained on say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.mixture.fitting import fitted_anew
+from wherefrom.mixture.held_out import not_trained_on
+from wherefrom.predictive.sources import CrossedAxis
+from wherefrom.predictive.weights import greedy, stacking
+from wherefrom.variables import Axis
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from wherefrom.posterior import Posterior
+
+By = Literal["stacking", "greedy"]
+
+
+def weights(posterior: Posterior) -> tuple[float, ...]:
+    """Of every member, adding up to one: its own, or the product of what its draws weigh."""
+    if posterior.own_weights is not None:
+        return posterior.own_weights
+    each = {axis.name: _of_draws(posterior, axis) for axis in posterior.design.axes if axis.weights is not None}
+    found = [
+        math.prod(weights[component.run.labels[name]] for name, weights in each.items())
+        for component in posterior.mixture
+    ]
+    total = math.fsum(found)
+    return tuple(weight / total for weight in found)
+
+
+def is_weighted(posterior: Posterior) -> bool:
+    return posterior.own_weights is not None or any(axis.weights is not None for axis in posterior.design.axes)
+
+
+def explicit_weights(posterior: Posterior) -> Tensor | None:
+    """Weights that the axes do not tell: those that were set, or what is left of theirs without some members."""
+    is_needed = posterior.own_weights is not None or (is_weighted(posterior) and bool(posterior.diverged))
+    return torch.tensor(weights(posterior), dtype=torch.float64) if is_needed else None
+
+
+def crossed_axes(posterior: Posterior) -> tuple[CrossedAxis, ...]:
+    """As predictions know them: with the weights of their draws, unless those of the members are explicit."""
+
+    def crossed(axis: Axis) -> CrossedAxis:
+        is_told = axis.weights is not None and explicit_weights(posterior) is None
+        own = tuple(_of_draws(posterior, axis).values()) if is_told else None
+        return CrossedAxis(axis.name, axis.draws, axis.is_finite, own)
+
+    return tuple(map(crossed, posterior.design.axes))
+
+
+def _of_draws(posterior: Posterior, axis: Axis) -> dict[int, float]:
+    """The probability of each draw of an axis, among those that are there."""
+    own = {number: 1.0 if axis.weights is None else axis.weights[number] for number in posterior.draws(axis.name)}
+    total = math.fsum(own.values())
+    return {number: weight / total for number, weight in own.items()}
+
+
+def turns(posterior: Posterior, n: int) -> list[int]:
+    """Whose turn each of n samples is: the member's that is furthest behind its weight."""
+    if not is_weighted(posterior):
+        return [k % len(posterior) for k in range(n)]
+    own, given = np.array(weights(posterior)), np.zeros(len(posterior))
+    found = []
+    for k in range(n):
+        found.append(int(np.argmax(own * (k + 1) - given)))
+        given[found[-1]] += 1
+    return found
+
+
+def weighted(
+    posterior: Posterior, by: By | Sequence[float], data: Any, samples: int, size: int, distinct: int | None
+) -> Posterior:
+    """The same members, those that weigh anything, with weights by held-out rows, or as they are given."""
+    if isinstance(by, str):
+        if by not in ("stacking", "greedy"):
+            raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
+        rows = not_trained_on(posterior, data, f'weighted("{by}", (x, y))')
+        plain = posterior.uncalibrated.predict(rows.x, samples)
+        densities = plain.member_log_densities(rows.truth, by_output=True).flatten(1)
+        found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
+        given = found.tolist()
+    else:
+        given = [float(weight) for weight in by]
+    if len(given) != len(posterior) or min(given) < 0 or not math.isfinite(total := math.fsum(given)) or total <= 0:
+        raise ValueError(f"give one weight for each of the {len(posterior)} members, none below zero, not {given}")
+    changed = replace(
+        posterior,
+        mixture=tuple(component for component, weight in zip(posterior.mixture, given, strict=True) if weight),
+        own_weights=tuple(weight / total for weight in given if weight),
+        is_part=True,
+    )
+    return fitted_anew(replace(changed, fitted_noise=None))
