@@ -11,9 +11,9 @@ import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.calibration import Conformal, Fit, Temperature, VarianceScale, fitted
 from wherefrom.predictive.class_prediction import ClassPrediction
+from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.predictive.sources import CrossedAxis
 
 WEIGHTS = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 
@@ -227,8 +227,42 @@ def test_the_interval_is_the_conformal_one_unless_another_is_named():
 def test_a_level_needs_rows():
     conformal = Conformal(torch.arange(1.0, 10.0, dtype=torch.float64)[:, None], Fit(9))
     assert conformal.threshold(0.9).tolist() == [9.0]
-    with pytest.raises(ValueError, match=r"0\.95 needs at least 19 rows .* there were 9"):
+    with pytest.raises(ValueError, match=r"95% needs at least 19 rows .* there were 9: only infinite intervals"):
         conformal.threshold(0.95)
+    with pytest.raises(ValueError, match=r"only sets of all classes would be safe.* ask for 90% at most"):
+        dataclasses.replace(conformal, of_classes=True).threshold(0.95)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (2.00412, 1.99887, "NLL 2.0041 -> 1.9989; lower is better"),
+        (5.4776, 5.4571, "NLL 5.478 -> 5.457; lower is better"),
+        (1234.6, 1200.2, "NLL 1235 -> 1200; lower is better"),
+        (0.05661, 0.02834, "NLL 0.057 -> 0.028; lower is better"),
+        (2.0000004, 2.0, "NLL 2, as before"),
+        (math.inf, 0.5, "NLL inf -> 0.500; lower is better"),
+    ],
+)
+def test_digits_show_what_changed(before, after, told):
+    text = str(VarianceScale((1.0,), (0.1,), Fit(40, before=before, after=after)))
+    assert text.endswith(f"by 40 rows ({told})")
+
+
+def test_what_is_said_of_it_can_be_read():
+    scale = VarianceScale((0.81, 144.0), (0.118, math.nan), Fit(1200))
+    assert str(scale) == "variance times 0.81 ± 0.12, 144, so intervals 0.90, 12 times as wide, by 1,200 rows"
+    assert "divided by 0.26 ± 0.11, so probabilities more extreme" in str(Temperature(0.2583, 0.114, Fit(43)))
+    assert str(Temperature(1.0, 0.1, Fit(43, before=0.2, after=0.2))) == (
+        "logits left as they are, which is best for 43 rows"
+    )
+    scores = torch.arange(33.0, dtype=torch.float64)[:, None]
+    for of_classes, what in ((False, "intervals"), (True, "sets of classes")):
+        conformal = Conformal(scores, Fit(33), of_classes)
+        assert str(conformal) == f"conformal {what}, by 33 rows (enough for levels up to 97%)"
+        conformal.threshold(0.97)
+        with pytest.raises(ValueError, match="at most"):
+            conformal.threshold(0.971)
 
 
 def test_where_nothing_varies_errors_are_absolute():
@@ -327,6 +361,8 @@ def test_files_hold_it(kind, posterior, of_classes, tmp_path):
     again = wf.load(tmp_path, model=better.training.model)
     assert again.calibration[0] == better.calibration[0]
     assert torch.equal(again.calibration[1].scores, better.calibration[1].scores)
+    assert str(again.calibration[1]) == str(better.calibration[1])
+    assert ("sets of classes" in str(again.calibration[1])) == (kind == "classes")
     old, new = better.predict(X[NEW]), again.predict(X[NEW])
     if kind == "quantities":
         assert all(torch.equal(a, b) for a, b in zip(old.interval(0.9), new.interval(0.9), strict=True))
@@ -401,7 +437,7 @@ def test_what_is_refused(posterior, of_classes):
             posterior.calibrated("variance", (X[rows], Y[rows]))
     with pytest.raises(ValueError, match="calibrate by variance first, and by conformal last"):
         posterior.calibrated("conformal", ROWS).calibrated("variance", ROWS)
-    with pytest.raises(ValueError, match="1 row is too few"):
+    with pytest.raises(ValueError, match="at least 2 rows to calibrate, and there are only 1"):
         posterior.calibrated("variance", (X[100:101], Y[100:101]))
     twice = posterior.calibrated("variance", ROWS).calibrated("variance", FRESH)
     assert len(twice.calibration) == 1

@@ -45,6 +45,7 @@ _ROUNDING = 1e-9
 _LEAST_LOG, _MOST_LOG, _STEPS = -6.0, 6.0, 33  # of a factor of the variance; of a temperature, half of that
 _SECTIONS = 20
 _DIFFERENCE = 0.02  # in a logarithm, to differentiate by
+_LEAST_CHANGE = 1e-6  # of an NLL, that is worth a word
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class VarianceScale:
     """The predictive variance of each output, times a factor.
 
     >>> print(VarianceScale((1.44,), (0.1,), Fit(200, before=1.50, after=1.47)))
-    variance times 1.44 ± 0.1, by 200 rows (NLL 1.5 -> 1.47)
+    variance times 1.44 ± 0.10, so intervals 1.20 times as wide, by 200 rows (NLL 1.500 -> 1.470; lower is better)
     """
 
     by: ClassVar[By] = "variance"
@@ -82,8 +83,9 @@ class VarianceScale:
         return prediction.stretched(torch.tensor(self.factor, dtype=torch.float64))
 
     def __str__(self) -> str:
-        each = ", ".join(f"{f:.3g} ± {e:.2g}" for f, e in zip(self.factor, self.standard_error, strict=True))
-        return f"variance times {each}, by {_described(self.fit)}"
+        each = ", ".join(_with_error(f, e) for f, e in zip(self.factor, self.standard_error, strict=True))
+        widths = ", ".join(f"{f**0.5:.3g}" if f**0.5 >= 10 else f"{f**0.5:.2f}" for f in self.factor)
+        return f"variance times {each}, so intervals {widths} times as wide, by {_described(self.fit)}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class Temperature:
     """What every answer's logits are divided by.
 
     >>> print(Temperature(1.5, 0.08, Fit(500, before=0.61, after=0.55)))
-    logits divided by 1.5 ± 0.08, by 500 rows (NLL 0.61 -> 0.55)
+    logits divided by 1.500 ± 0.080, so probabilities less extreme, by 500 rows (NLL 0.610 -> 0.550; lower is better)
     """
 
     by: ClassVar[By] = "temperature"
@@ -107,7 +109,11 @@ class Temperature:
         return prediction if self.value == 1 else prediction.tempered(self.value)
 
     def __str__(self) -> str:
-        return f"logits divided by {self.value:.3g} ± {self.standard_error:.2g}, by {_described(self.fit)}"
+        if self.value == 1:
+            return f"logits left as they are, which is best for {self.fit.rows:,} rows"
+        less = "less" if self.value > 1 else "more"
+        divided = _with_error(self.value, self.standard_error)
+        return f"logits divided by {divided}, so probabilities {less} extreme, by {_described(self.fit)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,14 +123,17 @@ class Conformal:
     >>> conformal = Conformal(torch.arange(1.0, 20.0, dtype=torch.float64)[:, None], Fit(19))
     >>> float(conformal.threshold(0.9)), float(conformal.threshold(0.95))
     (18.0, 19.0)
+    >>> print(conformal)
+    conformal intervals, by 19 rows (enough for levels up to 95%)
     >>> conformal.threshold(0.96)
     Traceback (most recent call last):
-    ValueError: a level of 0.96 needs at least 24 rows to calibrate on, and there were 19: ...
+    ValueError: a level of 96% needs at least 24 rows to calibrate on, and there were 19: ...
     """
 
     by: ClassVar[By] = "conformal"
     scores: Tensor  # (rows, outputs), what each row would have needed; sorted
     fit: Fit
+    of_classes: bool = False  # sets of classes, not intervals
 
     def threshold(self, level: float) -> Tensor:
         """The ceil((n + 1) level)-th smallest score, of each output.  # (outputs,)"""
@@ -132,9 +141,10 @@ class Conformal:
         place = math.ceil((rows + 1) * level - 1e-9)
         if place > rows:
             needed = math.ceil(level / (1 - level) - 1e-9)
+            all_there_is = "sets of all classes" if self.of_classes else "infinite intervals"
             raise ValueError(
-                f"a level of {level:g} needs at least {needed} rows to calibrate on, and there were {rows}: only "
-                "infinite intervals would be safe. Give more rows, or ask for a lower level"
+                f"a level of {100 * level:g}% needs at least {needed:,} rows to calibrate on, and there were {rows:,}: "
+                f"only {all_there_is} would be safe. Give more rows, or ask for {self._highest_level} at most"
             )
         return self.scores[place - 1]
 
@@ -142,7 +152,14 @@ class Conformal:
         return replace(prediction, conformal=self)
 
     def __str__(self) -> str:
-        return f"conformal sets, by {_described(self.fit)}"
+        what = "sets of classes" if self.of_classes else "intervals"
+        return f"conformal {what}, by {_described(self.fit)} (enough for levels up to {self._highest_level})"
+
+    @property
+    def _highest_level(self) -> str:
+        """That so many rows can vouch for, n / (n + 1), rounded down."""
+        rows = len(self.scores)
+        return f"{math.floor(1000 * rows / (rows + 1) + 1e-9) / 10:g}%"
 
     __repr__ = __str__
 
@@ -156,8 +173,35 @@ CALIBRATIONS: dict[str, type[Calibration]] = {
 
 
 def _described(fit: Fit) -> str:
-    scores = "" if math.isnan(fit.before) else f" (NLL {fit.before:.3g} -> {fit.after:.3g})"
-    return f"{fit.rows} rows{scores}"
+    return f"{fit.rows:,} rows{_change(fit.before, fit.after)}"
+
+
+def _change(before: float, after: float) -> str:
+    """What it did to the NLL of its own rows, in as many decimals as show it to two digits."""
+    if math.isnan(before):
+        return ""
+    change = abs(after - before)
+    if change < _LEAST_CHANGE:
+        return f" (NLL {before:.4g}, as before)"
+    decimals = _decimals(change) if math.isfinite(change) else 3
+    return f" (NLL {before:.{decimals}f} -> {after:.{decimals}f}; lower is better)"
+
+
+def _with_error(value: float, error: float) -> str:
+    """A number with its standard error, where that is known, to two digits of it.
+
+    >>> _with_error(0.2583, 0.1142), _with_error(12.34, 2.6), _with_error(1.5, math.nan)
+    ('0.26 ± 0.11', '12.3 ± 2.6', '1.5')
+    """
+    if not 0 < error < math.inf:
+        return f"{value:.3g}"
+    decimals = _decimals(error)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def _decimals(number: float) -> int:
+    """That show two digits of a number, and no more than six."""
+    return min(max(1 - math.floor(math.log10(number)), 0), 6)
 
 
 # ---------------------------------------------------------------------- which there can be
@@ -179,8 +223,8 @@ def before(by: By, present: Sequence[Calibration]) -> tuple[Calibration, ...]:
     kept = tuple(each for each in present if each.by != by)
     if by != "conformal" and any(each.by == "conformal" for each in kept):
         raise ValueError(
-            f"conformal sets hold for the distribution that they were fitted with: calibrate by {by} first, and by "
-            "conformal last (posterior.uncalibrated takes you back)"
+            f"conformal intervals and sets hold for the distribution that they were fitted with: calibrate by {by} "
+            "first, and by conformal last (posterior.uncalibrated takes you back)"
         )
     return kept
 
@@ -190,16 +234,16 @@ def before(by: By, present: Sequence[Calibration]) -> tuple[Calibration, ...]:
 
 @one_core()
 def fitted(by: By, prediction: Any, y: Any, fit: Fit, weights: Tensor | None = None) -> Calibration:
-    """A calibration by the truth about rows that were not trained on; conformal sets leave their weights aside."""
+    """A calibration by the truth about rows that were not trained on; a conformal one leaves their weights aside."""
     if fit.rows < _FEWEST_ROWS:
-        raise ValueError(f"{fit.rows} row is too few to calibrate on")
+        raise ValueError(f"it takes at least {_FEWEST_ROWS} rows to calibrate, and there are only {fit.rows}")
     share = torch.ones(fit.rows, dtype=torch.float64) if weights is None else weights.double()
     share = (share / share.sum()).unsqueeze(1)
     if by == "variance":
         return _variance_scale(prediction, y, fit, share)
     if by == "temperature":
         return _temperature(prediction, y, fit, share)
-    return Conformal(prediction.distance(y).sort(0).values, fit)
+    return Conformal(prediction.distance(y).sort(0).values, fit, isinstance(prediction, ClassPrediction))
 
 
 def _variance_scale(prediction: Prediction, y: Any, fit: Fit, share: Tensor) -> VarianceScale:

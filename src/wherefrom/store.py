@@ -342,7 +342,7 @@ def _calibration_from_json(about: dict[str, Any], scores: Tensor | None) -> Cali
     numbers = {
         name: tuple(map(_value_from_json, v)) if isinstance(v, list) else _value_from_json(v) for name, v in own.items()
     }
-    given = numbers if scores is None else {"scores": scores}
+    given: dict[str, Any] = numbers if scores is None else numbers | {"scores": scores}
     fit = Fit(**{name: _value_from_json(value) for name, value in about["fit"].items()})
     return CALIBRATIONS[about["by"]](**given, fit=fit)
 
