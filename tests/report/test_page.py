@@ -425,6 +425,7 @@ def test_rows_beyond_the_edge_are_counted_and_listed(made):
     document = content(posterior, x, 3 * x[:, 0], samples=4, outside=far, edge=1.0)
     assert document["outside"]["edge"] == 1.0
     assert document["views"][0]["outside"]["far"] == 3
+    assert any("3 rows are outside" in text for text in document["views"][0]["advice"]["say"])
     assert {"7", "1234", "3333"} <= set(document["rows"]["names"])
     assert content(posterior, x[:50], x[:50, 0], samples=4, outside=far[:50])["outside"]["edge"] is None
     with pytest.raises(ValueError, match="give these scores, too"):

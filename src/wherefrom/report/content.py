@@ -90,7 +90,8 @@ def content(
                 k: past[k] for k in ("scores", "errors", "verdict", "calibration", "reliability") if k in past
             }
         one["outside"] = None if aside is None else _doubt_outside(scored, aside)
-        one["advice"] = words.advice(one, voices[place], further)
+        far = one["outside"]["far"] if aside is not None and aside.kind != "distance" else None
+        one["advice"] = words.advice(one, voices[place], further, far)
         views.append(one)
     return {
         "wherefrom": __version__,
@@ -249,7 +250,7 @@ def _further(posterior: Posterior, given: Rows, samples: int, voice: words.Voice
     place = table.columns.index("spent on")
     rows = [[_plain(value) for value in row] for row in table.rows]
     for row in rows:
-        row[place] = voice.meaning(row[place])
+        row[place], row[-1] = voice.meaning(row[place]), row[-1].replace("->", "→")
     return {
         "say": words.further(found, voice, samples),
         "is_enough": found.best is None,

@@ -19,15 +19,10 @@ from torch import nn
 import wherefrom as wf
 from wherefrom.predictive.sources import Sources
 from wherefrom.report.plots import colour_of, save_overview
+from wherefrom.report.words import meaning
 
-MEANING = {
-    "theta0+order": "initial weights and batch order",
-    "t": "the moment training stopped",
-    "F": "which sub-network (dropout)",
-    "t x F": "the two together",
-    "noise": "noise in y itself",
-}
-UNIT = "progression score"
+TARGET = "disease progression"
+UNIT = "points"
 FILLS = "█▓▒░·"  # so that the bar can be read without colours
 
 
@@ -57,7 +52,7 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
 
     console.print(
         f"\n[bold]Diabetes[/bold]: {len(y)} people, {len(names)} measurements ({', '.join(names)}); "
-        f"y is how far the disease went within a year ({y.min():.0f} to {y.max():.0f}). "
+        f"to predict is how far the disease went within a year ({y.min():.0f} to {y.max():.0f}). "
         f"{len(train)} people to train on, {len(test)} held out.\n"
     )
     training = wf.Training(
@@ -81,11 +76,11 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
     prediction = posterior.predict(x[test])
     sources = prediction.sources()
     _print_sources(console, sources)
-    _print_rows_in_doubt(console, prediction, sources, y[test])
+    _print_rows_in_doubt(console, prediction, sources, y[test], test)
 
     path = out / "diabetes.png"
     try:
-        save_overview(prediction, torch.from_numpy(y[test]), path, "Diabetes: 100 people held out", UNIT)
+        save_overview(prediction, torch.from_numpy(y[test]), path, "Diabetes: 100 people held out", TARGET)
         console.print(f"The picture is in [bold]{path}[/bold].")
     except ImportError as error:
         console.print(f"No picture: {error}", markup=False)
@@ -93,8 +88,9 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
         out / "report.html",
         (x[test], y[test]),
         title="Diabetes: how far the disease goes within a year",
+        target=TARGET,
         columns=list(names),
-        rows=[str(row) for row in test],
+        rows=[f"person {row}" for row in test],
         unit=UNIT,
         notes=[f"{len(y)} people; scikit-learn's copy. {len(test)} of them were held out for this page."],
     )
@@ -139,29 +135,31 @@ def _print_sources(console: Console, sources: Sources) -> None:
         table.add_column(justify=justify)
     for name, part in overall.items():
         mark = Text(f"  {fills[name]}", style=colours[name])
-        table.add_row(mark, name, f"{part.share:.1%}", f"± {part.share_error:.1%}", MEANING.get(name, ""))
+        table.add_row(mark, name, f"{part.share:.1%}", f"± {part.share_error:.1%}", meaning(name, target=TARGET))
     console.print(table)
     biggest = max((n for n in overall if n != "noise"), key=lambda n: overall[n].share)
     noise = overall["noise"].share
     advice = (
-        "Most of it is noise in y: which choices were made in training hardly matters here, more networks will not "
-        "make it smaller, and better measurements might."
+        f"Most of it is noise in {TARGET} itself: which choices were made in training hardly matters here, more "
+        "networks will not make it smaller, and better measurements might."
         if noise > 0.5
-        else f"Most of what training could remove comes from {MEANING.get(biggest, biggest)}."
+        else f"Most of what training could remove comes from {meaning(biggest, target=TARGET)}."
     )
     console.print(f"\n{advice}\n")
 
 
-def _print_rows_in_doubt(console: Console, prediction: wf.Prediction, sources: Sources, y: np.ndarray) -> None:
+def _print_rows_in_doubt(
+    console: Console, prediction: wf.Prediction, sources: Sources, y: np.ndarray, people: np.ndarray
+) -> None:
     console.print("[bold]The five people most in doubt[/bold], and why:\n")
     table = RichTable(box=None, pad_edge=False, header_style="bold")
-    for column in ("row", "prediction", "± std", "truth"):
+    for column in ("person", "prediction", "± std", "truth"):
         table.add_column(column, justify="right")
     for name in sources:
         table.add_column(name, justify="right")
     for row in prediction.std.argsort(descending=True)[:5].tolist():
         table.add_row(
-            str(row),
+            str(people[row]),
             f"{float(prediction.mean[row]):.0f}",
             f"{float(prediction.std[row]):.0f}",
             f"{y[row]:.0f}",

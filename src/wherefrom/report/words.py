@@ -200,8 +200,13 @@ class Voice:
 # ---------------------------------------------------------------------- what to do next
 
 
-def advice(view: dict[str, Any], voice: Voice, further: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A heading and some sentences, by rules on what was found; `further` says what more trainings would do."""
+def advice(
+    view: dict[str, Any], voice: Voice, further: dict[str, Any] | None = None, outside: int | None = None
+) -> dict[str, Any]:
+    """A heading and some sentences, by rules on what was found.
+
+    `further` says what more trainings would do, `outside` how many rows are unlike those of training.
+    """
     sources = view["sources"]
     found = sorted(sources["overall"], key=lambda part: -part["share"])
     say: list[str] = []
@@ -225,6 +230,11 @@ def advice(view: dict[str, Any], voice: Voice, further: dict[str, Any] | None = 
         say.insert(0, not_better)
     _about_calibration(view["verdict"], voice, say)
     _about_groups(view, voice, say)
+    if outside:
+        rows = "One row is" if outside == 1 else f"{outside:,} rows are"
+        say.append(
+            f"{rows} outside, unlike those that were trained on: predictions there are guesses. They are marked."
+        )
     _about_combinations(view["combinations"], voice, say)
     return {"lead": lead, "say": say}
 

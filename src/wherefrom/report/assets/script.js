@@ -9,6 +9,7 @@
   const isClasses = report.kind === "classes";
   let view; // of the output that is looked at
   let colours; // of its sources
+  let opened = null; // for paper
 
   // ------------------------------------------------------------------ elements and numbers
 
@@ -139,6 +140,7 @@
     }
     return found.filter((value) => value >= low * 0.999 && value <= high * 1.001);
   }
+  const sparse = (marks, most) => marks.filter((_, i) => i % Math.ceil(marks.length / most) === 0);
   const padded = ([low, high], part = 0.04) => {
     const room = (high - low || Math.abs(high) || 1) * part;
     return [low - room, high + room];
@@ -153,12 +155,12 @@
   function plot(about) {
     const holder = h("div", { class: "plot" });
     const draw = () => {
-      const width = Math.max(240, holder.clientWidth || 320);
+      const width = opened ? (holder.closest(".pair") ? 300 : 620) : Math.max(240, holder.clientWidth || 320);
       const height = about.square ? Math.min(400, width) : about.height || 280;
       const format = { x: about.x.format || number, y: about.y.format || number };
       const marks = {
         y: about.y.ticks || (about.y.log ? logTicks(about.y.domain) : ticks(about.y.domain, height / 55)),
-        x: about.x.ticks || ticks(about.x.domain, width / 80),
+        x: about.x.ticks || (about.x.log ? sparse(logTicks(about.x.domain), width / 90) : ticks(about.x.domain, width / 80)),
       };
       if (about.y.whole) marks.y = marks.y.filter(Number.isInteger);
       const left = 10 + Math.max(16, ...marks.y.map((mark) => 7 * format.y(mark).length));
@@ -252,7 +254,7 @@
       const button = column.value
         ? h("button", { type: "button", title: column.title, onclick: () => by(i, i === place ? !descending : !!column.number) }, column.name)
         : h("span", null, column.name);
-      return h("th", { scope: "col", role: "columnheader", class: kind(column) }, button);
+      return h("th", { scope: "col", role: "columnheader", class: kind(column), "data-name": column.value && column.name }, button);
     });
     const table = h("table", { class: about.class, role: "table", vars: { "--n": seen.filter((column) => !column.wide && !column.extra).length - 1 } }, h("caption", { class: "unseen" }, about.label),
       h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads)), body);
@@ -422,7 +424,7 @@
     const least = Math.max(0, Math.min(sign ? 1 : 6, places));
     const write = (value, digits) => (value === null || value === undefined || !Number.isFinite(value) ? "–"
       : (value * times).toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }).replace("-", "−") + sign);
-    const digits = apart(values, write, least, Math.min(6, least + 3));
+    const digits = apart(values, write, least, Math.min(6, least + (values.length > 4 ? 1 : 3)));
     const few = sure && sure.interval;
     const bounds = few && sure.interval.map((end) => write(end, sign ? 0 : 2));
     return { texts: values.map((value) => write(value, digits)), sure: few ? ` (${bounds[0].replace("%", "")} to ${bounds[1]})` : error === null ? "" : ` ± ${write(error / times, digits)}` };
@@ -481,7 +483,11 @@
   // Of classes: a share of the largest doubt that is possible, which is all classes equally probable.
   const most = () => Math.log(view.classes.length) || 1;
   const asDoubt = (entropy, digits = 0) => percent(entropy / most(), digits);
-  const doubtAxis = (top, marks) => ({ domain: [0, top], ticks: ticks([0, top / most()], marks).map((part) => part * most()), format: (value) => asDoubt(value, top / most() < 0.05 ? 1 : 0) });
+  const doubtAxis = (top, marks) => {
+    const parts = ticks([0, top / most()], marks);
+    const digits = parts.every((part) => Math.abs(100 * part - Math.round(100 * part)) < 1e-6) ? 0 : 1;
+    return { domain: [0, top], ticks: parts.map((part) => part * most()), format: (value) => asDoubt(value, digits) };
+  };
   const doubtLines = (entropy) => [["of the largest possible", asDoubt(entropy, 1)], ["entropy", `${fixed(entropy, 3)} nats`]];
   function doubt() {
     if (!view.sources.overall.length) return null;
@@ -494,7 +500,7 @@
       { name: "Share", number: true, value: (part) => part.share, cell: (part) => percent(part.share, 1), title: report.glossary.share[1] },
       errors && { name: "± error", number: true, value: (part) => part.share_error, cell: (part) => percent(part.share_error, 1), title: "Standard error of the share" },
       isClasses
-        ? { name: "Doubt", number: true, value: (part) => part.amount, cell: (part) => tipped(h("span", null, asDoubt(part.amount)), part.meaning, doubtLines(part.amount)), title: report.glossary.doubt[1] }
+        ? { name: "Doubt", number: true, value: (part) => part.amount, cell: (part) => tipped(h("span", null, asDoubt(part.amount, 1)), part.meaning, doubtLines(part.amount)), title: report.glossary.doubt[1] }
         : { name: "Variance", number: true, extra: true, value: (part) => part.amount, cell: (part) => amount(part.amount) },
       !isClasses && { name: "As ± std", number: true, value: (part) => part.amount, cell: (part) => std(Math.sqrt(Math.max(0, part.amount))), title: "The standard deviation that this source alone would cause" },
     ].filter(Boolean), parts, { label: "Sources of doubt, over all rows", class: "folding sources", sort: [1, true] });
@@ -521,7 +527,7 @@
   }
   const thinning = () => {
     const [all, listed] = [report.rows.count, report.rows.names.length];
-    return all > listed ? ` Of ${all.toLocaleString("en")} rows, ${listed.toLocaleString("en")} are shown: those most in doubt, and others evenly spaced. Scores speak of all.` : "";
+    return all > listed ? ` Of ${all.toLocaleString("en")} rows, ${listed.toLocaleString("en")} are shown: those most in doubt, ${report.outside && report.outside.edge !== null ? `those ${beyondWord()}, ` : ""}and others evenly spaced. Scores speak of all.` : "";
   };
   const legend = () => h("ul", { class: "legend" }, sourceNames().map((name) => h("li", null, swatch(name), meaningOf(name))));
   const wholeDoubt = () => (isClasses ? view.points.entropy : view.points.std.map((std) => std * std));
@@ -580,8 +586,8 @@
       { name: "Truth", value: (row) => view.classes[points.truth[row]] },
       { name: "Answer", value: (row) => view.classes[points.guess[row]],
         cell: (row) => h("span", { class: points.guess[row] === points.truth[row] ? null : "far" }, view.classes[points.guess[row]]) },
-      { name: "Sure", number: true, value: (row) => points.confidence[row], cell: (row) => percent(points.confidence[row]), title: "Probability of the answer" },
-      { name: "Doubt", number: true, value: (row) => points.entropy[row], cell: (row) => tipped(h("span", null, asDoubt(points.entropy[row])), rowTitle(row), doubtLines(points.entropy[row])), title: report.glossary.doubt[1] },
+      { name: "Sure", number: true, value: (row) => points.confidence[row], cell: (row) => percent(points.confidence[row], 1), title: "Probability of the answer" },
+      { name: "Doubt", number: true, value: (row) => points.entropy[row], cell: (row) => tipped(h("span", null, asDoubt(points.entropy[row], 1)), rowTitle(row), doubtLines(points.entropy[row])), title: report.glossary.doubt[1] },
       whose,
     ] : [
       name,
@@ -598,7 +604,7 @@
     const all = [...columns, ...place, ...shares];
     const select = h("select", { "aria-label": "Sort rows by", onchange: (event) => table.by(Number(event.target.value), !!all[event.target.value].number) },
       all.map((column, i) => (column.value ? h("option", { value: i, selected: i === sortBy }, column.name) : null)));
-    const table = sortable(all, items, { label: "Rows, sortable", class: "folding rows", first: 12, sort: [sortBy, true], detail, sorted: (i) => { select.value = i; } });
+    const table = sortable(all, items, { label: "Rows, sortable", class: isClasses ? "folding rows tall answers" : report.rows.names.some((own) => own.length > 8) ? "folding rows tall" : "folding rows", first: 12, sort: [sortBy, true], detail, sorted: (i) => { select.value = i; } });
     const searched = (row) => [report.rows.names[row], ...(isClasses ? [view.classes[points.truth[row]], view.classes[points.guess[row]]] : [])].join("\n").toLowerCase();
     const find = h("input", { type: "search", placeholder: isClasses ? "name or class" : "name of a row", "aria-label": "Find rows", oninput: (event) => {
       const wanted = event.target.value.trim().toLowerCase();
@@ -737,7 +743,7 @@
       draw: (x, y, area) => [
         !isClasses && svg("line", { class: "guide dashed", x1: area.left, x2: area.right, y1: y(0.95), y2: y(0.95) }),
         found.map((group, i) => [
-          isClasses && svg("line", { class: "guide", "stroke-width": 3, x1: x(i - 0.22), x2: x(i + 0.22), y1: y(group.expected), y2: y(group.expected) }),
+          isClasses && svg("line", { class: "guide thick", x1: x(i - 0.22), x2: x(i + 0.22), y1: y(group.expected), y2: y(group.expected) }),
           svg("line", { class: group.word === "about right" ? "reach strong" : "reach strong missed", x1: x(i), x2: x(i), y1: y(group.interval[0]), y2: y(group.interval[1]) }),
           dot(x(i), y(group.observed), group.word !== "about right")])],
       points: () => found.map((group, i) => ({ x: i, y: group.observed, title: group.name, lines: [["rows", number(group.count, 7)], [isClasses ? "right" : "held", percent(group.observed, 1)],
@@ -924,7 +930,7 @@
         x: axis, y: { domain: [-0.6, 1.6], ticks: [0, 1], format: (v) => (v ? "outside" : "inside") },
         draw: (x, y) => groups.map((values, g) => values.length && [
           values.map((value, i) => svg("circle", { class: g ? "miss" : "dot", cx: x(value), cy: y(g) + ((i * 7919) % 29) - 14, r: 2.6, opacity: 0.45 })),
-          svg("line", { class: "guide", "stroke-width": 3, x1: x(at(values, 0.5)), x2: x(at(values, 0.5)), y1: y(g) - 22, y2: y(g) + 22 })]),
+          svg("line", { class: "guide thick", x1: x(at(values, 0.5)), x2: x(at(values, 0.5)), y1: y(g) - 22, y2: y(g) + 22 })]),
         points: () => groups.flatMap((values, g) => values.length ? [0.05, 0.25, 0.5, 0.75, 0.95].map((q) => ({ x: at(values, q), y: g, title: g ? "outside" : "inside", lines: [[`${percent(q)} have less than`, doubtText(at(values, q))], ["rows", number(values.length)]] })) : []),
       })));
     }
@@ -946,7 +952,7 @@
         found.far > 0 && h("ul", { class: "legend", vars: { margin: "0" } }, h("li", null, mark("dot"), distance ? "nearer" : "inside"), h("li", null, mark("miss"), beyondWord())),
         plot({
           label: "Doubt against distance from the training rows", height: 320,
-          x: { domain, log, ticks: log ? logTicks(domain) : undefined, label: distance ? "distance to the nearest training row (1 is usual)" : `how far outside${edge === null ? "" : ` (the edge is at ${number(edge)})`}` },
+          x: { domain, log, label: distance ? "distance to the nearest training row (1 is usual)" : `how far outside${edge === null ? "" : ` (the edge is at ${number(edge)})`}` },
           y: axis,
           draw: (x, y, area) => [edge !== null && edge < domain[1] && svg("rect", { class: "band", x: Math.max(area.left, x(edge)), width: Math.max(0, area.right - Math.max(area.left, x(edge))), y: area.top, height: area.bottom - area.top }),
             shown.map((row) => dot(x(place(row)), y(doubt(row)), isBeyond(row)))],
@@ -1018,8 +1024,7 @@
 
   // ------------------------------------------------------------------ paper
 
-  // On paper nothing can be opened: all that folds is open while it prints.
-  let opened = null;
+  // On paper nothing can be opened: all that folds is open while it prints, and plots are drawn for its width.
   function unfold(open) {
     if (open === (opened !== null)) return;
     tables.forEach((own) => own(open));
@@ -1030,6 +1035,7 @@
       opened.forEach((one) => { one.open = false; });
       opened = null;
     }
+    plots.forEach((draw) => draw());
   }
   const paper = matchMedia("print");
   paper.addEventListener("change", () => unfold(paper.matches));
