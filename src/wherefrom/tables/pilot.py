@@ -3,19 +3,20 @@ they were not trained on say what was best, and when.
 
 Their trajectories are kept. A training of E epochs would leave the iterate at E or, where t is marginalised, a law
 around the mean of the later half of its iterates; both can be scored for every E from one trajectory. If the best E is
-near the end, pilots of twice the epochs follow. Of a small table every row is set aside once, by folds.
+near the end, pilots of twice the epochs follow, with the better half of the settings. Of a small table every row is set
+aside once, by folds.
 
 All are scored by the same rows' negative log-likelihood, so that they can be compared row by row. One without hidden
 units is taken if it is better. One that says its noise itself is taken if it is better by more than a standard error,
-and its CRPS is not worse: such networks stop earlier, at times before they have found the mean. What the user has said
-is not tried otherwise.
+and its CRPS as well: such networks stop earlier, at times before they have found the mean. What the user has said is
+not tried otherwise.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal
@@ -45,8 +46,8 @@ _MOST_EPOCHS = 1000
 _KEPT = 40  # iterates of a trajectory
 _NEAR_THE_END = 0.7
 _AS_GOOD = 0.001  # nats a row for which it does not pay to train longer
-_SCORED_ROWS = 2000  # are enough; of fewer rows, all are set aside once
 _FOLDS = 5
+_ENOUGH_ROWS, _MOST_ROWS = 1000, 2000  # to be set aside: folds are tried until there are so many
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _CLEARLY = 3.0  # standard errors
 _LINEAR_RATE = 3.0  # times that of a network with hidden units
@@ -69,6 +70,7 @@ class _Trial:
     """One setting's way: how likely each row was after every number of epochs, and after which it was best."""
 
     training: Training
+    point: dict[str, float]
     seen: tuple[int, ...]
     answers: _Answers
     place: int
@@ -80,15 +82,15 @@ class _Trial:
 
     def gain(self, other: _Trial) -> tuple[float, float]:
         """How far its mean NLL lies below another's, and the standard error of that."""
-        apart = other.answers.nll[other.place] - self.answers.nll[self.place]
-        return float(apart.mean()), float(apart.std()) / math.sqrt(len(apart))
+        return _mean(other.answers.nll[other.place] - self.answers.nll[self.place])
 
     def is_beaten_by(self, other: _Trial) -> bool:
         gain, error = other.gain(self)
         return gain > _CLEARLY * error
 
-    def crps(self) -> float:
-        return float(self.answers.crps(self.place).mean())
+    def crps_gain(self, other: _Trial) -> tuple[float, float]:
+        """The same of the CRPS."""
+        return _mean(other.answers.crps(other.place) - self.answers.crps(self.place))
 
 
 def pilot(
@@ -124,7 +126,8 @@ def pilot(
     if "noise" in tried and isinstance(wanted, Regression) and not search.is_late(found):
         told = search.best(replace(found.training, likelihood=Regression("predicted")), set(), found)
         gain, error = told.gain(found)
-        if gain > error and told.crps() <= found.crps():
+        crps_gain, crps_error = told.crps_gain(found)
+        if gain > error and crps_gain > crps_error:
             notes.append(f"noise row by row: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
             found, wanted = told, replace(wanted, noise="predicted")
     chosen = replace(found.training, likelihood=wanted)
@@ -135,13 +138,31 @@ def _rate(training: Training) -> float:
     return float(training.algorithm.settings["lr"])
 
 
+def _points(training: Training, tried: Collection[str]) -> list[dict[str, float]]:
+    """The settings to be tried, each with the values of all."""
+    settings: dict[str, list[float]] = {}
+    if "lr" in tried:
+        settings["lr"] = [_rate(training) * times for times in _RATES]
+    if "dropout" in tried and isinstance(training.model, MLP) and training.model.dropout:
+        settings["dropout"] = [min(0.5, training.model.dropout * times) for times in _DROPOUTS]
+    return [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
+
+
+def _at(training: Training, point: Mapping[str, float]) -> Training:
+    """The same with these settings."""
+    if "lr" in point:
+        training = replace(training, algorithm=training.algorithm.but(lr=point["lr"]))
+    if "dropout" in point and isinstance(model := training.model, MLP):
+        training = replace(training, model=MLP(model.hidden, model.activation, point["dropout"]))
+    return training
+
+
 def _folds(rows: int, seed: int) -> list[tuple[Any, Any]]:
     """Rows to train on, and rows to score by."""
     order = streams.generator(seed, "tables", "pilot").permutation(rows)
-    count = _FOLDS if rows < _SCORED_ROWS else 1
-    size = min(_SCORED_ROWS, rows // 8)
-    aside = np.array_split(order, count) if count > 1 else [order[:size]]
-    return [(np.setdiff1d(order, test), np.sort(test)) for test in aside]
+    parts = np.array_split(order, _FOLDS)
+    aside = parts[: math.ceil(_ENOUGH_ROWS / len(parts[0]))]
+    return [(np.setdiff1d(order, test), np.sort(test)) for test in (part[:_MOST_ROWS] for part in aside)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,43 +192,39 @@ class _Search:
         length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
         length = length if rival is None else rival.seen[-1]
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
+        points = _points(training, tried)
         while True:
             began = time.monotonic()
-            posteriors = self._trained(replace(training, epochs=length), tried)
+            posteriors = self._trained(replace(training, epochs=length), points)
             networks = sum(map(len, posteriors))
             each = (time.monotonic() - began) / (length * networks)
-            found = self._best_of(posteriors, each)
+            found, *others = self._trials(posteriors, each)
             is_done = found.training.epochs < _NEAR_THE_END * length or length >= most
             is_beaten = rival is not None and found.is_beaten_by(rival)
             if is_done or is_beaten or self._would_be_late(2 * length * networks * each):
                 return found
             length = min(most, 2 * length)
+            points = [trial.point for trial in (found, *others)][: -(-len(points) // 2)]
 
-    def _trained(self, training: Training, tried: Collection[str]) -> list[Posterior]:
+    def _trained(self, training: Training, points: list[dict[str, float]]) -> list[Posterior]:
         """Networks with their trajectories, of each fold one for each setting; those that diverge are left out."""
+        over: list[Any] = [Iterations(Snapshots(min(_KEPT, training.epochs)), start=0.0)]
+        folds = [train for train, _ in self.folds]
         for _ in range(_TRIES):
-            rate, drop = _rate(training), training.model.dropout if isinstance(training.model, MLP) else 0.0
-            settings: dict[str, list[float]] = {}
-            if "lr" in tried:
-                settings["lr"] = [rate * times for times in _RATES]
-            if "dropout" in tried and drop > 0:
-                settings["dropout"] = [min(0.5, drop * times) for times in _DROPOUTS]
-            points = [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
-            over: list[Any] = [Iterations(Snapshots(min(_KEPT, training.epochs)), start=0.0)]
-            if len(points) > 1:
-                over.append(Hyperparameters(points=points))
-            folds = [train for train, _ in self.folds]
+            tried = [Hyperparameters(points=points)] if len(points) > 1 else []
+            alone = _at(training, points[0]) if len(points) == 1 else training
             try:
                 return marginalise_folds(
-                    training, self.data, folds, over, self.seed, progress=self.progress, on_divergence="keep"
+                    alone, self.data, folds, [*over, *tried], self.seed, progress=self.progress, on_divergence="keep"
                 )
             except DivergedError as error:
                 last = error
-                training = replace(training, algorithm=training.algorithm.but(lr=rate * _CALMER))
+                training = _at(training, {"lr": _CALMER * _rate(training)})
+                points = [point | ({"lr": _CALMER * point["lr"]} if "lr" in point else {}) for point in points]
         raise last
 
-    def _best_of(self, posteriors: Sequence[Posterior], seconds: float) -> _Trial:
-        """The setting, and its epochs, that make the rows most likely, of those that no fold diverges with."""
+    def _trials(self, posteriors: Sequence[Posterior], seconds: float) -> list[_Trial]:
+        """The settings that no fold diverges with, the one that makes the rows most likely first."""
         by_fold = [{str(component.run.labels): component for component in fold.mixture} for fold in posteriors]
         trials = [
             self._trial(posteriors, [fold[name] for fold in by_fold], seconds)
@@ -216,7 +233,7 @@ class _Search:
         ]
         if not trials:
             raise DivergedError("every setting diverged on some of the rows: give a lower --lr", list(posteriors))
-        return min(trials, key=lambda trial: trial.score)
+        return sorted(trials, key=lambda trial: trial.score)
 
     def _trial(self, posteriors: Sequence[Posterior], components: Sequence[Component], seconds: float) -> _Trial:
         training, first = posteriors[0].training, components[0]
@@ -227,12 +244,9 @@ class _Search:
             parts.append(_answers(networks, x.take(test), y[test]))
         answers = _Answers.together(parts)
         place = len(seen) - 1 if self.epochs else _first_good(answers.nll.mean(1).tolist())
-        model = training.model
-        if isinstance(model, MLP) and "dropout" in first.run.choices:
-            model = MLP(model.hidden, model.activation, first.run.choices["dropout"])
-        found = max(LEAST_EPOCHS, seen[place])
-        chosen = replace(training, model=model, algorithm=first.algorithm, epochs=found)
-        return _Trial(chosen, tuple(seen), answers, place, seconds)
+        point = {name: value for name, value in first.run.choices.items() if name in ("lr", "dropout")}
+        chosen = replace(_at(training, point), epochs=max(LEAST_EPOCHS, seen[place]))
+        return _Trial(chosen, point, tuple(seen), answers, place, seconds)
 
 
 def _after_epochs(posterior: Posterior, component: Component, averages: bool) -> tuple[list[int], Posterior]:
@@ -292,6 +306,11 @@ class _Answers:
         z, standard = self.error[place] / std, Normal(0.0, 1.0)
         density = standard.log_prob(z).exp()
         return std * (z * (2 * standard.cdf(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
+
+
+def _mean(values: Tensor) -> tuple[float, float]:
+    """And its standard error."""
+    return float(values.mean()), float(values.std()) / math.sqrt(len(values))
 
 
 def _first_good(scores: Sequence[float]) -> int:
