@@ -154,8 +154,9 @@ def test_without_batch_order_all_members_see_the_same_order(problem):
 def test_init_is_applied(problem):
     over = [wf.InitialCondition(2, init=lambda n: [torch.nn.init.uniform_(p, 5.0, 6.0) for p in n.parameters()])]
     still = training(algorithm=wf.Algorithm("sgd", lr=0.0, batch_size=25))
-    with pytest.warns(UserWarning, match="2 of 2 members end with a training loss far above"):
+    with pytest.warns(UserWarning, match="2 of 2 members end with a training loss far above") as told:
         posterior = wf.marginalise(still, problem, over)
+    assert [each.filename for each in told] == [__file__]
     assert (
         5.0 <= float(posterior.mixture[1].trained.last.min()) <= float(posterior.mixture[1].trained.last.max()) <= 6.0
     )
