@@ -11,9 +11,9 @@ import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.predictive.advice import advice
 from wherefrom.predictive.class_prediction import ClassPrediction
+from wherefrom.predictive.components import Answers, CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.predictive.sources import CrossedAxis, _Answers
 
 ROWS = 6
 STD = {"a": 1.0, "b": 0.5, "ab": 0.7, "t": 1.5}
@@ -78,7 +78,7 @@ def test_the_error_of_the_variance_falls_as_in_a_simulation(variable):
     cost = 10 * 4 if variable == "theta0" else 8 * 5
 
     def total(answers, size) -> float:
-        return sum(float(part.mean()) for part in _Answers.of(prediction(answers, *size)).components().values())
+        return sum(float(part.mean()) for part in Answers.of(prediction(answers, *size)).components().values())
 
     spreads = [
         np.std([total(each, size) for each in drawn(*size, 4, generator, repeats=150)], ddof=1) for size in (now, then)

@@ -12,11 +12,11 @@ import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.predictive import class_scores
 from wherefrom.predictive.class_prediction import ClassPrediction
+from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.one_shot.graph import Drop, Graph
 from wherefrom.predictive.one_shot.heads import softmax
 from wherefrom.predictive.one_shot.moments import Moments
-from wherefrom.predictive.sources import CrossedAxis
 
 CLASSES = ("cat", "dog", "owl")
 Y = ["owl", "cat", "cat", "dog", "owl"]

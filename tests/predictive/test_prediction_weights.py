@@ -11,9 +11,9 @@ import torch
 
 from wherefrom.likelihood import most_likely_noise
 from wherefrom.predictive import mixture as module
+from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.predictive.sources import CrossedAxis
 from wherefrom.predictive.weights import stacking
 
 ROWS, MEMBERS, SAMPLES, OUTPUTS = 7, 4, 5, 2

@@ -6,9 +6,9 @@ import torch
 
 import wherefrom as wf
 from conftest import training
+from wherefrom.predictive.components import CrossedAxis, hoeffding
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.predictive.sources import CrossedAxis, hoeffding
 
 # The truth: f = a_i + b_j + c_ij + t + u + v(t, u), with these variances.
 TRUTH = {"theta0": 4.0, "h": 2.0, "theta0 x h": 1.0, "t": 3.0, "F": 1.5, "t x F": 0.5}

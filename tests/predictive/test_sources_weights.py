@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from wherefrom.predictive.components import CrossedAxis, axes_of, hoeffding, weights_of
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.predictive.sources import CrossedAxis, _axes_of, hoeffding, weights_of
 
 POPULATION = 7  # values that a random variable can take, all equally likely
 P, Q = (0.6, 0.3, 0.1), (0.15, 0.85)
@@ -250,7 +250,7 @@ def test_probabilities_are_found_in_the_members_weights():
     assert "F x theta0 x h" in found.sources()
     alone = (CrossedAxis("h", 3, True, P),)
     one = crossed((CrossedAxis("h", 3, True),), samples=4, weights=weights_of(alone))
-    assert _axes_of(one) == alone
+    assert axes_of(one) == alone
     same(one.sources(), crossed(alone, samples=4).sources())
     # And the members' weights are what counts, where the axes say something else.
     again = replace(said, weights=torch.full((18,), 1 / 18, dtype=torch.float64))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from wherefrom.mixture.fitting import fitted_anew
 from wherefrom.mixture.held_out import not_trained_on
-from wherefrom.predictive.sources import CrossedAxis
+from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.weights import greedy, stacking
 from wherefrom.variables import Axis
 

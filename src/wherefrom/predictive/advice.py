@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.sources import Components, _Answers, _jackknife
+from wherefrom.predictive.components import Answers, Components, Replicates, jackknife
 from wherefrom.table import Table
 from wherefrom.training.workers import one_core
 
@@ -244,15 +244,15 @@ def _best(now: Option, options: Sequence[Option], outlook: _Outlook) -> str | No
 class _Outlook:
     """A prediction's components over all rows and outputs, and what they say of other numbers of draws."""
 
-    data: _Answers
+    data: Answers
     parts: Components  # name -> (1, 1)
-    replicates: list[tuple[str, float, Components]]
+    replicates: Replicates
     is_known: bool  # whether the jackknife says anything
     certain: float | None  # of classes, the variance of their indicators
 
     @classmethod
     def of(cls, prediction: Prediction | ClassPrediction) -> _Outlook:
-        data = _Answers.of(prediction)
+        data = Answers.of(prediction)
         if [axis.name for axis in data.axes] != [axis.name for axis in prediction.axes]:
             raise ValueError(
                 "these members' weights were set one by one, for themselves: ask for advice before they are weighted"
@@ -343,7 +343,7 @@ class _Outlook:
             return 0.0 if any(axes[part].is_finite for part in those) else math.prod(among[part] for part in those)
         if self.data.known is not None:  # members' means are exact
             return 0.0
-        # Of the mean of a block of four, two thetas crossed with two masks, as in sources.py.
+        # Of the mean of a block of four, two thetas crossed with two masks, as in components.py.
         share = 1.0 if len(self.data.sampled) == 1 else 0.5 if name in self.data.sampled else 0.25
         return share * math.prod(among.values()) / (times * self.data.groups)
 
@@ -352,7 +352,7 @@ class _Outlook:
         if not self.is_known:
             return float(whole[""]), math.nan
         replicates = [(axis, weight, {"": said(parts)}) for axis, weight, parts in self.replicates]
-        return float(whole[""]), float(_jackknife(whole, replicates)[""])
+        return float(whole[""]), float(jackknife(whole, replicates)[""])
 
     def _errors_by_axis(self, said: _Said) -> dict[str, float]:
         """The jackknife variances over the draws of each variable, which add up."""
@@ -361,7 +361,7 @@ class _Outlook:
         whole, found = {"": said(self.parts)}, {}
         for axis in dict.fromkeys(axis for axis, _, _ in self.replicates):
             own = [(axis, weight, {"": said(parts)}) for name, weight, parts in self.replicates if name == axis]
-            found[axis] = float(_jackknife(whole, own)[""]) ** 2
+            found[axis] = float(jackknife(whole, own)[""]) ** 2
         return found
 
     def _fewer_degrees(self, axis: str, more: int) -> float:

@@ -29,9 +29,10 @@ from torch import Tensor
 from wherefrom.likelihood import Label
 from wherefrom.predictive import class_scores
 from wherefrom.predictive.class_scores import Reliability, RiskCoverage
-from wherefrom.predictive.mixture import Members, counted, member_weights
+from wherefrom.predictive.components import CrossedAxis, Within
+from wherefrom.predictive.mixture import Members, described, member_weights
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
+from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.data import as_classes
 from wherefrom.training.workers import one_core
 
@@ -78,12 +79,7 @@ class ClassPrediction:
         return self.log_probabilities.shape[2]
 
     def __repr__(self) -> str:
-        rows, classes, members, samples = counted(self.log_probabilities, self._members, "class")
-        conformal = "" if self.conformal is None else ", conformal sets"
-        if self.method == "one_shot":
-            how = f"one-shot with {self.covariance} covariance{conformal}"
-            return f"ClassPrediction({rows}, {classes}, {members}, {how})"
-        return f"ClassPrediction({rows}, {classes}, {members} x {samples}{conformal})"
+        return described(self, self._members, "class", "sets")
 
     @property
     def method(self) -> str:

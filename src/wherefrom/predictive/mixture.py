@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.sources import CrossedAxis, weights_of
+from wherefrom.predictive.components import CrossedAxis, weights_of
+
+if TYPE_CHECKING:
+    from wherefrom.predictive.class_prediction import ClassPrediction
+    from wherefrom.predictive.prediction import Prediction
 
 _NUMBERS_AT_ONCE = 2**21
 
@@ -77,13 +81,18 @@ def member_weights(
     return weights
 
 
-def counted(answers: Tensor, live: Members, output: str) -> list[str]:
-    """Rows, outputs, members and samples in words."""
-    members, samples, rows, outputs = answers.shape
+def described(prediction: Prediction | ClassPrediction, live: Members, output: str, conformal: str) -> str:
+    """A prediction in words: its rows, outputs, members and samples, how it came about, and what is conformal."""
+    members, samples, rows, outputs = prediction.answers.shape
     is_weighted = live.weights is not None or len(live.answers) < members
-    words = ("row", output, "weighted member" if is_weighted else "member", "sample")
-    plural = {"class": "es"}
-    return [
-        f"{count} {word}{plural.get(word, 's') * (count != 1)}"
-        for count, word in zip((rows, outputs, members, samples), words, strict=True)
-    ]
+
+    def counted(count: int, word: str) -> str:
+        return f"{count} {word}{('es' if word == 'class' else 's') * (count != 1)}"
+
+    who = counted(members, "weighted member" if is_weighted else "member")
+    if prediction.method == "one_shot":
+        how = f"{who}, one-shot with {prediction.covariance} covariance"
+    else:
+        how = f"{who} x {counted(samples, 'sample')}"
+    held = "" if prediction.conformal is None else f", conformal {conformal}"
+    return f"{type(prediction).__name__}({counted(rows, 'row')}, {counted(outputs, output)}, {how}{held})"

@@ -26,9 +26,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-from wherefrom.predictive.mixture import Members, counted, member_weights
+from wherefrom.predictive.components import CrossedAxis, Within
+from wherefrom.predictive.mixture import Members, described, member_weights
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.sources import CrossedAxis, Sources, Within, sources
+from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.data import as_targets, column_names
 from wherefrom.training.workers import one_core
 
@@ -70,12 +71,7 @@ class Prediction:
         return self.answers.shape[2]
 
     def __repr__(self) -> str:
-        counts = counted(self.answers, self._members, "output")
-        conformal = "" if self.conformal is None else ", conformal intervals"
-        if self.method == "one_shot":
-            how = f"one-shot with {self.covariance} covariance{conformal}"
-            return f"Prediction({counts[0]}, {counts[1]}, {counts[2]}, {how})"
-        return f"Prediction({counts[0]}, {counts[1]}, {counts[2]} x {counts[3]}{conformal})"
+        return described(self, self._members, "output", "intervals")
 
     @property
     def method(self) -> str:
