@@ -460,7 +460,7 @@
       const own = scoreTexts("coverage", [view.scores.coverage], view.errors.coverage);
       sure.append(
         h("div", { class: "big" }, `± ${number(view.typical.std)}`, h("small", null, report.unit || (view.name === "y" ? "" : `for ${view.name}`))),
-        h("p", { class: "verdict" }, "is the ", term("std", "standard deviation"), ` of a typical prediction: two in three should be that close. Its 95% intervals hold ${own.texts[0]}${own.sure} of the truth: `, word, "."), beats);
+        h("p", { class: "verdict" }, "is the ", term("std", "standard deviation"), ` of a typical prediction: two truths in three should be that close. Its 95% intervals hold ${own.texts[0]}${own.sure} of the truth: `, word, "."), beats);
     }
     sure.append(scoreTable(isClasses ? ["auc", "nll", "brier", "ece"] : ["rmse", "r2", "nll", "crps"],
       [["this run", view.scores, view.errors], [term("without", "no model"), without, null]]));
