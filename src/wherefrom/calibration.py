@@ -6,7 +6,8 @@ it predicts:
     variance      y's deviations from the mean are s times what was said: everything is stretched away from the mean by
                   s, with the s^2 that makes the rows most likely. For the Gaussian reading it is exact,
                   s^2 = mean of (y_i - mean_i)^2 / variance_i, for each output. Shares of sources stay as they are.
-    temperature   every answer's logits are divided by T, the one that makes the rows most likely.
+    temperature   every answer's logits are divided by T, the most probable one given the rows, if log T ~ N(0, 1) was
+                  expected. Few rows that all happen to be right would have it fall to nothing otherwise.
     conformal     intervals mean ± q std, or sets of classes with 1 - p <= q, where q is the ceil((n + 1) level)-th
                   smallest of what the rows themselves would have needed, |y_i - mean_i| / std_i or 1 - p(y_i). If new
                   rows and these could have been swapped (and these served for nothing else), such a set holds the
@@ -270,14 +271,15 @@ def _temperature(prediction: ClassPrediction, y: Any, fit: Fit, share: Tensor) -
     def nll(log_temperature: Tensor) -> Tensor:  # (1,) -> (rows, 1)
         return prediction.tempered(float(log_temperature.exp())).nll(y, by_row=True).unsqueeze(1)
 
-    found = _lowest(lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1))
+    def cost(log_temperature: Tensor) -> Tensor:
+        return (share * nll(log_temperature)).sum(0) + log_temperature.square() / (2 * fit.rows)
+
+    found = _lowest(cost, _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1))
     unchanged = prediction.nll(y, by_row=True).unsqueeze(1)
-    if not float((share * nll(found)).sum()) < float((share * unchanged).sum()):
+    if not float(cost(found)) < float((share * unchanged).sum()):
         found = torch.zeros(1, dtype=torch.float64)
-    value = float(found.exp())
-    return Temperature(
-        value, value * float(_standard_error(nll, found, share)), _scored(fit, unchanged, nll(found), share)
-    )
+    value, error = float(found.exp()), float(_standard_error(nll, found, share, expected=1 / fit.rows))
+    return Temperature(value, value * error, _scored(fit, unchanged, nll(found), share))
 
 
 def _scored(fit: Fit, unchanged: Tensor, changed: Tensor, share: Tensor) -> Fit:
@@ -304,13 +306,17 @@ def _lowest(cost: Callable[[Tensor], Tensor], grid: Tensor) -> Tensor:
     return (low + high) / 2
 
 
-def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor, share: Tensor) -> Tensor:
-    """Of the place where a mean over rows is lowest: sqrt(sum of (share slope)^2) / mean of curvature.  # (outputs,)"""
+def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor, share: Tensor, expected: float = 0.0) -> Tensor:
+    """Of the place where a mean over rows is lowest: sqrt(sum of (share slope)^2) / mean of curvature.
+
+    What was expected beforehand has a curvature, too, and counts as a row that was drawn like the others.  # (outputs,)
+    """
     below, here, above = (nll(at + step) for step in (-_DIFFERENCE, 0.0, _DIFFERENCE))
     slope = (above - below) / (2 * _DIFFERENCE)
     curvature = (share * (above - 2 * here + below) / _DIFFERENCE**2).sum(0)
-    spread = (share * (slope - (share * slope).sum(0))).square().sum(0).sqrt()
-    return torch.where(curvature > 0, spread / curvature, math.nan)
+    squares = (share * (slope - (share * slope).sum(0))).square().sum(0) + expected**2
+    curvature = curvature + expected
+    return torch.where(curvature > 0, squares.sqrt() / curvature, math.nan)
 
 
 # ---------------------------------------------------------------------- before and after
