@@ -143,7 +143,7 @@ def told_apart(*values: float, digits: int = 2) -> list[str]:
     """Numbers with as many significant digits as tell them apart, at least so many, and six at most.
 
     >>> told_apart(2.0131, 2.0118), told_apart(0.5, 0.5), told_apart(1234.6, 0.001)
-    (['2.013', '2.012'], ['0.5', '0.5'], ['1,235', '0.001'])
+    (['2.013', '2.012'], ['0.50', '0.50'], ['1,235', '0.0010'])
     """
     texts: list[str] = []
     for places in range(digits, 7):
@@ -157,8 +157,7 @@ def _written(value: float, digits: int) -> str:
     if not value or not 1e-4 <= abs(value) < 1e7:
         return f"{value:.{digits}g}".replace("-", "−")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    text = f"{value:,.{decimals}f}".replace("-", "−")
-    return text.rstrip("0").rstrip(".") if decimals else text
+    return f"{value:,.{decimals}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -364,7 +363,8 @@ def _gap(row: dict[str, Any]) -> str:
 def _share(part: dict[str, Any]) -> str:
     error = part["share_error"]
     known = error is not None and math.isfinite(error) and error >= 0.005
-    return f"{part['share']:.0%}" + (f" ± {error:.0%}" if known else "")
+    digits = 1 if 0.995 <= part["share"] < 1 else 0
+    return f"{part['share']:.{digits}%}" + (f" ± {error:.0%}" if known else "")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -416,9 +416,16 @@ def _to_train(found: Advice, voice: Voice, samples: int) -> str:
     tied = ""
     if found.tied:
         tied = f" By their errors, more of the {listed([voice.meaning(name) for name in found.tied])} might do as well."
-    now, then = told_apart(found.now.mean_error * 100, chosen.mean_error * 100, digits=2)
-    error = "" if math.isnan(chosen.mean_error_se) else f" ± {chosen.mean_error_se * 100:.1g}"
     networks = "one further network" if chosen.trainings == 1 else f"{chosen.trainings} further networks"
+    if found.now.mean_error**2 / 2 < _ENOUGH:
+        what = "how much the networks disagree" if found.is_classes else "how wide predictions should be"
+        now, then = told_apart(found.now.variance_error * 100, chosen.variance_error * 100)
+        return (
+            f"With very many networks {off}. More of them would rather tell better {what}: {networks} "
+            f"({_draw_more(chosen, found, voice)}) would lower its error from {now}% to {then}%.{tied}"
+        )
+    now, then = told_apart(found.now.mean_error * 100, chosen.mean_error * 100)
+    error = "" if math.isnan(chosen.mean_error_se) else f" ± {chosen.mean_error_se * 100:.1g}"
     return (
         f"Spend on the {voice.meaning(chosen.variable)}: {networks} ({_draw_more(chosen, found, voice)}) would lower "
         f"the chance in a typical prediction from {now}% to {then}{error}% of its standard deviation.{tied}"

@@ -455,7 +455,7 @@
       const own = scoreTexts("accuracy", [view.scores.accuracy, without.accuracy], view.errors.accuracy);
       sure.append(
         h("div", { class: "big" }, own.texts[0], h("small", null, own.sure)),
-        h("p", { class: "verdict" }, `of the answers${view.name === "y" ? "" : ` for ${view.name}`} are right; always the most frequent class would be in ${own.texts[1]}. On average it is ${percent(found.expected, 1)} confident: `, word, "."), beats);
+        h("p", { class: "verdict" }, `of the answers${view.name === "y" ? "" : ` for ${view.name}`} are right; always the most frequent class would be right in ${own.texts[1]}. On average it is ${percent(found.expected, 1)} confident: `, word, "."), beats);
     } else {
       const own = scoreTexts("coverage", [view.scores.coverage], view.errors.coverage);
       sure.append(
