@@ -157,7 +157,8 @@ class NativeEngine:
         collection = self.cohort.collection
         if collection is None:
             return None
-        collector = collection.law.collector(torch.zeros(members, self.packing.size), collection.iterations)
+        theta = torch.zeros(members, self.packing.size, dtype=torch.float32)
+        collector = collection.law.collector(theta, collection.iterations)
         assert isinstance(collector, Iterates)
         return collector
 
