@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.predictive import row_scores
 from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.class_scores import correct
 from wherefrom.predictive.prediction import Prediction
@@ -68,10 +69,10 @@ class Scored:
     def baseline(self) -> dict[str, Any]:
         """The scores of no model at all, and whether this one is better."""
         if self.is_classes:
-            known = scores.always_the_frequencies(self.numbers, len(self.prediction.classes))
+            known = row_scores.always_the_shares(self.numbers, len(self.prediction.classes))
             return {"scores": known, "gain": scores.gain_of_classes(self.prediction, self.truth, self.numbers)}
         return {
-            "scores": scores.without_model(self.truth),
+            "scores": row_scores.always_the_same(self.truth),
             "gain": scores.gain_of_quantity(self.prediction, self.truth),
         }
 
@@ -284,7 +285,7 @@ def _group(hits: Tensor, expected: float, groups: int) -> dict[str, Any]:
         "count": count,
         "observed": hit / count,
         "expected": expected,
-        "interval": list(scores.wilson(hit / count, count)),
+        "interval": list(row_scores.wilson(hit / count, count)),
         "word": scores.group_word(hit, count, expected, groups),
     }
 

@@ -24,13 +24,13 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Normal
 
 from wherefrom.laws import Snapshots
 from wherefrom.laws.law import Points
 from wherefrom.likelihood import Classification, Regression
 from wherefrom.marginalisation import marginalise_folds
 from wherefrom.posterior import DivergedError, Posterior
+from wherefrom.predictive.row_scores import gaussian_crps
 from wherefrom.runs import Component
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
@@ -300,12 +300,8 @@ class _Answers:
         return cls(torch.nan_to_num(nll, nan=math.inf), error, variance)
 
     def crps(self, place: int) -> Tensor:
-        """Of Gaussian answers (Gneiting and Raftery 2007), row by row."""
         assert self.variance is not None
-        std = self.variance[place].sqrt()
-        z, standard = self.error[place] / std, Normal(0.0, 1.0)
-        density = standard.log_prob(z).exp()
-        return std * (z * (2 * standard.cdf(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
+        return gaussian_crps(self.error[place], self.variance[place].sqrt())
 
 
 def _mean(values: Tensor) -> tuple[float, float]:

@@ -18,13 +18,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from wherefrom.predictive import class_scores
+from wherefrom.predictive import row_scores
 from wherefrom.predictive.class_prediction import ClassPrediction
+from wherefrom.predictive.row_scores import Score
 from wherefrom.table import Table
-from wherefrom.tables.reading import Numbers
 from wherefrom.tables.target import known
 
 Rows = dict[str, NDArray[Any]]
+_NAMES = {  # in the order in which they are shown
+    "accuracy": "accuracy",
+    "auc": "AUC",
+    "rmse": "RMSE",
+    "r2": "R2",
+    "crps": "CRPS",
+    "nll": "NLL",
+    "brier": "Brier score",
+    "ece": "ECE",
+}
 _FEW = 30  # rows, of which scores say little
 
 
@@ -119,7 +129,6 @@ def _of_classes(prediction: ClassPrediction, answers: Rows, truth: NDArray[Any],
     rows = {
         "nll": prediction.nll(given, by_row=True).numpy(),
         "brier": prediction.brier(given, by_row=True).numpy(),
-        "right": answers["predicted"] == given,
         "probabilities": prediction.probabilities.numpy(),
         "place": np.array([classes.index(label) for label in given.tolist()]),
     }
@@ -133,8 +142,8 @@ def _of_classes(prediction: ClassPrediction, answers: Rows, truth: NDArray[Any],
 def _of_quantity(prediction: Any, answers: Rows, truth: NDArray[Any], there: NDArray[np.bool_]) -> Rows:
     filled = np.where(there, truth.astype(np.float64), 0.0)
     rows = {
-        "error": filled - answers["mean"],
         "truth": filled,
+        "mean": answers["mean"],
         "covered": (filled >= answers["lower"]) & (filled <= answers["upper"]),
         "width": answers["upper"] - answers["lower"],
         "crps": prediction.crps(filled, by_row=True).numpy(),
@@ -151,94 +160,32 @@ def together(parts: Mapping[str, Sequence[NDArray[Any]]], level: float) -> Score
     """The scores of all rows."""
     if not parts:
         return Scores()
-    rows = {name: np.concatenate(values) for name, values in parts.items()}
-    return _class_scores(rows, level) if "place" in rows else _quantity_scores(rows, level)
+    rows = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
+    count, size = len(next(iter(rows.values()))), {}
+    if "place" in rows:
+        probabilities, place = rows["probabilities"], rows["place"]
+        found = row_scores.of_classes(probabilities, place, rows["nll"], rows["brier"])
+        baselines = row_scores.always_the_shares(place, probabilities.shape[1])
+        if "covered" in rows:
+            found["coverage"] = Score.share(rows["covered"])
+            size["mean size of the set"] = float(rows["size"].double().mean())
+    else:
+        found = row_scores.of_quantities(rows["truth"], rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
+        baselines = row_scores.always_the_same(rows["truth"])
+        size["mean width of the interval"] = float(rows["width"].mean())
+    named = _NAMES | {"coverage": f"coverage of the {100 * level:.4g}% {'set' if 'place' in rows else 'interval'}"}
+    there = {named[name]: found[name] for name in named if name in found and found[name].value is not None}
+    return Scores(
+        count,
+        {name: score.value for name, score in there.items() if score.value is not None} | size,
+        {name: error for name, score in there.items() if (error := _error(score)) is not None},
+        {named[name]: value for name, value in baselines.items() if named.get(name) in there},
+    )
 
 
-def _quantity_scores(rows: Rows, level: float) -> Scores:
-    y, squares = rows["truth"], rows["error"] ** 2
-    count, variance, rmse = len(y), float(np.var(y)), math.sqrt(float(squares.mean()))
-    values, errors = {"RMSE": rmse}, {"RMSE": _error(squares) / (2 * rmse) if rmse else 0.0}
-    ranked = np.sort(y) * (2 * np.arange(count) - count + 1)
-    baselines = {"RMSE": math.sqrt(variance), "CRPS": float(ranked.sum()) / count**2}
-    if variance > 0:
-        values["R2"] = 1 - rmse**2 / variance
-        errors["R2"] = _error((squares - (1 - values["R2"]) * (y - y.mean()) ** 2) / variance)
-        baselines |= {"R2": 0.0, "NLL": 0.5 * math.log(2 * math.pi * math.e * variance)}
-    for name in ("crps", "nll"):
-        if name in rows:
-            values[name.upper()], errors[name.upper()] = float(rows[name].mean()), _error(rows[name])
-    covered = f"coverage of the {100 * level:.4g}% interval"
-    values[covered], errors[covered] = float(rows["covered"].mean()), share_error(rows["covered"])
-    values["mean width of the interval"] = float(rows["width"].mean())
-    return Scores(count, values, errors, baselines)
-
-
-def _class_scores(rows: Rows, level: float) -> Scores:
-    place, probabilities = rows["place"], rows["probabilities"]
-    shares = np.bincount(place, minlength=probabilities.shape[1]) / len(place)
-    some = shares[shares > 0]
-    values = {"accuracy": float(rows["right"].mean())}
-    errors = {"accuracy": share_error(rows["right"])}
-    baselines = {
-        "accuracy": float(shares.max()),
-        "NLL": float(-(some * np.log(some)).sum()),
-        "Brier score": float(1 - (some**2).sum()),
-    }
-    if (ranked := _auc(probabilities, place)) is not None:
-        values["AUC"], errors["AUC"] = ranked
-        baselines["AUC"] = 0.5
-    for name, own in (("NLL", rows["nll"]), ("Brier score", rows["brier"])):
-        values[name], errors[name] = float(own.mean()), _error(own)
-    values["ECE"] = class_scores.reliability(torch.from_numpy(probabilities), torch.from_numpy(place)).ece
-    if "covered" in rows:
-        covered = f"coverage of the {100 * level:.4g}% set"
-        values[covered], errors[covered] = float(rows["covered"].mean()), share_error(rows["covered"])
-        values["mean size of the set"] = float(rows["size"].mean())
-    return Scores(len(place), values, errors, baselines)
-
-
-def _auc(probabilities: Numbers, place: NDArray[np.int64]) -> tuple[float, float] | None:
-    """The chance to rank a row of a class above one of another, by its probability; the mean over the classes.
-
-    Of two classes both have the same. The standard error is DeLong's: each row's part in it is the share of the other
-    side that it is ranked above. None where no class is told apart from another.
-    """
-    found, parts = [], []
-    for one in range(1 if probabilities.shape[1] == 2 else 0, probabilities.shape[1]):
-        is_one = place == one
-        if not 0 < is_one.sum() < len(place):
-            continue
-        own, others = probabilities[is_one, one], probabilities[~is_one, one]
-        above, below = _below(others, own), 1 - _below(own, others)
-        auc = float(above.mean())
-        part = np.empty(len(place))
-        part[is_one] = (above - auc) / is_one.mean()
-        part[~is_one] = (below - auc) / (~is_one).mean()
-        found.append(auc)
-        parts.append(part)
-    if not found:
-        return None
-    return float(np.mean(found)), _error(np.mean(parts, axis=0))
-
-
-def _below(some: Numbers, values: Numbers) -> Numbers:
-    """Of each value, the share of some that lie below it; ties count half."""
-    ordered = np.sort(some)
-    return (np.searchsorted(ordered, values) + np.searchsorted(ordered, values, "right")) / (2 * len(some))
-
-
-def _error(values: NDArray[Any]) -> float:
-    """The standard error of a mean."""
-    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-
-
-def share_error(is_so: NDArray[np.bool_]) -> float:
-    """The standard error of a share; two of each kind are added, so that all of four rows is not taken for certain.
-
-    >>> round(share_error(np.ones(4, dtype=bool)), 3)
-    0.153
-    """
-    count = len(is_so) + 4
-    share = (float(is_so.sum()) + 2) / count
-    return math.sqrt(share * (1 - share) / count)
+def _error(score: Score) -> float | None:
+    """The standard error; of a share near 0 or 1, what it would be for an interval as wide as its own."""
+    if score.interval is None:
+        return score.error
+    low, high = score.interval
+    return (high - low) / (2 * row_scores.Z)

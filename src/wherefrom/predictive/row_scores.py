@@ -1,0 +1,175 @@
+"""Scores of rows, how sure they are by so many rows, and what they would be without a model.
+
+Every score has its standard error over rows. With the influence I_r of each row on a score of n rows, it is the
+standard deviation of I over rows, divided by sqrt(n):
+
+    means (NLL, CRPS, Brier, accuracy, coverage)    I_r = s_r
+    RMSE = sqrt(A), A the mean of e_r^2             I_r = e_r^2 / (2 RMSE)
+    R2   = 1 - A / B, B the mean of (y_r - mean)^2  I_r = (A (y_r - mean)^2 / B - e_r^2) / B
+    ECE  = sum_b |sum_(r in b) (right_r - q_r)| / n I_r = sign_b (right_r - q_r)
+    AUC                                             how often r is ranked rightly (DeLong et al. 1988)
+
+Shares near 0 and 1 have Wilson's interval of 95% instead: all of 4 rows is no certainty.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from wherefrom.predictive.class_scores import correct, reliability
+
+Z = 1.959963984540054
+_FEW_OF_A_KIND = 10  # rows that hit, or that miss, below which a share has an interval instead of an error
+
+
+@dataclass(frozen=True)
+class Score:
+    """A value, its standard error, and where that would mislead, an interval of 95%."""
+
+    value: float | None
+    error: float | None = None
+    interval: tuple[float, float] | None = None
+
+    @classmethod
+    def mean(cls, by_row: Tensor) -> Score:
+        return cls(known(float(by_row.mean())), standard_error(by_row))
+
+    @classmethod
+    def share(cls, hits: Tensor) -> Score:
+        """Of the rows, how many hit.
+
+        >>> Score.share(torch.ones(4)).interval
+        (0.51..., 1.0)
+        """
+        hits = hits.double()
+        part, count = float(hits.mean()), len(hits)
+        few = min(float(hits.sum()), count - float(hits.sum())) < _FEW_OF_A_KIND
+        return cls(part, math.sqrt(part * (1 - part) / count), wilson(part, count) if few else None)
+
+
+def standard_error(by_row: Tensor) -> float | None:
+    """The standard error of a mean of such rows."""
+    return known(float(by_row.double().std()) / math.sqrt(len(by_row))) if len(by_row) > 1 else None
+
+
+def wilson(part: float, count: int) -> tuple[float, float]:
+    """The interval of 95% for a share of so many rows.
+
+    >>> wilson(0.95, 100)
+    (0.88..., 0.97...)
+    """
+    square = Z * Z / count
+    middle, reach = part + square / 2, Z * math.sqrt(part * (1 - part) / count + square / (4 * count))
+    return max(0.0, (middle - reach) / (1 + square)), min(1.0, (middle + reach) / (1 + square))
+
+
+# ---------------------------------------------------------------------- quantities
+
+
+def gaussian_crps(error: Tensor, std: Tensor) -> Tensor:
+    """Of an answer N(mean, std^2) that is off by so much, row by row (Gneiting and Raftery 2007)."""
+    z, normal = error / std, Normal(0.0, 1.0)
+    return std * (z * (2 * normal.cdf(z) - 1) + 2 * normal.log_prob(z).exp() - 1 / math.sqrt(math.pi))
+
+
+def of_quantities(y: Tensor, mean: Tensor, covered: Tensor, crps: Tensor, nll: Tensor | None) -> dict[str, Score]:
+    """By each row's truth, mean, whether its interval holds the truth, CRPS and, where it has a density, NLL."""
+    squares, around = (mean - y).square(), (y - y.mean()).square()
+    rmse, whole, left = float(squares.mean().sqrt()), float(around.mean()), float(squares.mean())
+    explained = Score(None)
+    if whole > 0:
+        explained = Score(1 - left / whole, standard_error((left * around / whole - squares) / whole))
+    return {
+        "nll": Score(None) if nll is None else Score.mean(nll),
+        "rmse": Score(rmse, standard_error(squares / (2 * rmse)) if rmse > 0 else None),
+        "crps": Score.mean(crps),
+        "coverage": Score.share(covered),
+        "r2": explained,
+    }
+
+
+def always_the_same(y: Tensor) -> dict[str, float]:
+    """Answering every row with the mean and the standard deviation of all."""
+    std = float(y.std(correction=0))
+    if not std > 0:
+        return {"rmse": 0.0}
+    crps = gaussian_crps(y - y.mean(), torch.tensor(std))
+    return {
+        "nll": 0.5 * (1 + math.log(2 * math.pi)) + math.log(std),
+        "rmse": std,
+        "crps": float(crps.mean()),
+        "r2": 0.0,
+    }
+
+
+# ---------------------------------------------------------------------- classes
+
+
+def of_classes(probabilities: Tensor, numbers: Tensor, nll: Tensor, brier: Tensor) -> dict[str, Score]:
+    """By each row's probabilities, the number of its class, NLL and Brier score."""
+    return {
+        "nll": Score.mean(nll),
+        "accuracy": Score.share(correct(probabilities, numbers)),
+        "auc": auc(probabilities, numbers),
+        "brier": Score.mean(brier),
+        "ece": _ece(probabilities, numbers),
+    }
+
+
+def always_the_shares(numbers: Tensor, classes: int) -> dict[str, float]:
+    """Answering every row with the classes' shares among all."""
+    part = torch.bincount(numbers, minlength=classes).double() / len(numbers)
+    return {
+        "nll": float(torch.special.entr(part).sum()),
+        "accuracy": float(part.max()),
+        "auc": 0.5,
+        "brier": float(1 - part.square().sum()),
+    }
+
+
+def auc(probabilities: Tensor, numbers: Tensor) -> Score:
+    """How often a row of a class is given a larger probability of it than a row of none: of two classes, of the second;
+    of more, the mean over those that are here."""
+    classes = probabilities.shape[1]
+    found, influence, fewest = [], torch.zeros(len(numbers), dtype=torch.float64), len(numbers)
+    for k in [1] if classes == 2 else range(classes):
+        own = numbers == k
+        if not 0 < int(own.sum()) < len(numbers):
+            continue
+        ranked = _ranked(probabilities[:, k].double(), own)
+        found.append(float(ranked[own].mean()))
+        for kind in (own, ~own):
+            count = int(kind.sum())
+            fewest = min(fewest, count)
+            influence[kind] += (ranked[kind] - found[-1]) / count * math.sqrt(count / max(1, count - 1))
+    if not found:
+        return Score(None)
+    value, error = math.fsum(found) / len(found), float(influence.square().sum().sqrt()) / len(found)
+    return Score(value, error, wilson(value, fewest) if fewest < 2 or not error else None)
+
+
+def _ranked(scores: Tensor, own: Tensor) -> Tensor:
+    """Of each row, how many of the other kind it is on the right side of; equal ones count half."""
+    found = torch.empty_like(scores)
+    for kind, side in ((own, 1), (~own, -1)):
+        others, these = (side * scores[~kind]).sort().values, side * scores[kind]
+        below = torch.searchsorted(others, these) + torch.searchsorted(others, these, right=True)
+        found[kind] = below.double() / (2 * len(others))
+    return found
+
+
+def _ece(probabilities: Tensor, numbers: Tensor) -> Score:
+    bins, confidence = reliability(probabilities, numbers), probabilities.amax(1)
+    place = torch.bucketize(confidence, bins.upper[:-1])
+    gap = correct(probabilities, numbers).double() - confidence
+    return Score(bins.ece, standard_error(bins.gap.nan_to_num(0.0).sign()[place] * gap))
+
+
+def known(value: float) -> float | None:
+    """None for what is no number."""
+    return value if math.isfinite(value) else None

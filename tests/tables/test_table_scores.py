@@ -1,0 +1,94 @@
+"""Scores of a table's rows: their errors against repetition, what no model scores, and what is said of them."""
+
+import numpy as np
+import pytest
+
+from wherefrom.tables.scores import Scores, together
+
+
+def quantity_rows(random, count):
+    y = random.gamma(2.0, 3.0, count)
+    error = random.normal(size=count) * np.sqrt(y)
+    return {
+        "truth": [y],
+        "mean": [y - error],
+        "covered": [np.abs(error) < 4],
+        "width": [np.full(count, 8.0)],
+        "crps": [np.abs(error) / 2],
+        "nll": [error**2 / 2],
+    }
+
+
+def class_rows(random, count, classes=3):
+    logits = random.normal(size=(count, classes))
+    probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    place = np.array([random.choice(classes, p=row) for row in probabilities])
+    return {
+        "nll": [-np.log(probabilities[np.arange(count), place])],
+        "brier": [((probabilities - np.eye(classes)[place]) ** 2).sum(1)],
+        "probabilities": [probabilities],
+        "place": [place],
+        "covered": [probabilities[np.arange(count), place] > 0.1],
+        "size": [(probabilities > 0.1).sum(1)],
+    }
+
+
+@pytest.mark.parametrize("made", [quantity_rows, class_rows])
+def test_errors_are_the_spread_of_scores_over_repetitions(made):
+    random, repeated = np.random.default_rng(0), 300
+    found = [together(made(random, 400), 0.95) for _ in range(repeated)]
+    for name in found[0].errors:
+        if name == "ECE":  # is far from normal where the run is calibrated
+            continue
+        spread = np.std([scores[name] for scores in found], ddof=1)
+        told = np.mean([scores.errors[name] for scores in found])
+        # a standard deviation of 300 values is known to 1 in sqrt(600), four of which are 16%
+        assert told == pytest.approx(spread, rel=4 / np.sqrt(2 * repeated)), name
+
+
+def test_parts_of_a_table_are_put_together():
+    rows = quantity_rows(np.random.default_rng(1), 100)
+    parts = {name: [own[:30], own[30:]] for name, (own,) in rows.items()}
+    assert together(parts, 0.9) == together(rows, 0.9)
+    assert together(rows, 0.9).values["coverage of the 90% interval"] == rows["covered"][0].mean()
+    assert not together({}, 0.9)
+
+
+def test_what_is_not_defined_is_left_out():
+    rows = quantity_rows(np.random.default_rng(2), 50)
+    alike = rows | {"truth": [np.ones(50)]}
+    del alike["nll"]
+    found = together(alike, 0.95)
+    assert "NLL" not in found.values
+    assert "R2" not in found.values
+    assert found.baselines["RMSE"] == 0
+    rows = class_rows(np.random.default_rng(3), 100) | {"place": [np.zeros(100, dtype=np.int64)]}
+    assert "AUC" not in together(rows, 0.95).baselines
+
+
+def test_scores_are_shown_in_their_order_and_with_the_digits_that_errors_allow():
+    shown = str(together(quantity_rows(np.random.default_rng(4), 400), 0.95).table())
+    assert [line.split("  ")[0] for line in shown.splitlines()] == [
+        "score",
+        "RMSE",
+        "R2",
+        "CRPS",
+        "NLL",
+        "coverage of the 95% interval",
+        "mean width of the interval",
+    ]
+    found = Scores(9, {"RMSE": 123.456, "coverage": 0.95333}, {"RMSE": 2.345, "coverage": 0.0123}, {"RMSE": 130.0})
+    assert str(found.table()).splitlines()[1:] == ["RMSE      123.5  2.3   130.0", "coverage  95.3%  1.2%"]
+
+
+def test_what_says_little_is_told():
+    assert together(quantity_rows(np.random.default_rng(4), 4), 0.95).remarks()[0].startswith("4 rows can tell little")
+    vain = Scores(500, {"NLL": 0.69}, {"NLL": 0.02}, {"NLL": 0.693})
+    assert "hardly better" in vain.remarks()[0]
+    assert Scores(500, {"NLL": 0.5}, {"NLL": 0.02}, {"NLL": 0.693}).remarks() == []
+
+
+def test_scores_go_into_json_and_back():
+    found = together(class_rows(np.random.default_rng(5), 50), 0.95)
+    assert Scores.from_json(found.to_json()) == found
+    assert Scores.from_json({"scores": {"rows": 3, "RMSE": 1.5}}) == Scores(3, {"RMSE": 1.5})
