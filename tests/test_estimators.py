@@ -228,7 +228,7 @@ def positional_net(columns, heads):
     return nn.Linear(columns, heads)
 
 
-@pytest.mark.parametrize("model", [Net, plain_net, positional_net, wf.MLP([8, 8], "tanh")], ids=["Net", "plain", "positional", "MLP"])
+@pytest.mark.parametrize("model", [Net, plain_net, positional_net, wf.MLP([8, 8], "tanh")])
 def test_any_model(table, model):
     found = regressor(model=model, batch_size=40).fit(*table)
     again = pickle.loads(pickle.dumps(found))
