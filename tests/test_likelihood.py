@@ -1,10 +1,14 @@
 """The likelihood: its loss against torch's, and the most likely noise against closed form and a fine grid."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import wherefrom as wf
+from conftest import mlp, training
 from wherefrom.likelihood import most_likely_noise
 from wherefrom.losses import CrossEntropy, together
 
@@ -100,3 +104,43 @@ def test_class_weights_must_be_of_the_classes():
         wf.Classification(class_weights=[1, 2, 3]).row_weights(y, ["a", "b"])
     with pytest.raises(ValueError, match="weigh nothing"):
         wf.Classification(class_weights=[0, 0, 1]).row_weights(y, ["a", "b", "c"])
+
+
+def test_predictions_end_at_the_least_that_y_can_be(tmp_path):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(150, 2))
+    y = np.exp(x[:, 0] + 0.5 * random.normal(size=150))
+    at_least_0, free = (
+        wf.marginalise(
+            training(mlp(2), epochs=20, likelihood=wf.Regression(noise="fit", least=least)),
+            (x, y),
+            wf.recipes.multi_swag(2),
+        )
+        for least in (0.0, None)
+    )
+    new = random.normal(size=(60, 2))
+    truth = np.exp(new[:, 0] + 0.5 * random.normal(size=60))
+    found, other = at_least_0.predict(new, 20), free.predict(new, 20)
+    assert other.interval(0.95)[0].min() < 0
+    for reading in ("gaussian", "mixture"):
+        for own, others in zip(found.interval(0.95, reading), other.interval(0.95, reading), strict=True):
+            torch.testing.assert_close(own, others.clamp_min(0), rtol=0, atol=0)
+        assert found.coverage(truth, 0.95, reading) == other.coverage(truth, 0.95, reading)
+    torch.testing.assert_close(found.mean, other.mean.clamp_min(0), rtol=0, atol=0)
+    torch.testing.assert_close(found.std, other.std, rtol=0, atol=0)
+    assert found.nll(truth) == other.nll(truth)
+    assert at_least_0.one_shot(new).interval(0.95)[0].min() == 0
+    calibrated = at_least_0.calibrated("conformal", (new, truth), 20)
+    assert calibrated.predict(new, 20).interval(0.9)[0].min() == 0
+    at_least_0.save(tmp_path)
+    again = wf.load(tmp_path, model=mlp(2))
+    assert again.training.likelihood == wf.Regression(noise="fit", least=0.0)
+    assert again.predict(new, 20).interval(0.95)[0].min() == 0
+
+
+def test_a_y_below_its_least_is_refused():
+    x = np.zeros((20, 1))
+    with pytest.raises(ValueError, match="y is said to be at least 0, but is as low as -2"):
+        wf.marginalise(training(mlp(1), likelihood=wf.Regression(least=0)), (x, np.arange(20.0) - 2), wf.recipes.swag())
+    with pytest.raises(ValueError, match="least is a number, or None"):
+        wf.Regression(least=math.nan)

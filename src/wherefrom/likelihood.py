@@ -29,6 +29,9 @@ class Regression:
     estimated on `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for
     each column of y, its mean and the logarithm of its variance, and learns both).
 
+    `least` is the least that y can be, such as 0 for a length of stay: means, quantiles and intervals end there. What
+    is cut off holds no truth, so that coverage stays as it was; densities and scores are those of the whole.
+
     >>> Regression(noise=0.5).outputs(targets=2), Regression(noise="predicted").outputs(targets=2)
     (2, 4)
     """
@@ -36,8 +39,11 @@ class Regression:
     settings: ClassVar[tuple[str, ...]] = ()  # of the loss, that can be drawn at random
     noise: Noise = None
     held_out: float = 0.1
+    least: float | None = None
 
     def __post_init__(self) -> None:
+        if self.least is not None and not math.isfinite(self.least):
+            raise ValueError(f"least is a number, or None, not {self.least}")
         if isinstance(self.noise, str):
             if self.noise not in ("fit", "predicted"):
                 raise ValueError(f'noise must be None, a number, "fit" or "predicted", not {self.noise!r}')
@@ -47,6 +53,11 @@ class Regression:
             raise ValueError(f"noise is a standard deviation and must be positive, not {self.noise}")
         if not 0 < self.held_out < 1:
             raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, not {self.held_out}")
+
+    def check(self, y: Tensor) -> None:
+        """Raise where y is less than it can be."""
+        if self.least is not None and float(y.min()) < self.least:
+            raise ValueError(f"y is said to be at least {self.least:g}, but is as low as {float(y.min()):g}")
 
     def outputs(self, targets: int) -> int:
         """How many outputs the network must have for so many columns of y."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from wherefrom.likelihood import Regression
 from wherefrom.mixture.growth import Divergence, finished
 from wherefrom.posterior import Posterior
 from wherefrom.runs import Execution, Fold, build_networks, train_runs
@@ -100,6 +101,8 @@ def marginalise_folds(
     if not folds:
         raise ValueError("there are no folds to train on")
     rows, place, design = as_rows(data, training.likelihood), available(device), Design.of(over)
+    if isinstance(training.likelihood, Regression):
+        training.likelihood.check(rows.y)
     work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
     example = work[0].scaler.x(work[0].rows.x, dtype)
     networks = build_networks(training, design, design.dropout, example, rows.targets, seed)

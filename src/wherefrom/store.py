@@ -360,6 +360,8 @@ def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
 
 def _likelihood_to_json(likelihood: Likelihood) -> dict[str, Any]:
     about = {"kind": type(likelihood).__name__, **asdict(likelihood)}
+    if isinstance(likelihood, Regression) and likelihood.least is None:
+        del about["least"]  # which earlier versions do not know
     if isinstance(likelihood, Classification) and isinstance(likelihood.class_weights, Mapping):
         about["class_weights"] = {"of": list(likelihood.class_weights), "are": list(likelihood.class_weights.values())}
     return about

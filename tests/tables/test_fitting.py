@@ -1,6 +1,7 @@
 """From a table to a run: who trains, calibrates and tests; how long; how many draws; and that intervals hold."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -198,9 +199,10 @@ def test_a_quantity_that_is_never_negative_stays_so(folder):
     assert run.target.least == 0
     assert "y is never below 0, nor are its predictions (--least none lets them)" in told
     x, y, _ = run.rows_to_test()
-    found, free = (
-        predict_rows(run.posterior, x, 0.95, 8, y, least=least).answers for least in (run.target.least, None)
-    )
+    training = run.posterior.training
+    unbounded = replace(training, likelihood=replace(training.likelihood, least=None))
+    both = run.posterior, replace(run.posterior, training=unbounded)
+    found, free = (predict_rows(posterior, x, 0.95, 8, y).answers for posterior in both)
     assert free["lower"].min() < 0
     assert found["lower"].min() == 0
     np.testing.assert_array_equal(found["lower"], np.maximum(free["lower"], 0))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.likelihood import Classification
+from wherefrom.likelihood import Classification, Regression
 from wherefrom.mixture.groups import assembled, groups, inputs, refreshing
 from wherefrom.mixture.weighing import crossed_axes, explicit_weights, turns
 from wherefrom.predictive import monte_carlo
@@ -188,6 +188,7 @@ def _of_quantities(
         _missing(posterior),
         schema.y_names,
         weights=explicit_weights(posterior),
+        least=likelihood.least if isinstance(likelihood, Regression) else None,
     )
 
 

@@ -62,6 +62,7 @@ class Prediction:
     covariance: str | None = None  # and how theta's covariance was followed
     weights: Tensor | None = None  # (members,), adding up to 1; left out, they are the axes' own, else equal
     conformal: Conformal | None = None  # how far intervals reach, where the posterior was calibrated so
+    least: float | None = None  # that y can be: the mean, quantiles and intervals end there
 
     def __post_init__(self) -> None:
         weights = member_weights(self.weights, self.axes, len(self.answers), self.missing)
@@ -91,7 +92,7 @@ class Prediction:
 
     @property
     def mean(self) -> Tensor:
-        return self._shape(self.location + self.scale * self._mean)
+        return self._in_units(self._mean)
 
     @property
     def variance(self) -> Tensor:
@@ -125,7 +126,7 @@ class Prediction:
         else:
             z = float(_STANDARD.icdf(torch.tensor(probability, dtype=torch.float64)))
             standardised = self._mean + z * self._variance.sqrt()
-        return self._shape(self.location + self.scale * standardised)
+        return self._in_units(standardised)
 
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
         """The interval that holds y with this probability: its lower and upper ends.
@@ -137,8 +138,7 @@ class Prediction:
         tail, reading = (1 - _checked(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
             reach = self._threshold(level) * self._unit
-            ends = (self.location + self.scale * (self._mean + sign * reach) for sign in (-1, 1))
-            low, high = (self._shape(end) for end in ends)
+            low, high = (self._in_units(self._mean + sign * reach) for sign in (-1, 1))
             return low, high
         return self.quantile(tail, reading), self.quantile(1 - tail, reading)
 
@@ -366,6 +366,11 @@ class Prediction:
         return values.mean(0) if weights is None else torch.tensordot(weights, values, 1)
 
     # ------------------------------------------------------------------ shapes
+
+    def _in_units(self, standardised: Tensor) -> Tensor:
+        """A place that y can be at, in its units."""
+        values = self.location + self.scale * standardised
+        return self._shape(values if self.least is None else values.clamp_min(self.least))
 
     def _shape(self, values: Tensor) -> Tensor:
         return values.squeeze(-1) if self.is_flat else values

@@ -164,14 +164,7 @@ def look(
         talk.note(f"{table.source} has columns that the run does not know, and ignores: {shown}")
     truth = _truth(run, table, talk)
     predicted = predict_rows(
-        run.posterior,
-        encoded,
-        level or run.level,
-        samples or run.samples,
-        truth,
-        method,
-        talk.progress,
-        least=run.target.least,
+        run.posterior, encoded, level or run.level, samples or run.samples, truth, method, talk.progress
     )
     for line in predicted.notes:
         talk.note(line)
@@ -261,7 +254,7 @@ def sources_table(
     table = Table(
         ("source", "share", "±", ""),
         [
-            (name, f"{part.share:.1%}", f"{part.share_error:.1%}", meaning(name, has_families))
+            (name, f"{part.share:.1%}", f"{part.share_error:.1%}", meaning(name, has_families, run.target.name))
             for name, part in overall.items()
         ],
     )
@@ -325,6 +318,7 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
         target=run.target.name,
         rows=names,
         outside=np.minimum(distance, 1e6),
+        edge=1.0,
         speaks="command",
         before=posterior.uncalibrated if posterior.calibration else None,
         notes=run.about["notes"],

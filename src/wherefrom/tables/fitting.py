@@ -178,7 +178,10 @@ def _kept_together(table: RawTable, names: Sequence[str], request: Request, note
     if different < _FEWEST_DIFFERENT:
         notes.append(f"only {different} rows are different: copies of rows that are held out are among those to train")
         return None
-    notes.append(f"{rows_of(len(found) - different)} are copies of others: they train, calibrate or test together")
+    copies = len(found) - different
+    notes.append(
+        f"{rows_of(copies)} {'is a copy' if copies == 1 else 'are copies'} of others, and kept together with them"
+    )
     return found
 
 
@@ -208,9 +211,7 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
         posterior, found = _train(data, target, request, began, tell, progress)
         posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell, notes)
     test = encoded.take(rows.test), y[rows.test]
-    tested = predict_rows(
-        posterior, test[0], request.level, request.samples, test[1], progress=progress, least=target.least
-    )
+    tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
     held = np.concatenate([rows.calibrate, rows.test])
     about = {
         "source": table.source,

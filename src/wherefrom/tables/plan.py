@@ -99,15 +99,16 @@ def training_for(rows: int, target: Target, settings: Settings) -> Training:
     dropout = 0.05 if settings.dropout is None else settings.dropout
     fitting = 2 ** round(math.log2(max(1, rows / 200)))
     batch_size = settings.batch_size or min(256, max(32, fitting), max(1, rows // 4))
-    likelihood = Classification(target.classes) if target.classes else _regression(rows, as_noise(settings.noise))
+    noise = as_noise(settings.noise)
+    likelihood = Classification(target.classes) if target.classes else _regression(rows, noise, target.least)
     algorithm = Algorithm("adam", lr=settings.lr or 0.003, batch_size=batch_size)
     return Training(MLP(hidden, dropout=dropout), algorithm, epochs=1, likelihood=likelihood)
 
 
-def _regression(rows: int, noise: Noise) -> Regression:
+def _regression(rows: int, noise: Noise, least: float | None) -> Regression:
     """Enough rows to fit the noise on, and of a large table not more than that."""
     aside = min(max(10, rows // 10), _NOISE_ROWS)
-    return Regression(noise, held_out=min(0.5, aside / rows))
+    return Regression(noise, min(0.5, aside / rows), least)
 
 
 def variables(over: str | None, recipe: str | None, draws: int | None, *, lr: float) -> list[Any]:

@@ -49,10 +49,8 @@ def predict_rows(
     truth: NDArray[Any] | None = None,
     method: Method = "monte_carlo",
     progress: Show = None,
-    *,
-    least: float | None = None,
 ) -> Predicted:
-    """Predict rows in turns; `truth` may be missing (nan, or None) for some, and `least` is the least it can be."""
+    """Predict rows in turns; `truth` may be missing (nan, or None) for some."""
     answers: dict[str, list[NDArray[Any]]] = {}
     scored: dict[str, list[NDArray[Any]]] = {}
     sources: tuple[str, ...] = ()
@@ -62,10 +60,8 @@ def predict_rows(
             prediction = posterior.predict(x.take(part), samples, method=method)
             split = sources_of(prediction)
             sources = split.names
-            if posterior.schema.classes:
-                own = _of_classes(prediction, level, notes)
-            else:
-                own = _of_quantity(prediction, level, least, notes)
+            of = _of_classes if posterior.schema.classes else _of_quantity
+            own = of(prediction, level, notes)
             own |= {f"share {name}": np.asarray(split[name]) for name in sources}
             for name, values in own.items():
                 answers.setdefault(name, []).append(values)
@@ -90,16 +86,13 @@ def _parts(posterior: Posterior, rows: int, samples: int) -> Iterator[slice]:
     return (slice(start, min(rows, start + size)) for start in range(0, rows, size))
 
 
-def _of_quantity(prediction: Prediction, level: float, least: float | None, notes: list[str]) -> Answers:
+def _of_quantity(prediction: Prediction, level: float, notes: list[str]) -> Answers:
     try:
         low, high = prediction.interval(level)
     except ValueError as error:  # too few rows were calibrated on for so high a level
         notes.append(f"{error}; the interval of a Gaussian is taken")
         low, high = prediction.interval(level, "gaussian")
-    mean = prediction.mean
-    if least is not None:  # what is cut off holds no truth
-        mean, low, high = (values.clamp_min(least) for values in (mean, low, high))
-    named = {"mean": mean, "std": prediction.std, "lower": low, "upper": high}
+    named = {"mean": prediction.mean, "std": prediction.std, "lower": low, "upper": high}
     return {name: values.numpy() for name, values in named.items()}
 
 

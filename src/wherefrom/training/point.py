@@ -30,7 +30,7 @@ class Training:
     ...     epochs=400,
     ... )
     >>> training.likelihood
-    Regression(noise=None, held_out=0.1)
+    Regression(noise=None, held_out=0.1, least=None)
     """
 
     model: Callable[[], nn.Module]
