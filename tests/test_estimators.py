@@ -66,6 +66,7 @@ def telling(labelled):
         wf.WherefromRegressor(**QUICK),
         wf.WherefromClassifier(**QUICK),
         wf.WherefromRegressor("deep_ensemble", draws=2, epochs=20, lr=0.03, noise=None, batch_size=32),
+        wf.WherefromClassifier(**QUICK | {"epochs": None}),
     ]
 )
 def test_scikit_learns_checks(estimator, check):
@@ -259,10 +260,82 @@ def test_optimisers(table):
     assert found.posterior_.training.algorithm.settings["weight_decay"] == 0
 
 
-def test_epochs_are_enough_for_some_thousand_steps(table):
-    x, y = table
-    assert regressor("one_network", epochs=None).fit(x, y).n_iter_ == 200
-    assert regressor("one_network", epochs=None, batch_size=2).fit(x, y).n_iter_ == 2000 // 54
+# ---------------------------------------------------------------------- when to stop
+
+
+def noisy(rows, seed=1):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, 8))
+    return x, x @ np.random.default_rng(0).normal(size=8) + 3 * random.normal(size=rows)
+
+
+def curved(rows, seed=1):
+    x = np.random.default_rng(seed).uniform(-2, 2, size=(rows, 2))
+    return x, np.sin(3 * x[:, 0]) * x[:, 1]
+
+
+def error(found, data):
+    return float(np.sqrt(np.mean((found.predict(data[0]) - data[1]) ** 2)))
+
+
+def test_it_stops_before_it_learns_the_noise():
+    found, longest = (regressor(epochs=epochs, noise=None, lr=0.01).fit(*noisy(100)) for epochs in (None, 200))
+    assert found.n_iter_ <= 50
+    assert error(found, noisy(1000, seed=2)) < 0.9 * error(longest, noisy(1000, seed=2))
+
+
+def test_it_goes_on_while_there_is_something_to_learn():
+    found, short = (regressor(epochs=epochs, noise=None, lr=0.01).fit(*curved(200)) for epochs in (None, 30))
+    assert found.n_iter_ >= 150
+    assert error(found, curved(1000, seed=2)) < 0.7 * error(short, curved(1000, seed=2))
+
+
+def test_classes_stop_too():
+    x, y = noisy(100)
+    new, truth = noisy(1000, seed=2)
+    found, longest = (classifier(epochs=epochs, lr=0.01).fit(x, y > 0).predict_dist(new) for epochs in (None, 200))
+    assert found.nll(truth > 0) < 0.9 * longest.nll(truth > 0)
+
+
+def test_steps_are_limited(table):
+    x, y = curved(200)
+    assert regressor("one_network", epochs=None, batch_size=2, lr=1e-4).fit(x, y).n_iter_ == 2000 // 90
+    assert regressor("one_network", epochs=None, lr=1e-4).fit(x, y).n_iter_ == 200
+
+
+def test_where_nothing_is_tried_it_is_the_most(table):
+    x, y = noisy(100)
+    for found in (regressor(epochs=None, model=plain_net), regressor(epochs=None, noise=None, hidden=(4,))):
+        few = slice(None) if found.model else slice(19)
+        assert found.fit(x[few, :3], y[few]).n_iter_ == 200
+
+
+@pytest.mark.parametrize("start", [0.9, 120, "auto"])
+def test_the_law_of_t_gets_iterations_enough(start):
+    found = regressor([wf.Iterations(wf.SWAG(3), start)], epochs=None, noise=None).fit(*noisy(100))
+    assert found.n_iter_ >= {0.9: 20, 120: 121, "auto": 5}[start]
+
+
+def test_copies_do_not_tell_when_to_stop():
+    """Rows that are repeated, or weighted, are set aside together: it stops as if each were there once."""
+    x, y = noisy(60)
+    times = np.random.default_rng(3).integers(1, 4, size=60)
+    fold = estimators._dealt(np.arange(60).repeat(times), y.repeat(times), seed=0)
+    assert all(len(set(fold[np.arange(60).repeat(times) == row])) == 1 for row in range(60))
+    assert np.bincount(estimators._dealt(np.arange(60), y, seed=0)).tolist() == [12] * 5
+    weighted = regressor(epochs=None).fit(x, y, sample_weight=times)
+    repeated = regressor(epochs=None).fit(x.repeat(times, axis=0), y.repeat(times))
+    assert weighted.n_iter_ == repeated.n_iter_
+    assert np.array_equal(weighted.predict(x), repeated.predict(x))
+
+
+def test_folds_are_alike_in_classes():
+    y = np.array([0] * 80 + [1] * 20)
+    fold = estimators._dealt(np.arange(100), y, seed=0)
+    assert np.bincount(fold[y == 1]).tolist() == [4] * 5
+
+
+# ---------------------------------------------------------------------- errors
 
 
 def test_errors_say_what_to_do(table):

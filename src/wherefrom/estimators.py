@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom import recipes, store
+from wherefrom.laws import Points, Snapshots
 from wherefrom.likelihood import Classification, Likelihood, Regression
-from wherefrom.marginalisation import marginalise
+from wherefrom.marginalisation import marginalise, marginalise_folds
 from wherefrom.posterior import Posterior
 from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.prediction import Prediction
@@ -41,7 +42,7 @@ from wherefrom.training.data import Rows, column_names
 from wherefrom.training.mlp import MLP
 from wherefrom.training.point import Training
 from wherefrom.training.torch_classes import TorchOptimiser
-from wherefrom.variables import Design
+from wherefrom.variables import Design, Iterations
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -70,7 +71,9 @@ _RECIPES: dict[str, Callable[..., list[Any]]] = {
     )
 }
 _DROPOUT = 0.05  # of the default network, where sub-networks are marginalised and no other rate is said
-_STEPS, _LEAST_EPOCHS, _MOST_EPOCHS = 2000, 20, 200  # of a training whose epochs are left open
+_STEPS, _LEAST_EPOCHS, _MOST_EPOCHS = 2000, 20, 200  # of a training whose epochs are left open, at most
+_FOLDS, _MOMENTS = 5, 40  # of the rows, and of a training, to find by when to stop
+_FEWEST_TO_STOP_BY, _ENOUGH_TO_STOP_BY = 20, 1000  # rows there are, and rows set aside: not all folds of a large table
 _LEAST_HELD_OUT = 2
 _MOST_REPEATS = 10  # rows are repeated up to so many times as many; beyond that, weights multiply their loss,
 # and equal rows are no copies of one, but what a table of few different values has by chance
@@ -116,16 +119,16 @@ class _Estimator(BaseEstimator):
         rows, aside = self._calibration_rows(rows, seed)
         rows, held_out = _noise_rows(rows, likelihood, seed)
         over = self._over()
+        design = Design.of(over)
         decay = {"weight_decay": self.weight_decay} if self.weight_decay else {}
         settings = decay | dict(self.optimiser_settings or {})
         algorithm = Algorithm(self.optimiser, lr=self.lr, batch_size=self.batch_size, **settings)
-        training = Training(
-            self._model(rows, likelihood, Design.of(over)),
-            algorithm,
-            self._epochs(rows, algorithm.batch_size),
-            likelihood,
-            self.standardise,
-        )
+        model = self._model(rows, likelihood, design)
+        epochs = self._most_epochs(rows, algorithm.batch_size) if self.epochs is None else self.epochs
+        training = Training(model, algorithm, epochs, likelihood, self.standardise)
+        if self.epochs is None and isinstance(model, MLP):
+            silent = training if held_out is None else replace(training, likelihood=Regression(None))
+            training = replace(training, epochs=_best_epochs(silent, rows, design, seed, self._how()))
         posterior = self._posterior(training, rows, held_out, over, seed)
         if aside is not None:
             posterior = posterior.calibrated(self.calibrate, aside, samples=self.samples, method=self.method)
@@ -137,16 +140,7 @@ class _Estimator(BaseEstimator):
     ) -> Posterior:
         """Of these rows, with the noise of those that are held out: the library itself would tear copies apart."""
         silent = training if held_out is None else replace(training, likelihood=Regression(None))
-        found = marginalise(
-            silent,
-            rows,
-            over,
-            seed,
-            device=self.device,
-            engine=self.engine,
-            workers=self.workers,
-            progress=bool(self.verbose),
-        )
+        found = marginalise(silent, rows, over, seed, **self._how())
         return found if held_out is None else replace(found, training=training, held_out=held_out).fit_noise(held_out)
 
     # ------------------------------------------------------------------ parameters as the library has them
@@ -178,12 +172,19 @@ class _Estimator(BaseEstimator):
             return self.model  # of which Training has its own opinion
         return _sized(self.model, rows.x.shape[1], likelihood.outputs(rows.targets))
 
-    def _epochs(self, rows: Rows, batch_size: int) -> int:
-        """As given, or enough for some thousand steps."""
-        if self.epochs is not None:
-            return self.epochs
+    def _most_epochs(self, rows: Rows, batch_size: int) -> int:
+        """Enough for some thousand steps."""
         steps = -(-len(rows) // batch_size)
         return min(max(_STEPS // steps, _LEAST_EPOCHS), _MOST_EPOCHS)
+
+    def _how(self) -> dict[str, Any]:
+        """How trainings are computed."""
+        return {
+            "device": self.device,
+            "engine": self.engine,
+            "workers": self.workers,
+            "progress": bool(self.verbose),
+        }
 
     def _calibration_rows(self, rows: Rows, seed: int) -> tuple[Rows, Rows | None]:
         """The rows to train on, and those to calibrate by, if there are to be any."""
@@ -256,7 +257,8 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         model: a factory of `nn.Module`, called as it is, or, if it asks for them, with the numbers of inputs and
             outputs. None is an MLP of `hidden` widths, `activation` and `dropout` (None: 0.05 if `over` drops units).
     The training
-        epochs: None is enough for some 2,000 steps, from 20 to 200.
+        epochs: None is as many as are best for rows that are set aside, in turn, before all are trained on: up to
+            some 2,000 steps, or 200 epochs. (A model of your own, and fewer than 20 rows, get just so many.)
         lr, batch_size, weight_decay, optimiser: as in `wf.Algorithm`, and all its other settings as a dictionary,
             optimiser_settings.
         noise: the scatter of y around the network's answer, as in `wf.Regression`: "fit" on `held_out` of the rows,
@@ -417,6 +419,67 @@ def _sized(factory: Callable[..., Any], inputs: int, outputs: int) -> Callable[[
     raise TypeError(
         f"model is a function of nothing, or of the numbers of inputs and outputs, but it asks for {', '.join(needed)}"
     )
+
+
+# ---------------------------------------------------------------------- when to stop
+
+
+def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, how: Mapping[str, Any]) -> int:
+    """After how many of its epochs rows that are set aside have the lowest loss: by folds, each with one network.
+
+    What is scored is what a training of so many epochs would leave: its last iterate or, where t is marginalised, the
+    mean of the later half of them.
+    """
+    copies = _copies(rows)
+    if (different := int(copies.max()) + 1) < _FEWEST_TO_STOP_BY:
+        return training.epochs
+    fold = _dealt(copies, rows.y[:, 0].numpy(), seed)
+    folds = range(min(_FOLDS, -(-_ENOUGH_TO_STOP_BY * _FOLDS // different)))
+    kept = min(_MOMENTS, training.epochs)
+    over = [Iterations(Snapshots(kept), start=0.0), *([design.dropout] if design.dropout else [])]
+    pilots = marginalise_folds(training, rows, [np.flatnonzero(fold != k) for k in folds], over, seed, **how)
+    averages = design.iterations is not None
+    aside = [rows.take(np.flatnonzero(fold == k)) for k in folds]
+    losses = torch.stack([_losses(pilot, some, averages) for pilot, some in zip(pilots, aside, strict=True)]).sum(0)
+    steps = -(-len(rows) // training.algorithm.batch_size)
+    moments = [round((k + 1) * training.epochs / kept) for k in range(kept)]
+    enough = [k for k, epochs in enumerate(moments) if _is_enough(design, epochs, steps)]
+    return moments[min(enough, key=lambda k: float(losses[k]))] if enough else training.epochs
+
+
+def _dealt(copies: Array, y: Array, seed: int) -> Array:
+    """The fold of each row, copies in the same, dealt out along y so that all folds are alike in it.  # (rows,)"""
+    places = np.unique(copies, return_index=True)[1]
+    order = np.lexsort((streams.generator(seed, "folds").permutation(len(places)), y[places]))
+    fold = np.empty(len(places), dtype=np.int64)
+    fold[order] = np.arange(len(places)) % _FOLDS
+    return fold[copies]
+
+
+def _losses(pilot: Posterior, rows: Rows, averages: bool) -> Tensor:
+    """The summed loss of rows after every number of epochs that was kept.  # (moments,)"""
+    law, likelihood = pilot.laws()[0], pilot.training.likelihood
+    assert isinstance(law, Points)
+    thetas = law.points
+    if averages:
+        thetas = torch.stack([thetas[(k + 1) // 2 : k + 1].mean(0) for k in range(len(thetas))])
+    x = pilot.scaler.x(rows.x, pilot.dtype).to(pilot.device)
+    y = pilot.scaler.y(rows.y, pilot.dtype).to(pilot.device)
+    network = pilot.network.private("stopping")
+    with torch.no_grad():
+        answers = network.call_each(network.layout.views(thetas.to(pilot.device)), x, ())
+    weights = None if rows.weights is None else rows.weights.to(y)
+    return len(rows) * likelihood.loss(answers, y, weights).cpu()
+
+
+def _is_enough(design: Design, epochs: int, steps: int) -> bool:
+    """Whether the trajectory is then long enough for the law of t."""
+    try:
+        if design.iterations is not None:
+            design.iterations.collection(epochs, steps, range(epochs))
+    except ValueError:
+        return False
+    return True
 
 
 # ---------------------------------------------------------------------- data
