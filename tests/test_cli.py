@@ -32,6 +32,11 @@ def test_demo_tells_its_story(quick_demo, tmp_path):
     assert "report.html" in text
     page = (tmp_path / "pictures" / "report.html").read_text(encoding="utf-8")
     assert "<title>Diabetes: how far the disease goes within a year</title>" in page
+    for name, people in (("train.csv", 342), ("new.csv", 100)):
+        table = (tmp_path / "pictures" / name).read_text().splitlines()
+        assert table[0] == "person,age,sex,bmi,bp,s1,s2,s3,s4,s5,s6,progression"
+        assert len(table) == 1 + people
+    assert "wherefrom fit" in text
 
 
 def test_bars_add_up_and_show_small_shares():
