@@ -460,9 +460,7 @@ def _losses(pilot: Posterior, rows: Rows, averages: bool) -> Tensor:
     """The summed loss of rows after every number of epochs that was kept.  # (moments,)"""
     law, likelihood = pilot.laws()[0], pilot.training.likelihood
     assert isinstance(law, Points)
-    thetas = law.points
-    if averages:
-        thetas = torch.stack([thetas[(k + 1) // 2 : k + 1].mean(0) for k in range(len(thetas))])
+    thetas = law.stops(averages)
     x = pilot.scaler.x(rows.x, pilot.dtype).to(pilot.device)
     y = pilot.scaler.y(rows.y, pilot.dtype).to(pilot.device)
     network = pilot.network.private("stopping")

@@ -156,3 +156,10 @@ REFUSED = [
 def test_bad_settings_are_refused(bad):
     with pytest.raises(ValueError, match="must be"):
         bad()
+
+
+def test_a_trajectory_says_what_every_stop_would_have_left():
+    points = torch.arange(10.0).unsqueeze(1)
+    law = Points(points)
+    assert torch.equal(law.stops(averages=False), points)
+    assert law.stops(averages=True).flatten().tolist()[:4] == [0.0, 1.0, 1.5, 2.5]

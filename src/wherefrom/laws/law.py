@@ -77,6 +77,14 @@ class Points:
         chosen = torch.randint(len(self.points), (count,), generator=generator)
         return self.points[chosen.to(self.points.device)]
 
+    def stops(self, averages: bool) -> Tensor:
+        """What a training that stopped at each of these points, in their order, would have left: the point itself or,
+        where the moment is marginalised, the mean of the later half.  # (count, size)
+        """
+        if not averages:
+            return self.points
+        return torch.stack([self.points[(k + 1) // 2 : k + 1].mean(0) for k in range(len(self.points))])
+
     def tensors(self) -> dict[str, Tensor]:
         return {"points": self.points}
 

@@ -256,9 +256,7 @@ def _after_epochs(posterior: Posterior, component: Component, averages: bool) ->
     count = len(law.points)
     seen = [round((k + 1) * epochs / count) for k in range(count)]
     run, members = replace(component.run, labels={}), []
-    for k in range(count):
-        later = [j for j in range(k + 1) if 2 * seen[j] > seen[k]]
-        theta = law.points[later].mean(0) if averages else law.points[k]
+    for theta in law.stops(averages):
         last = torch.cat([theta, component.trained.last[len(theta) :]])
         members.append(replace(component, run=run, trained=replace(component.trained, last=last)))
     return seen, replace(posterior.marginalising(), mixture=tuple(members))
