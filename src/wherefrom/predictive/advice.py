@@ -9,9 +9,9 @@ A component in which a variable takes part whose values were all gone through ad
 A further draw of one variable is a training with every combination of the others' draws, so it costs the product of
 their numbers, and a budget of trainings buys as many draws as it pays for in full.
 
-The variance T that is predicted is off, too. Its jackknife error is one sum over the draws of each variable, whose part
-falls with the degrees of freedom, (n - 1) / (n + more - 1). So does all of the error of a component that the variable
-takes part in.
+The variance T that is predicted is off, too. What the draws of one variable have to do with its error, J_i of the
+jackknife (components.py), falls with the degrees of freedom, (n - 1) / (n + more - 1). So does all of the error of a
+component that the variable takes part in.
 
 Errors are told relative to the prediction, e = sqrt(E / T) and r = error of T / T. They have a common price: a Gaussian
 whose mean is off by e and whose variance is off by r has an NLL that is higher by e^2 / 2 + r^2 / 4 on average. Advice
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.components import Answers, Components, Replicates, jackknife
+from wherefrom.predictive.components import Answers, Components, Replicates, jackknife, jackknifed
 from wherefrom.table import Table
 from wherefrom.training.workers import one_core
 
@@ -263,8 +263,8 @@ class _Outlook:
             certain = float((prediction.mean * (1 - prediction.mean)).sum(1).mean())
         if not parts or not float(sum(map(float, parts.values()))) > 0:
             raise ValueError("nothing is random here, as far as can be seen: marginalise a variable first")
-        replicates = [(axis, weight, _overall(each.components())) for axis, weight, each in data.leave_one_out()]
-        is_known = bool(replicates) and not data.unknowable_errors(parts, len(replicates))
+        replicates = data.replicated(lambda answers: _overall(answers.components()))
+        is_known = bool(replicates) and not data.unknowable_errors(parts, replicates)
         return cls(data, parts, replicates, is_known, certain)
 
     @property
@@ -290,19 +290,21 @@ class _Outlook:
 
     def variance_error(self, more: Mapping[str, int] | None = None, times: int = 1) -> float:
         """Of all components together, relative to them."""
-        squares = self._errors_by_axis(_total)
+        if not self.is_known:
+            return math.nan
+        said = {axes: {"": _total(parts)} for axes, parts in self.replicates.items()}
+        square, own = float(jackknife(said)[""]), jackknifed(said)
         for axis, draws in (more or {}).items():
-            if axis in squares:
-                squares[axis] *= self._fewer_degrees(axis, draws)
-        if "samples" in squares:
-            squares["samples"] /= times
-        return self._relative(squares, float(_total(self.parts)))
+            if (axis,) in own:
+                square -= (1 - self._fewer_degrees(axis, draws)) * float(own[axis,][""])
+        if ("samples",) in own:
+            square /= times
+        return self._relative(square, float(_total(self.parts)))
 
     def own_error(self, axis: str, more: int) -> float:
         """Of what the variable causes by itself, relative to it; not a number where there is none to be seen."""
-        squares = self._errors_by_axis(lambda parts: parts[axis])
-        times = self._fewer_degrees(axis, more)
-        return self._relative({name: times * square for name, square in squares.items()}, float(self.parts[axis]))
+        part, error = self._jackknifed(lambda parts: parts[axis])
+        return self._relative(self._fewer_degrees(axis, more) * error**2, part)
 
     def noise_share(self) -> float:
         whole = float(self._whole(self.parts))
@@ -341,35 +343,21 @@ class _Outlook:
             return 0.0
         if all(part in axes for part in those):
             return 0.0 if any(axes[part].is_finite for part in those) else math.prod(among[part] for part in those)
-        if self.data.known is not None:  # members' means are exact
-            return 0.0
-        # Of the mean of a block of four, two thetas crossed with two masks, as in components.py.
-        share = 1.0 if len(self.data.sampled) == 1 else 0.5 if name in self.data.sampled else 0.25
-        return share * math.prod(among.values()) / (times * self.data.groups)
+        return self.data.carried.get(name, 0.0) * math.prod(among.values()) / times
 
     def _jackknifed(self, said: _Said) -> tuple[float, float]:
-        whole = {"": said(self.parts)}
+        whole = said(self.parts)
         if not self.is_known:
-            return float(whole[""]), math.nan
-        replicates = [(axis, weight, {"": said(parts)}) for axis, weight, parts in self.replicates]
-        return float(whole[""]), float(jackknife(whole, replicates)[""])
-
-    def _errors_by_axis(self, said: _Said) -> dict[str, float]:
-        """The jackknife variances over the draws of each variable, which add up."""
-        if not self.is_known:
-            return {"": math.nan}
-        whole, found = {"": said(self.parts)}, {}
-        for axis in dict.fromkeys(axis for axis, _, _ in self.replicates):
-            own = [(axis, weight, {"": said(parts)}) for name, weight, parts in self.replicates if name == axis]
-            found[axis] = float(jackknife(whole, own)[""]) ** 2
-        return found
+            return float(whole), math.nan
+        replicates = {axes: {"": said(parts)} for axes, parts in self.replicates.items()}
+        return float(whole), math.sqrt(float(jackknife(replicates)[""]))
 
     def _fewer_degrees(self, axis: str, more: int) -> float:
         return (self.draws[axis] - 1) / (self.draws[axis] + more - 1)
 
     @staticmethod
-    def _relative(squares: Mapping[str, float], to: float) -> float:
-        return math.sqrt(math.fsum(squares.values())) / to if to > 0 else math.nan
+    def _relative(square: float, to: float) -> float:
+        return math.sqrt(square) / to if to > 0 else math.nan
 
 
 def _overall(parts: Components) -> Components:

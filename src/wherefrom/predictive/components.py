@@ -22,8 +22,14 @@ variables, and equal over the draws of random ones. Weights that were chosen oth
 variables to each other. What each of them causes is then not defined, and all that lies between members is one
 component, named like variables that are drawn jointly: "theta0+h". The members are its population.
 
-Standard errors are jackknifed, draw by draw of every random variable, or over groups of samples where no variable
-between members was drawn at random; with several such variables they err on the large side.
+Standard errors are jackknifed. Leaving out each draw of a variable in turn gives the variance J_i of all that differs
+between its draws, by itself or together with others. Of several crossed variables, what they cause together is in the J
+of each; leaving out a draw of each of them at once, and taking out what the single ones do, gives that part alone. So
+
+    J  =  sum over i of J_i  -  sum over pairs of J_ij  +  sum over triples of J_ijk  -  ...
+
+counts everything once. It is taken as no smaller than the largest J_i, which few draws can bring about. Where no
+variable between members was drawn at random, groups of samples are left out instead.
 
 A one-shot prediction knows each member's mean and the variances within it, instead of samples.
 """
@@ -33,7 +39,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -49,7 +55,7 @@ _SAMPLE_GROUPS = 10
 _CERTAIN = torch.ones(1, dtype=torch.float64)
 Components = dict[str, Tensor]  # name -> (rows, outputs)
 Within = dict[str, Tensor]  # name -> (members, rows, outputs): known variances within members
-Replicates = list[tuple[str, float, Components]]  # without each draw: of what, its weight in the jackknife, the rest's
+Replicates = dict[tuple[str, ...], Components]  # without one draw of each: these axes' draws are leading dimensions
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,11 @@ class CrossedAxis:
         equal = (1 / self.draws,) * self.draws
         return torch.tensor(self.weights or equal, dtype=torch.float64)
 
+    def keeping(self, draws: Sequence[int]) -> CrossedAxis:
+        """Only these draws of it."""
+        weights = self.weights and tuple(self.weights[draw] for draw in draws)
+        return replace(self, draws=len(draws), weights=weights)
+
     @property
     def coincidence(self) -> float:
         """The probability that two independent draws are the same."""
@@ -95,133 +106,155 @@ def weights_of(axes: Sequence[CrossedAxis]) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Answers by the crossed axes of the members and, within each, by independent groups of samples."""
+    """What the members of a crossed design answer: the mean of each, and the variances within it."""
 
-    values: Tensor  # (*members, groups, t, F, rows, outputs); t and F are 2 in blocks, else 1
-    noise: Tensor | None  # (*members, rows, outputs)
+    means: Tensor  # (*members, rows, outputs), and so are all others
+    within: Components  # of t, F and their interaction
+    carried: dict[str, float]  # how much of these the means carry along; nothing where they are exact
     axes: tuple[CrossedAxis, ...]
-    sampled: tuple[str, ...]  # "t", "F", both or none
-    known: Components | None = None  # variances within members, (*members, rows, outputs), if they are not estimated
-    entropies: Tensor | None = None  # of each answer about classes, as values but with one output
+    noise: Tensor | None = None
+    entropies: Tensor | None = None  # of answers about classes, the mean of each member's; they have one output
+    folds: Callable[[], list[Answers]] = list  # the same without each of some groups of samples, where there are any
 
     @classmethod
     def of(cls, prediction: Prediction | ClassPrediction, entropies: Tensor | None = None) -> Answers:
+        """With the entropies of all answers, (members, samples, rows, 1), those are kept as well."""
         plan, axes = prediction.plan, axes_of(prediction)
-        shape = [axis.draws for axis in axes]
-        block = (-1, 2, 2) if plan.in_blocks else (-1, 1, 1)
+        shape, members = [axis.draws for axis in axes], len(axes)
+        live = {
+            place: [draw for draw, weight in enumerate(axis.weights) if weight]
+            for place, axis in enumerate(axes)
+            if axis.weights is not None
+        }
 
         def arranged(each: Tensor) -> Tensor:
-            each = each.double().unflatten(1, block).unflatten(0, shape or [1])
-            return each if shape else each.squeeze(0)
+            """By axes, and without draws that weigh nothing.  # (members, ...) -> (*members, ...)"""
+            each = each.double().unflatten(0, shape) if shape else each.double().squeeze(0)
+            for place, draws in live.items():
+                each = each.index_select(place, torch.tensor(draws))
+            return each
 
         # The paper's M, where F is the family of networks.
         masks = "M" if any("F" in axis.name.split("+") for axis in axes) else "F"
         sampled = tuple(name for name, varied in (("t", plan.vary_theta), (masks, plan.vary_mask)) if varied)
+        block = (-1, 2, 2) if plan.in_blocks else (-1, 1, 1)
+        answers = arranged(prediction.answers).unflatten(members, block)  # (*members, groups, t, F, rows, outputs)
+        own = None if entropies is None else arranged(entropies).unflatten(members, block)
         noise = None
         if prediction.noise is not None:
-            noise = prediction.noise.double().expand_as(prediction.answers).mean(1).unflatten(0, shape or [1])
-            noise = noise if shape else noise.squeeze(0)
+            noise = arranged(prediction.noise.double().expand_as(prediction.answers).mean(1))
         known = None
         if prediction.within is not None:
-            known = {name: part.double().unflatten(0, shape or [1]) for name, part in prediction.within().items()}
-            known = known if shape else {name: part.squeeze(0) for name, part in known.items()}
-        own = None if entropies is None else arranged(entropies)
-        data = cls(arranged(prediction.answers), noise, axes, sampled, known, own)
-        for place, axis in enumerate(axes):
-            if axis.weights is not None and not all(axis.weights):
-                data = data.keeping(place, [draw for draw, weight in enumerate(axis.weights) if weight])
-        return data
+            known = {name: arranged(part) for name, part in prediction.within().items()}
+        for place, draws in live.items():
+            axes = (*axes[:place], axes[place].keeping(draws), *axes[place + 1 :])
 
-    def keeping(self, place: int, draws: list[int]) -> Answers:
-        """Only these draws of one axis."""
-        index, axis = torch.tensor(draws), self.axes[place]
-        weights = axis.weights and tuple(axis.weights[draw] for draw in draws)
-        smaller = replace(axis, draws=len(draws), weights=weights)
+        def by_samples(kept: Tensor) -> Answers:
+            """From these groups of samples."""
+            values = answers.index_select(members, kept) if len(kept) < groups else answers
+            within, carried = (known, {}) if known is not None else _within(values, sampled, members)
+            each = (members, members + 1, members + 2)
+            mine = None if own is None else own.index_select(members, kept).mean(each)
+            return cls(values.mean(each), within, carried, axes, noise, mine)
+
+        groups = answers.shape[members]
+        count = min(_SAMPLE_GROUPS, groups)
+        number = torch.arange(groups) * count // groups
+        is_enough = bool(sampled) and known is None and groups - -(-groups // count) >= 2
+
+        def folds() -> list[Answers]:
+            return [by_samples(torch.nonzero(number != fold).flatten()) for fold in range(count)]
+
+        data = by_samples(torch.arange(groups))
+        return replace(data, folds=folds) if is_enough else data
+
+    def without(self, left_out: Mapping[int, int]) -> Answers:
+        """All but one draw of some axes: place -> draw."""
+        axes = list(self.axes)
+        kept = {place: [k for k in range(axes[place].draws) if k != draw] for place, draw in left_out.items()}
+        for place, draws in kept.items():
+            axes[place] = axes[place].keeping(draws)
+
+        def smaller(each: Tensor) -> Tensor:
+            for place, draws in kept.items():
+                each = each.index_select(place, torch.tensor(draws))
+            return each
+
         return Answers(
-            self.values.index_select(place, index),
-            None if self.noise is None else self.noise.index_select(place, index),
-            (*self.axes[:place], smaller, *self.axes[place + 1 :]),
-            self.sampled,
-            self.known and {name: part.index_select(place, index) for name, part in self.known.items()},
-            None if self.entropies is None else self.entropies.index_select(place, index),
+            smaller(self.means),
+            {name: smaller(part) for name, part in self.within.items()},
+            self.carried,
+            tuple(axes),
+            None if self.noise is None else smaller(self.noise),
+            None if self.entropies is None else smaller(self.entropies),
         )
-
-    @property
-    def groups(self) -> int:
-        return self.values.shape[len(self.axes)]
 
     def components(self) -> Components:
         """Every component, row by row."""
-        members = len(self.axes)
-        group_means = self.values.mean((members + 1, members + 2))  # (*members, groups, rows, outputs)
-        of_members = self._within(group_means)
-        within = {name: _mean_over(part, range(members), self.axes) for name, part in of_members.items()}
+        within = {name: self._mean(part) for name, part in self.within.items()}
         carried = torch.zeros((), dtype=torch.float64)
-        if self.known is None:  # else members' means are exact
-            for name, part in (of_members if _is_weighted(self.axes) else within).items():
-                # Of the mean of a block of four, two thetas crossed with two masks; of a single sample it is all of it.
-                share = 1.0 if len(self.sampled) == 1 else 0.25 if name not in self.sampled else 0.5
-                carried = carried + share * part / self.groups
-        between = hoeffding(group_means.mean(members), self.axes, carried) if members else {}
-        noise = {} if self.noise is None else {"noise": _mean_over(self.noise, range(members), self.axes)}
+        for name, share in self.carried.items():
+            carried = carried + share * (self.within if _is_weighted(self.axes) else within)[name]
+        between = hoeffding(self.means, self.axes, carried) if self.axes else {}
+        noise = {} if self.noise is None else {"noise": self._mean(self.noise)}
         return between | within | noise
-
-    def _within(self, group_means: Tensor) -> Components:
-        """t, F and their interaction within each member.  # (*members, rows, outputs)"""
-        members = len(self.axes)
-        if self.known is not None:
-            return self.known
-        if not self.sampled:
-            return {}
-        if len(self.sampled) == 1:
-            if self.groups < 2:
-                raise ValueError("one sample a member shows no variance: predict with more samples")
-            return {self.sampled[0]: group_means.var(members, correction=1)}
-        axes = tuple(CrossedAxis(name, 2, False) for name in self.sampled)
-        blocks = self.values.movedim((members + 1, members + 2), (0, 1))  # (2, 2, *members, groups, rows, outputs)
-        split = hoeffding(blocks, axes, torch.zeros((), dtype=torch.float64))
-        return {name: part.mean(members) for name, part in split.items()}
 
     def doubt(self) -> Components:
         """The entropy of all answers' mean, and the mean of their own, row by row; nothing where there are none."""
         if self.entropies is None:
             return {}
-        whole = torch.special.entr(self._mean(self.values)).sum(-1, keepdim=True)
+        whole = torch.special.entr(self._mean(self.means)).sum(-1, keepdim=True)
         return {ENTROPY: whole, OVERLAP: self._mean(self.entropies)}
 
     def _mean(self, values: Tensor) -> Tensor:
-        """Over all members and their samples.  # (rows, outputs)"""
-        members = len(self.axes)
-        return _mean_over(values.mean((members, members + 1, members + 2)), range(members), self.axes)
+        """Over all members.  # (*members, rows, outputs) -> (rows, outputs)"""
+        return _mean_over(values, range(len(self.axes)), self.axes)
 
-    def leave_one_out(self) -> Iterator[tuple[str, float, Answers]]:
-        """All without each draw in turn: (what was left out of, its jackknife weight, the others).
+    def replicated(self, said: Callable[[Answers], Components]) -> Replicates:
+        """What is said without each draw in turn, and without each combination of draws of several axes.
 
         Members carry their samples' noise with them, so samples are left out only where no member can be.
         """
-        random = [(place, axis) for place, axis in enumerate(self.axes) if not axis.is_finite and axis.draws >= 3]
-        for place, axis in random:
-            for draw in range(axis.draws):
-                without = self.keeping(place, [d for d in range(axis.draws) if d != draw])
-                yield axis.name, (axis.draws - 1) / axis.draws, without
-        folds = min(_SAMPLE_GROUPS, self.groups)
-        if random or not self.sampled or self.known is not None or self.groups - -(-self.groups // folds) < 2:
-            return
-        number = torch.arange(self.groups) * folds // self.groups
-        for fold in range(folds):
-            kept, place = torch.nonzero(number != fold).flatten(), len(self.axes)
-            own = None if self.entropies is None else self.entropies.index_select(place, kept)
-            yield (
-                "samples",
-                (folds - 1) / folds,
-                replace(self, values=self.values.index_select(place, kept), entropies=own),
-            )
+        random = [place for place, axis in enumerate(self.axes) if not axis.is_finite and axis.draws >= 3]
+        found: Replicates = {}
+        for places in (each for size in range(len(random)) for each in itertools.combinations(random, size + 1)):
+            draws = [self.axes[place].draws for place in places]
+            each = [
+                said(self.without(dict(zip(places, left_out, strict=True))))
+                for left_out in itertools.product(*map(range, draws))
+            ]
+            found[tuple(self.axes[place].name for place in places)] = _stacked(each, draws)
+        if not random and (folds := self.folds()):
+            found["samples",] = _stacked([said(each) for each in folds], [len(folds)])
+        return found
 
-    def unknowable_errors(self, parts: Components, replicates: int) -> list[str]:
+    def unknowable_errors(self, parts: Components, replicates: Replicates) -> list[str]:
         """Two draws of a random variable, or too few samples, give a variance, but not how far off it may be."""
         few = any(not axis.is_finite and axis.draws < 3 for axis in self.axes)
-        unknown = few or (not replicates and bool(self.sampled) and self.known is None)
+        unknown = few or (not replicates and bool(self.carried))
         return [name for name in parts if unknown and name != "noise"]
+
+
+def _within(values: Tensor, sampled: tuple[str, ...], members: int) -> tuple[Components, dict[str, float]]:
+    """t, F and their interaction within each member, and how much of them the mean of its samples carries along."""
+    if not sampled:
+        return {}, {}
+    groups = values.shape[members]
+    if len(sampled) == 1:
+        if groups < 2:
+            raise ValueError("one sample a member shows no variance: predict with more samples")
+        each = values.mean((members + 1, members + 2))
+        return {sampled[0]: each.var(members, correction=1)}, {sampled[0]: 1 / groups}
+    axes = tuple(CrossedAxis(name, 2, False) for name in sampled)
+    blocks = values.movedim((members + 1, members + 2), (0, 1))  # (2, 2, *members, groups, rows, outputs)
+    split = hoeffding(blocks, axes, torch.zeros((), dtype=torch.float64))
+    # Of the mean of a block of four, two thetas crossed with two masks.
+    carried = {name: (0.5 if name in sampled else 0.25) / groups for name in split}
+    return {name: part.mean(members) for name, part in split.items()}, carried
+
+
+def _stacked(each: list[Components], draws: Sequence[int]) -> Components:
+    return {name: torch.stack([parts[name] for parts in each]).unflatten(0, draws) for name in each[0]}
 
 
 def axes_of(prediction: Prediction | ClassPrediction) -> tuple[CrossedAxis, ...]:
@@ -322,12 +355,27 @@ def _independent_elsewhere(
     return total
 
 
-def jackknife(parts: Components, replicates: Replicates) -> Components:
-    """Standard errors: the jackknife variances of all the things that could have been drawn otherwise, added up."""
-    errors = {name: torch.zeros_like(part) for name, part in parts.items()}
-    for what in dict.fromkeys(axis for axis, _, _ in replicates):
-        group = [(weight, p) for axis, weight, p in replicates if axis == what]
-        for name in parts:
-            stack = torch.stack([p[name] for _, p in group])
-            errors[name] = errors[name] + group[0][0] * (stack - stack.mean(0)).square().sum(0)
-    return {name: error.sqrt() for name, error in errors.items()}
+def jackknife(replicates: Replicates) -> Components:
+    """Variances of what was replicated: all that could have been drawn otherwise, each counted once."""
+    each = jackknifed(replicates)
+    return {
+        name: torch.maximum(
+            sum(((-1) ** (len(axes) + 1) * parts[name] for axes, parts in each.items()), start=torch.zeros(())),
+            torch.stack([parts[name] for axes, parts in each.items() if len(axes) == 1]).amax(0),
+        )
+        for name in next(iter(each.values()), {})
+    }
+
+
+def jackknifed(replicates: Replicates) -> dict[tuple[str, ...], Components]:
+    """The variance J of each axis, and of each combination of axes what their draws cause together."""
+    found = {}
+    for axes, parts in replicates.items():
+        found[axes] = dict(parts)
+        for name, part in parts.items():
+            places, scale = range(len(axes)), 1.0
+            for place in places:
+                part = part - part.mean(place, keepdim=True)
+                scale *= (part.shape[place] - 1) / part.shape[place]
+            found[axes][name] = scale * part.square().sum(tuple(places))
+    return found

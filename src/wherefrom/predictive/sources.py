@@ -10,7 +10,7 @@ rest is the mutual information, which is split as its second-order form is, a va
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -124,17 +124,23 @@ def sources(
         return parts | answers.doubt()
 
     def over_rows(parts: Components) -> Components:
-        return {name: part.mean(0, keepdim=True) for name, part in parts.items()}
+        return {name: part.mean(-2, keepdim=True) for name, part in parts.items()}
 
-    each = split(data)
-    each_replicates = [(axis, weight, split(without)) for axis, weight, without in data.leave_one_out()]
-    rows, overall = _of_the_whole(each), _of_the_whole(over_rows(each))
-    row_error = jackknife(rows, [(axis, weight, _of_the_whole(parts)) for axis, weight, parts in each_replicates])
-    replicates = [(axis, weight, _of_the_whole(over_rows(parts))) for axis, weight, parts in each_replicates]
-    variance_error = jackknife(overall, replicates)
-    shares, overall_shares = _shares(rows), _shares(overall)
-    share_error = jackknife(overall_shares, [(axis, weight, _shares(parts)) for axis, weight, parts in replicates])
-    for name in data.unknowable_errors(overall, len(replicates)):
+    each, replicates = split(data), data.replicated(split)
+
+    def told(said: Callable[[Components], Components]) -> tuple[Components, Components]:
+        """What is said, and its standard error."""
+        found = said(each)
+        squares = jackknife({axes: said(parts) for axes, parts in replicates.items()})
+        return found, {
+            name: squares[name].sqrt() if squares else torch.zeros_like(part) for name, part in found.items()
+        }
+
+    rows, row_error = told(_of_the_whole)
+    overall, variance_error = told(lambda parts: _of_the_whole(over_rows(parts)))
+    overall_shares, share_error = told(lambda parts: _shares(_of_the_whole(over_rows(parts))))
+    shares = _shares(rows)
+    for name in data.unknowable_errors(overall, replicates):
         variance_error[name], share_error[name] = (torch.full_like(overall[name], math.nan) for _ in range(2))
         row_error[name] = torch.full_like(rows[name], math.nan)
 
