@@ -56,20 +56,6 @@ except ImportError as error:
 
 Array = NDArray[Any]
 
-_RECIPES: dict[str, Callable[..., list[Any]]] = {
-    recipe.__name__: recipe
-    for recipe in (
-        recipes.one_network,
-        recipes.deep_ensemble,
-        recipes.swag,
-        recipes.tradi,
-        recipes.snapshots,
-        recipes.mc_dropout,
-        recipes.hyper_ensemble,
-        recipes.multi_swag,
-        recipes.everything,
-    )
-}
 _DROPOUT = 0.05  # of the default network, where sub-networks are marginalised and no other rate is said
 _STEPS, _LEAST_EPOCHS, _MOST_EPOCHS = 2000, 20, 200  # of a training whose epochs are left open, at most
 _FOLDS, _MOMENTS = 5, 40  # of the rows, and of a training, to find by when to stop
@@ -148,13 +134,14 @@ class _Estimator(BaseEstimator):
     def _over(self) -> list[Any]:
         if not isinstance(self.over, str):
             return list(self.over)
-        if self.over not in _RECIPES:
-            raise ValueError(f"there is no recipe {self.over!r} to marginalise over; there are {', '.join(_RECIPES)}")
-        recipe, settings = _RECIPES[self.over], dict(self.recipe_settings or {})
-        parameters = inspect.signature(recipe).parameters
-        if "draws" in parameters:
+        known = recipes.BY_NAME
+        if self.over not in known:
+            raise ValueError(f"there is no recipe {self.over!r} to marginalise over; there are {', '.join(known)}")
+        recipe, settings = known[self.over], dict(self.recipe_settings or {})
+        is_drawn, draws_settings = recipes.parameters(self.over)
+        if is_drawn:
             settings = {"draws": self.draws} | settings
-        if "settings" in parameters and not set(settings) - set(parameters):
+        if draws_settings and not set(settings) - set(inspect.signature(recipe).parameters):
             raise ValueError(
                 f"{self.over} draws settings of the algorithm at random: say which, such as "
                 'recipe_settings={"lr": wf.LogUniform(0.003, 0.03)}'

@@ -16,6 +16,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any, Literal
 
 from wherefrom.laws import SWAG, TRADI, Snapshots
@@ -121,3 +123,29 @@ def everything(
 ) -> Variables:
     """All four: initial weights, settings and batch order drawn together, SWAG, and dropout."""
     return [*hyper_ensemble(draws, **settings), *swag(rank, start), *mc_dropout(rate)]
+
+
+BY_NAME: dict[str, Callable[..., Variables]] = {
+    recipe.__name__: recipe
+    for recipe in (
+        one_network,
+        deep_ensemble,
+        swag,
+        tradi,
+        snapshots,
+        mc_dropout,
+        hyper_ensemble,
+        multi_swag,
+        everything,
+    )
+}
+
+
+def parameters(name: str) -> tuple[bool, bool]:
+    """Whether a recipe is drawn several times, and whether it draws settings of the algorithm, which must be said.
+
+    >>> parameters("multi_swag"), parameters("hyper_ensemble"), parameters("swag")
+    ((True, False), (True, True), (False, False))
+    """
+    names = inspect.signature(BY_NAME[name]).parameters
+    return "draws" in names, "settings" in names

@@ -193,3 +193,33 @@ def test_an_estimator_with_it_can_be_pickled(problem):
         again = pickle.loads(pickle.dumps(found))
         assert type(again.posterior_.design.iterations.law) is type(law)
         assert np.array_equal(again.predict(x), found.predict(x))
+
+
+@pytest.mark.parametrize("law", [Boxes(), Bending()], ids=["box", "bent"])
+def test_checkpoints_come_to_the_same_law_again(law, problem, tmp_path):
+    over = [wf.InitialCondition(2), wf.Iterations(law)]
+    expected = trained(problem, law)
+    for _ in range(2):
+        found = wf.marginalise(training(), problem, over, seed=2, checkpoints=tmp_path)
+        for one, other in zip(found.laws(), expected.laws(), strict=True):
+            assert type(one) is type(other)
+            assert all(torch.equal(value, other.tensors()[name]) for name, value in one.tensors().items())
+
+
+def test_recorders_keep_it(problem):
+    x, y = (torch.as_tensor(part, dtype=torch.float32) for part in problem)
+    members = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        network = mlp()()
+        recorder = wf.Recorder(Boxes())
+        optimiser = torch.optim.SGD(network.parameters(), lr=0.05)
+        for _ in range(5):
+            optimiser.zero_grad()
+            (network(x).flatten() - y.flatten()).square().mean().backward()
+            optimiser.step()
+            recorder.update(network)
+        members.append(recorder)
+    posterior = wf.Posterior.from_members(members, model=mlp(), x=x[:5])
+    assert all(type(law) is Box for law in posterior.laws())
+    assert posterior.predict(x[:5]).std.min() > 0

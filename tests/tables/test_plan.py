@@ -3,7 +3,8 @@
 import pytest
 
 import wherefrom as wf
-from wherefrom.tables.plan import RECIPES, Settings, as_noise, collecting, training_for, variables, with_draws
+from wherefrom import recipes
+from wherefrom.tables.plan import Settings, as_noise, collecting, training_for, variables, with_draws
 from wherefrom.tables.target import Target
 from wherefrom.variables import Design
 
@@ -41,7 +42,8 @@ def test_one_draw_is_no_doubt():
 
 
 def test_every_recipe_can_be_named():
-    for name, is_drawn in RECIPES.items():
+    for name in recipes.BY_NAME:
+        is_drawn, _ = recipes.parameters(name)
         over = variables(None, name, 3 if is_drawn else None, lr=0.01)
         assert Design.of(over).size == (3 if is_drawn else 1)
     assert names(variables(None, None, None, lr=0.01)) == ("theta0+order", "t")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from wherefrom.laws import LAWS, Law, TrajectoryLaw
+from wherefrom.laws import Law, TrajectoryLaw
 from wherefrom.likelihood import Likelihood, Regression
 from wherefrom.losses import MOST_LOG_VARIANCE
 from wherefrom.own_loop.labels import Labelled
@@ -194,7 +194,13 @@ def _law(layout: Layout, keys: dict[str, str], one: _Found, theta: Tensor) -> La
                 pieces.append(value.expand(*tensor.shape[:-1], -1))
         return torch.cat(pieces, dim=-1)
 
-    return LAWS[law.kind](**{field: carried(field, tensor) for field, tensor in law.tensors().items()})
+    return _with(law, {field: carried(field, tensor) for field, tensor in law.tensors().items()})
+
+
+def _with(law: Law, tensors: Mapping[str, Tensor]) -> Law:
+    """A law of the same kind, of other tensors."""
+    kind: Callable[..., Law] = type(law)
+    return kind(**tensors)
 
 
 def _trained(theta: Tensor, law: Law | None, dtype: torch.dtype, place: torch.device) -> Trained:
@@ -202,7 +208,7 @@ def _trained(theta: Tensor, law: Law | None, dtype: torch.dtype, place: torch.de
     moved = None
     if law is not None:
         precisions = {name: torch.bfloat16 if t.dtype == torch.bfloat16 else dtype for name, t in law.tensors().items()}
-        moved = LAWS[law.kind](**{name: t.to("cpu", precisions[name]) for name, t in law.tensors().items()})
+        moved = _with(law, {name: t.to("cpu", precisions[name]) for name, t in law.tensors().items()})
     return Trained(theta.to(place), moved, [math.nan], None, 0.0, "elsewhere")
 
 

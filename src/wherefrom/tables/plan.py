@@ -29,17 +29,6 @@ from wherefrom.variables import (
 )
 
 DRAWS = 5
-RECIPES = {
-    "one_network": False,  # whether it is drawn several times
-    "deep_ensemble": True,
-    "swag": False,
-    "tradi": False,
-    "snapshots": False,
-    "mc_dropout": False,
-    "hyper_ensemble": True,
-    "multi_swag": True,
-    "everything": True,
-}
 _NOISE_ROWS = 1000  # are enough to fit the noise on
 _COLLECTED = 25  # iterates that a law of t should see
 _WIDER = 3.0  # the learning rate is drawn between a third and three times its value
@@ -118,15 +107,14 @@ def variables(over: str | None, recipe: str | None, draws: int | None, *, lr: fl
             raise ValueError("--over says all: leave --recipe and --draws out, as in --over theta0=5,t=swag")
         return _over(over, lr)
     name = (recipe or "multi_swag").replace("-", "_")
-    if name not in RECIPES:
-        raise ValueError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
-    if not RECIPES[name]:
-        if draws is not None:
-            raise ValueError(f"the recipe {name} trains one network: leave --draws out")
-        return getattr(recipes, name)()
-    count = DRAWS if draws is None else draws
-    settings = {"lr": _rates(lr)} if name in ("hyper_ensemble", "everything") else {}
-    return getattr(recipes, name)(count, **settings)
+    if name not in recipes.BY_NAME:
+        raise ValueError(f"there is no recipe {recipe!r}; there are {', '.join(recipes.BY_NAME)}")
+    is_drawn, draws_settings = recipes.parameters(name)
+    if not is_drawn and draws is not None:
+        raise ValueError(f"the recipe {name} trains one network: leave --draws out")
+    count = {"draws": DRAWS if draws is None else draws} if is_drawn else {}
+    settings = {"lr": _rates(lr)} if draws_settings else {}
+    return recipes.BY_NAME[name](**count, **settings)
 
 
 def _rates(lr: float) -> LogUniform:

@@ -201,6 +201,8 @@ class Keeping:
     def finished(self, trained: Sequence[Trained]) -> list[Trained]:
         """Write what came of it, in place of how it got there; with the time it took before it was interrupted."""
         trained = [replace(one, seconds=one.seconds + s) for one, s in zip(trained, self.before, strict=True)]
+        if any(one.law is not None and LAWS.get(one.law.kind) is not type(one.law) for one in trained):
+            return trained  # a law of the user's own cannot be read again: the last way there stays, to be gone again
         tensors: dict[str, Tensor] = {}
         members = []
         for place, one in enumerate(trained):
