@@ -212,7 +212,7 @@ def test_recorders_keep_it(problem):
     for seed in range(2):
         torch.manual_seed(seed)
         network = mlp()()
-        recorder = wf.Recorder(Boxes())
+        recorder = wf.Recorder(Boxes(), expected=5)
         optimiser = torch.optim.SGD(network.parameters(), lr=0.05)
         for _ in range(5):
             optimiser.zero_grad()
