@@ -352,8 +352,9 @@ class Posterior:
         """Write a page for the browser about these labelled rows, which were not trained on, and return where it is.
 
         It holds what the predictions are worth, where their doubt comes from, overall and row by row, and what to do
-        next, in one file that needs no network. `about` may name its `title`, the `columns` of x, the `rows`, the
-        `unit` of y, `notes` to show, and the number of `samples`.
+        next, in one file that needs no network. `about` may name its `title`, the `target`, the `columns` of x, the
+        `rows`, the `unit` of y, `notes` to show, the number of `samples`, how far `outside` each row is and from which
+        `edge` on, and whether advice `speaks` "python" or of options of the "command".
         """
         from wherefrom.report.page import report
 
