@@ -212,13 +212,12 @@ class Posterior:
         """Write one-shot prediction as an ONNX file, for programs without Python; needs `wherefrom[onnx]`.
 
         It takes `x` (single precision, any number of rows, in x's own units) and returns `mean` and `variance` as
-        `one_shot` with this covariance does: of all members together, noise included, in y's units. "diagonal" can be
-        written for every network that one-shot prediction knows, the others for plain MLPs.
+        `one_shot` with this covariance does: of all members together, noise included, in y's units, and calibrated if
+        the posterior is, by "variance" alone. "diagonal" can be written for every network that one-shot prediction
+        knows, the others for plain MLPs.
         """
         from wherefrom.mixture.export import export
 
-        if self.calibration:
-            raise ValueError("a file has no place for a calibration: write posterior.uncalibrated.export_onnx(path)")
         export(self, path, covariance)
 
     def check_one_shot(

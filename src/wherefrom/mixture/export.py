@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.calibration import VarianceScale
 from wherefrom.likelihood import Classification, Regression
 from wherefrom.mixture.groups import groups, refreshing
 from wherefrom.mixture.weighing import is_weighted
@@ -50,6 +51,11 @@ _LOGGERS = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_i
 def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> None:
     """Write the file, or leave what is there as it was."""
     _require_packages()
+    if others := [each.by for each in posterior.calibration if not isinstance(each, VarianceScale)]:
+        raise ValueError(
+            f"a file gives a mean and a variance, and has no place for a calibration by {' and '.join(others)}: write "
+            "posterior.uncalibrated.export_onnx(path)"
+        )
     path, rows = Path(path), _some_rows(posterior)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
@@ -95,7 +101,9 @@ class _Model(nn.Module):
         self.rewritten = _Rewritten()
         self.scaler, self.likelihood, self.is_flat = posterior.scaler, posterior.training.likelihood, said.is_flat
         self.predicts_noise = self.likelihood.noise == "predicted"
-        self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()
+        self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()  # calibrated already
+        factors = [torch.tensor(each.factor, dtype=torch.float64) for each in _scales(posterior)]
+        self.factor = math.prod(factors, start=torch.ones((), dtype=torch.float64))
         weights = torch.tensor(posterior.weights, dtype=torch.float64) / said.answers.shape[1]
         self.weights = weights.repeat_interleave(said.answers.shape[1]) if is_weighted(posterior) else None
         self.is_scaled = self.scaler.scales_x
@@ -119,9 +127,9 @@ class _Model(nn.Module):
         if self.predicts_noise and isinstance(self.likelihood, Regression):
             (mean, log_mean), (spread, log_spread) = self.likelihood.split(mean), self.likelihood.split(spread)
             # Of a log-normal variable.
-            noise = self._average(self.likelihood.predicted_variance(log_mean + 0.5 * log_spread))
+            noise = self.factor * self._average(self.likelihood.predicted_variance(log_mean + 0.5 * log_spread))
         centre = self._average(mean)
-        variance = self._average(spread) + self._average((mean - centre).square())
+        variance = self.factor * (self._average(spread) + self._average((mean - centre).square()))
         centre = self.scaler.y_mean + self.scaler.y_std * centre
         variance = self.scaler.y_std.square() * (variance if noise is None else variance + noise)
         return (centre.squeeze(-1), variance.squeeze(-1)) if self.is_flat else (centre, variance)
@@ -173,6 +181,10 @@ class _Rewritten(TorchFunctionMode):
         sizes = (kernel_size,) * (2 if pool is F.avg_pool2d else 3) if isinstance(kernel_size, int) else kernel_size
         average = pool(x, kernel_size=kernel_size, **settings | {"count_include_pad": True})
         return average * (math.prod(sizes) / divisor_override)
+
+
+def _scales(posterior: Posterior) -> list[VarianceScale]:
+    return [each for each in posterior.calibration if isinstance(each, VarianceScale)]
 
 
 def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
@@ -289,7 +301,7 @@ def _check(path: Path, rows: Tensor, said: Prediction) -> None:
 def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
     from wherefrom import __version__
 
-    noise = posterior.training.likelihood.noise
+    noise, scales = posterior.training.likelihood.noise, _scales(posterior)
     return {
         "wherefrom_version": __version__,
         "x_names": json.dumps(posterior.schema.x_names),
@@ -300,6 +312,7 @@ def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
         "covariance": covariance,
         "noise": "none" if noise is None else str(noise),
         "variance_includes_noise": "no" if noise is None else "yes",
+        "calibration": "; ".join(map(str, scales)) or "none",
     }
 
 

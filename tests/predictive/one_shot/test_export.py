@@ -115,6 +115,7 @@ def test_what_the_file_says_of_itself(file):
         "covariance": "diagonal",
         "noise": "fit",
         "variance_includes_noise": "yes",
+        "calibration": "none",
     }
     assert b".py" not in file.read_bytes()  # nothing of where it was made
 
@@ -215,6 +216,43 @@ def test_a_layer_that_cannot_be_exported_is_named(problem, tmp_path):
     with pytest.raises(ValueError, match=r"as ONNX.*the layer '1', AvgPool2d.*ceil_mode"):
         known.export_onnx(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("noise", ["fit", "predicted"])
+def test_a_scale_of_the_variance_is_written(noise, tmp_path):
+    """Of two outputs, each with a factor of its own."""
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(120, 3))
+    y = np.stack([x[:, 0] + 0.5 * generator.normal(size=120), 40 * x[:, 1] + 9 * generator.normal(size=120)], 1)
+    over = [wf.InitialCondition(3), wf.Iterations(wf.SWAG(3))]
+    known = posterior((x[:80], y[:80]), over, wf.MLP([6]), likelihood=wf.Regression(noise=noise))
+    known = known.calibrated("variance", (x[80:], y[80:]))
+    (scale,) = known.calibration
+    assert min(abs(factor - 1) for factor in scale.factor) > 0.01
+    written(known, tmp_path, x[80:])
+    assert session(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map["calibration"] == str(scale)
+
+
+def test_other_calibrations_have_no_place_in_a_file(problem, tmp_path):
+    x, y = problem
+    known = posterior((x[:60], y[:60]), [wf.InitialCondition(2), wf.Iterations(wf.SWAG(3))])
+    conformal = known.calibrated("variance", (x[60:], y[60:])).calibrated("conformal", (x[60:], y[60:]))
+    with pytest.raises(ValueError, match=r"calibration by conformal: write posterior\.uncalibrated\.export_onnx"):
+        conformal.export_onnx(tmp_path / "model.onnx")
+    classes = np.where(y > np.median(y), "above", "below")
+    known = posterior((x[:60], classes[:60]), [wf.InitialCondition(2)], mlp(outputs=2), likelihood=wf.Classification())
+    tempered = known.calibrated("temperature", (x[60:], classes[60:]))
+    with pytest.raises(ValueError, match="calibration by temperature: write"):
+        tempered.export_onnx(tmp_path / "model.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_as_many_of_everything_as_rows_are_tried(tmp_path):
+    """Eight rows are followed through the network; units, inputs, outputs and members may be as many."""
+    size, generator = export._CHECKED_ROWS, np.random.default_rng(6)
+    x = generator.normal(size=(40, size))
+    known = posterior((x, x**2), [wf.InitialCondition(size), wf.Iterations(wf.SWAG(size))], wf.MLP([size]))
+    written(known, tmp_path, x[:11])
 
 
 @pytest.mark.parametrize("fails", ["save", "_check"])

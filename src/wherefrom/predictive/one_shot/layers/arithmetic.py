@@ -21,7 +21,8 @@ def as_moments(value: Any, like: Moments) -> Moments:
 
 def _spread(x: Moments, shape: torch.Size) -> Moments:
     """Broadcast to a shape."""
-    if x.mean.shape == shape:
+    # Of shapes with fewer dimensions, rows are not to be taken for units, though there may be as many.
+    if x.mean.ndim == len(shape) and x.mean.shape == shape:
         return x
     if x.covariance is not None:
         raise ValueError('covariance="full" follows the units of a layer, and this copies them')
