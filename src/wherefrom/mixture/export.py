@@ -100,7 +100,7 @@ class _Model(nn.Module):
         self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, classes=is_classes)
         self.rewritten = _Rewritten()
         self.scaler, self.likelihood, self.is_flat = posterior.scaler, posterior.training.likelihood, said.is_flat
-        self.predicts_noise = self.likelihood.noise == "predicted"
+        self.predicts_noise, self.least = self.likelihood.noise == "predicted", said.least if not is_classes else None
         self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()  # calibrated already
         factors = [torch.tensor(each.factor, dtype=torch.float64) for each in _scales(posterior)]
         self.factor = math.prod(factors, start=torch.ones((), dtype=torch.float64))
@@ -131,6 +131,7 @@ class _Model(nn.Module):
         centre = self._average(mean)
         variance = self.factor * (self._average(spread) + self._average((mean - centre).square()))
         centre = self.scaler.y_mean + self.scaler.y_std * centre
+        centre = centre if self.least is None else centre.clamp_min(self.least)
         variance = self.scaler.y_std.square() * (variance if noise is None else variance + noise)
         return (centre.squeeze(-1), variance.squeeze(-1)) if self.is_flat else (centre, variance)
 

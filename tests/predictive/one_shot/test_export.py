@@ -233,6 +233,17 @@ def test_a_scale_of_the_variance_is_written(noise, tmp_path):
     assert session(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map["calibration"] == str(scale)
 
 
+def test_means_end_at_the_least_that_y_can_be(tmp_path):
+    x = np.linspace(-1, 1, 60)[:, None]
+    likelihood = wf.Regression(noise="fit", least=0.0)
+    known = posterior(
+        (x, np.maximum(0, x[:, 0])), wf.recipes.multi_swag(2), wf.MLP([6]), likelihood=likelihood, epochs=30
+    )
+    far = np.linspace(-4, 0, 20)[:, None]
+    assert known.one_shot(far).mean.min() == 0
+    written(known, tmp_path, far)
+
+
 def test_other_calibrations_have_no_place_in_a_file(problem, tmp_path):
     x, y = problem
     known = posterior((x[:60], y[:60]), [wf.InitialCondition(2), wf.Iterations(wf.SWAG(3))])
