@@ -220,3 +220,10 @@ def test_members_of_a_random_variable_as_a_part(problem):
     posterior = wf.marginalise(training(), problem, [wf.InitialCondition(4), wf.BatchOrder(3)])
     part = posterior.select(theta0=[0, 2, 3], order=1)
     assert part.predict(problem[0]).sources().names == ("theta0",)
+
+
+def test_where_one_error_is_unknown_so_are_those_of_all_shares(problem):
+    posterior = wf.marginalise(training(likelihood=wf.Regression(noise=1.0)), problem, [wf.InitialCondition(2)])
+    overall = posterior.predict(problem[0]).sources().overall
+    assert all(math.isnan(part.share_error) for part in overall.values())
+    assert overall["noise"].variance_error == 0  # it was given

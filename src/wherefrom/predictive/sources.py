@@ -140,9 +140,12 @@ def sources(
     overall, variance_error = told(lambda parts: _of_the_whole(over_rows(parts)))
     overall_shares, share_error = told(lambda parts: _shares(_of_the_whole(over_rows(parts))))
     shares = _shares(rows)
-    for name in data.unknowable_errors(overall, replicates):
-        variance_error[name], share_error[name] = (torch.full_like(overall[name], math.nan) for _ in range(2))
+    unknown = data.unknowable_errors(overall, replicates)
+    for name in unknown:
+        variance_error[name] = torch.full_like(overall[name], math.nan)
         row_error[name] = torch.full_like(rows[name], math.nan)
+    if unknown:  # every share is one of a whole that they are parts of
+        share_error = {name: torch.full_like(part, math.nan) for name, part in overall.items()}
 
     def shaped(parts: Components, unit: Tensor | float) -> Components:
         return {name: (part * unit).squeeze(-1) if is_flat else part * unit for name, part in parts.items()}
