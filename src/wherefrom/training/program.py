@@ -133,7 +133,7 @@ class _Recorder(TorchDispatchMode):
         if len(self.seen) in self.write_over and self.functions == self.expected[: len(self.functions)]:
             func, args, kwargs = _writing_over(func, args, kwargs)
         # Kept as they are now: the same memory without autograd's graph, and whatever becomes of their shapes later.
-        before = tree_map_only(Tensor, torch.detach, (args, kwargs))
+        before = _detached((args, kwargs))
         for tensor in _tensors(before):
             if _memory(tensor) not in self.known:
                 self.known.add(_memory(tensor))
@@ -145,7 +145,7 @@ class _Recorder(TorchDispatchMode):
         if not isinstance(results, Tensor | tuple | list):
             raise _LooksAtNumbersError
         self.known |= {_memory(tensor) for tensor in _tensors(results)}
-        self.seen.append((func, *before, tree_map_only(Tensor, torch.detach, results)))
+        self.seen.append((func, *before, _detached(results)))
         return results
 
     def did_the_same(self, other: _Recorder) -> bool:
@@ -343,7 +343,26 @@ def _compute_and_copy(func: Callable[..., Any], args: Any, kwargs: Any, places: 
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+    """The tensors in what an operation takes or returns, which is nothing but tuples, lists and keywords."""
+    if isinstance(tree, Tensor):
+        return [tree]
+    found: list[Tensor] = []
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ():
+        if isinstance(part, Tensor):
+            found.append(part)
+        elif isinstance(part, tuple | list | dict):
+            found += _tensors(part)
+    return found
+
+
+def _detached(tree: Any) -> Any:
+    """The same with tensors that are no part of autograd's graph."""
+    if isinstance(tree, Tensor):
+        return tree.detach()
+    if isinstance(tree, tuple | list):
+        parts = [_detached(part) for part in tree]
+        return tuple(parts) if isinstance(tree, tuple) else parts
+    return {name: _detached(part) for name, part in tree.items()} if isinstance(tree, dict) else tree
 
 
 def _each(results: Any) -> list[Tensor]:
