@@ -83,8 +83,8 @@ def test_blocks_of_planned_steps_change_nothing(monkeypatch):
     from wherefrom.training import dropout
 
     def seen() -> list[torch.Tensor]:
-        masks = TrainingMasks(Site(0.3, (10,)), [0.3] * 3, keys(3), 8, CPU, torch.float32)
-        return [(masks.drop(step).clone(), masks.restore())[0] for step in range(20)]
+        masks = TrainingMasks(Site(0.05, (10,)), [0.05] * 3, keys(3), 8, CPU, torch.float32)
+        return [(masks.drop(step).clone(), masks.restore())[0] for step in range(150)]
 
     few = seen()
     monkeypatch.setattr(dropout, "_PLANNED_CELLS", 1)

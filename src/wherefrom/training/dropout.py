@@ -25,6 +25,7 @@ from wherefrom.training.network import Site
 SPARSE = 0.1
 _PLANNED_CELLS = 2**18
 _PLANNED_STEPS = 2**12
+_FIRST_STEPS = 2**5
 
 
 class TrainingMasks:
@@ -56,8 +57,10 @@ class TrainingMasks:
         means = [self.cells * -math.log1p(-rate) for rate in rates if rate < SPARSE]
         distinct = {mean: poisson_cumulative(mean) for mean in means}
         self.cumulative = [distinct[mean] for mean in means]
-        # Steps that are planned at a time: about so many cells, and where hardly any are dropped, so many steps.
-        self.block = min(max(1, int(_PLANNED_CELLS / max(sum(means), 1.0))), _PLANNED_STEPS)
+        # Steps that are planned at a time: about so many cells, and where hardly any are dropped, so many steps. It
+        # begins with fewer and doubles them, since a short training has no use for many.
+        self.most = min(max(1, int(_PLANNED_CELLS / max(sum(means), 1.0))), _PLANNED_STEPS)
+        self.block = min(_FIRST_STEPS, self.most)
         self.planned: dict[int, Tensor] = {}
         self.dropped = torch.empty(0, dtype=torch.int64, device=device)
 
@@ -67,6 +70,7 @@ class TrainingMasks:
             if step not in self.planned:
                 cells = dropped_cells(self.sparse_keys, self.cumulative, self.cells, step, self.block)
                 self.planned = {step + k: self._positions(some) for k, some in enumerate(cells)}
+                self.block = min(2 * self.block, self.most)
             self.dropped = self.planned.pop(step)
             self.memory.view(-1).index_fill_(0, self.dropped, 0.0)
         if len(self.dense):
