@@ -40,6 +40,87 @@ def test_a_column_that_is_far_off_is_named(around):
     assert why == ["c is far off", ""]
 
 
+CLINICAL = ("age", "pressure", "heart rate", "lab")
+
+
+def patients(random, count, lab="lognormal"):
+    """Ages of 18 to 97, and a laboratory value with a long tail."""
+    age = random.uniform(18, 97, size=count)
+    pressure = random.normal(125, 18, size=count) + 0.3 * (age - 57)
+    rate = random.normal(80, 15, size=count)
+    long = random.lognormal(size=count) if lab == "lognormal" else random.standard_t(2, size=count)
+    return np.stack([age, pressure, rate, long], axis=1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("column", "value"), [("age", 140), ("age", 120), ("pressure", 20), ("heart rate", 5), ("lab", 200)]
+)
+def test_a_column_is_judged_by_how_far_it_went_itself(seed, column, value):
+    """A long tail elsewhere does not excuse it; and what is usual on one side can be far off on the other."""
+    random = np.random.default_rng(seed)
+    around = Surroundings.of(
+        TableEncoder(tuple(map(quantity, CLINICAL))), patients(random, 5000), patients(random, 1500)
+    )
+    row = np.array([57.0, 125.0, 80.0, 1.0])
+    row[CLINICAL.index(column)] = value
+    distance, why = around.look(Encoded(row[None], CLINICAL))
+    assert distance[0] > 1
+    assert why == [f"{column} is far off"]
+
+
+def test_a_column_is_judged_by_the_side_it_is_far_off_on():
+    random = np.random.default_rng(3)
+    around = Surroundings.of(TableEncoder((quantity("x"),)), *(random.lognormal(size=(n, 1)) for n in (5000, 1500)))
+    distance, why = around.look(Encoded(np.array([[11.0], [-9.0]]), ("x",)))
+    assert distance[0] < 1 < distance[1]
+    assert why == ["", "x is far off"]
+
+
+def test_a_column_is_named_although_the_combination_is_unusual_too(around):
+    distance, why = look(around[0], [[20, 0, 0]])
+    assert distance[0] > 1
+    assert why == ["a is far off"]
+
+
+@pytest.mark.parametrize(
+    ("training", "held_out", "lab"),
+    [(5000, 1500, "lognormal"), (250, 50, "lognormal"), (250, 50, "t"), (3000, 1000, "t")],
+)
+def test_at_most_one_in_two_hundred_further_patients_is_outside(training, held_out, lab):
+    encoder = TableEncoder(tuple(map(quantity, CLINICAL)))
+    shares = []
+    for seed in range(25):
+        random = np.random.default_rng(seed)
+        known, held, new = (patients(random, count, lab) for count in (training, held_out, 2000))
+        distance, _ = Surroundings.of(encoder, known, held).look(Encoded(new, CLINICAL))
+        shares.append(float((distance > 1).mean()))
+    assert 0 < np.mean(shares) < 0.005 + 3 * np.std(shares) / np.sqrt(len(shares))
+
+
+def test_columns_that_are_mostly_the_same_do_not_flag_what_training_had():
+    """Rarely true, mostly missing (and filled in by the median), and always the same."""
+    random, names = np.random.default_rng(4), ("true", "filled", "same", "x")
+
+    def rows(count):
+        filled = np.where(random.random(count) < 0.95, 0.0, random.normal(size=count))
+        return np.stack([random.random(count) < 0.05, filled, np.ones(count), random.normal(size=count)], axis=1)
+
+    around = Surroundings.of(TableEncoder(tuple(map(quantity, names))), rows(5000), rows(1500))
+    usual = np.array([[0, 0, 1, 0], [1, 0, 1, 0], [0, 0.5, 1, 0], [0, 0, 1, 2]], dtype=float)
+    distance, why = around.look(Encoded(usual, names))
+    assert (distance < 1).all()
+    assert why == [""] * 4
+
+
+def test_a_column_that_is_hardly_ever_true_reaches_as_far_as_true():
+    values = np.zeros((5000, 1))
+    values[:3] = 1
+    around = Surroundings.of(TableEncoder((quantity("flag"),)), values, np.zeros((300, 1)))
+    assert around.reach[1, 0] == 1
+    assert 0 < around.reach[0, 0] == around.spread[0]
+
+
 def test_a_combination_that_does_not_go_together_is_seen(around):
     distance, why = look(around[0], [[2, -2, 0], [2, 2, 0]])
     assert distance[0] > 1 > distance[1]
@@ -58,6 +139,21 @@ def test_it_goes_into_tensors_and_back(around):
     again = Surroundings.from_tensors(encoder, surroundings.tensors())
     values = rows(50)
     np.testing.assert_array_equal(look(again, values)[0], look(surroundings, values)[0])
+
+
+def test_older_runs_are_as_they_were(around):
+    """They have no reaches, and their first edge is in spreads."""
+    surroundings, rows, encoder = around
+    edges = np.array([3.5, 2.5, 1.1])
+    older = {name: own for name, own in surroundings.tensors().items() if name != "reach"} | {"edges": edges}
+    values = rows(200) * 2
+    z = (values - surroundings.median) / surroundings.spread
+    together = np.sqrt(((z @ surroundings.precision) * z).sum(axis=1))
+    expected = np.maximum(np.abs(z).max(axis=1) / 3.5, together / 2.5) / 1.1
+    again = Surroundings.from_tensors(encoder, older)
+    np.testing.assert_allclose(look(again, values)[0], expected, rtol=1e-12)
+    kept = Surroundings.from_tensors(encoder, again.tensors())
+    np.testing.assert_array_equal(look(kept, values)[0], look(again, values)[0])
 
 
 def test_tables_without_quantities_know_levels_alone():

@@ -4,10 +4,15 @@ A row is *outside* if one of its levels was never seen in training (in the colum
 ones in all of them; among many rare levels, another is no surprise), or if its quantities lie farther away than those
 of 199 in 200 rows like the training's. How far is measured twice, and the worse counts:
 
-    one column     the largest |x_j - median_j| / spread_j, spreads by quartiles
-    all together   the Mahalanobis distance, which sees combinations that do not go together
+    one column     the largest |x_j - median_j| / reach_j, where the reach is how far training went on that side
+    all together   the Mahalanobis distance, with spreads by quartiles, which sees combinations that do not go together
 
-both in units of their own 99.5% quantile over the training rows. A distance of 1 is the edge: of n rows that had no
+both in units of their own 99.5% quantile over the training rows. The reach is the distance from the median to the 99.9%
+quantile above it, and to the 0.1% quantile below it (to the farthest row if there are fewer than 1000, or if those
+quantiles are closer than one spread, as they are where a 0/1 column is rarely 1), but one spread at least. So a column
+is judged by its own tail: an age of 140 is far off although, counted in spreads, a laboratory value often goes farther.
+
+A distance of 1 is the edge: of n rows that had no
 part in it, the ceil(0.995 (n + 1))-th smallest distance, so that a further row of the same kind lies beyond it with a
 chance of 1 in 200 at most. They are the rows that were held out and, if those are too few, the training rows as well,
 each measured by what is learnt from the others. It takes 199; of fewer, n, the chance is about 1 in n + 1.
@@ -28,6 +33,7 @@ EDGE = 0.995
 _SHRINKAGE = 0.1  # towards columns that do not depend on each other
 _CLIPPED = 6.0  # spreads, so that a few rows do not make the covariance
 _ENOUGH = 199  # rows to tell the edge by
+_REACHED = 0.001  # of the training rows lie beyond a column's reach, on each side
 _MOST_FOLDS = 50  # of the training rows, each measured by the others
 
 
@@ -39,6 +45,7 @@ class Surroundings:
     places: tuple[int, ...]  # of the quantities among the features
     median: Numbers
     spread: Numbers
+    reach: Numbers  # (2, quantities): how far training went from the median, below it and above it
     precision: Numbers  # (quantities, quantities)
     usual: tuple[float, float]  # the edge of one column, and of all together
     edge: float  # of the worse of the two
@@ -72,28 +79,27 @@ class Surroundings:
         covariance = (z.T @ z) / max(1, len(z))
         diagonal = np.diag(np.maximum(np.diag(covariance), 1e-6))
         precision = np.linalg.inv((1 - _SHRINKAGE) * covariance + _SHRINKAGE * diagonal).astype(np.float64)
-        found = cls(names, tuple(places), median, spread, precision, (1.0, 1.0), 1.0)
+        reach = _reach(own - median, spread)
+        found = cls(names, tuple(places), median, spread, reach, precision, (1.0, 1.0), 1.0)
         if not places:
             return found
-        one, all_of_them = (
-            max(float(np.quantile(each, EDGE)), 1e-9) for each in found._lengths((own - median) / spread)
-        )
+        one, all_of_them = (max(float(np.quantile(each, EDGE)), 1e-9) for each in found._lengths(own - median))
         return replace(found, usual=(one, all_of_them))
 
     def _distance(self, values: Numbers) -> Numbers:
         """Of each row, without regard to where the edge is."""
-        one, all_of_them = self._lengths(self._standardised(values))
+        one, all_of_them = self._lengths(self._away(values))
         return np.asarray(np.maximum(one / self.usual[0], all_of_them / self.usual[1]))
 
     def look(self, encoded: Encoded) -> tuple[Numbers, list[str]]:
         """Each row's distance (above 1 it is outside, and a level that was never seen is infinitely far), and why."""
         distance, why = np.zeros(len(encoded)), [""] * len(encoded)
         if self.places:
-            z = self._standardised(encoded.values)
-            one, all_of_them = self._lengths(z)
+            away = self._away(encoded.values)
+            one, all_of_them = self._lengths(away)
             parts = np.stack([one / self.usual[0], all_of_them / self.usual[1]]) / self.edge
             distance = parts.max(axis=0)
-            worst = np.abs(z).argmax(axis=1)
+            worst = self._reached(away).argmax(axis=1)
             for row in np.flatnonzero(distance > 1).tolist():
                 is_one = parts[0, row] > 1  # and no combination is needed to explain it
                 why[row] = f"{self.names[worst[row]]} is far off" if is_one else "an unusual combination"
@@ -102,17 +108,24 @@ class Surroundings:
             why[row] = f"{column}={level} was never seen"
         return distance, why
 
-    def _standardised(self, values: Numbers) -> Numbers:
-        return (values[:, self.places] - self.median) / self.spread
+    def _away(self, values: Numbers) -> Numbers:
+        return np.asarray(values[:, self.places] - self.median)
 
-    def _lengths(self, z: Numbers) -> tuple[Numbers, Numbers]:
+    def _reached(self, away: Numbers) -> Numbers:
+        """How far each column is from its median, in reaches of its side.  # (rows, quantities)"""
+        return np.asarray(np.abs(away) / np.where(away < 0, self.reach[0], self.reach[1]))
+
+    def _lengths(self, away: Numbers) -> tuple[Numbers, Numbers]:
         """Of the worst column, and of all together.  # (rows,)"""
-        return np.abs(z).max(axis=1), np.sqrt(np.einsum("ij,jk,ik->i", z, self.precision, z, optimize=True))
+        z = away / self.spread
+        together = np.sqrt(np.einsum("ij,jk,ik->i", z, self.precision, z, optimize=True))
+        return self._reached(away).max(axis=1), together
 
     def tensors(self) -> dict[str, NDArray[np.float64]]:
         return {
             "median": self.median,
             "spread": self.spread,
+            "reach": self.reach,
             "precision": self.precision,
             "edges": np.array([*self.usual, self.edge]),
         }
@@ -120,9 +133,25 @@ class Surroundings:
     @classmethod
     def from_tensors(cls, encoder: TableEncoder, tensors: dict[str, NDArray[np.float64]]) -> Surroundings:
         places = tuple(encoder.quantities())
-        one, together, edge = tensors["edges"].tolist()
         names = tuple(encoder.features[place] for place in places)
-        return cls(names, places, tensors["median"], tensors["spread"], tensors["precision"], (one, together), edge)
+        median, spread, precision = (tensors[name] for name in ("median", "spread", "precision"))
+        one, together, edge = tensors["edges"].tolist()
+        if "reach" in tensors:
+            return cls(names, places, median, spread, tensors["reach"], precision, (one, together), edge)
+        # Older runs counted every column in spreads, and their edge is in these.
+        return cls(names, places, median, spread, np.stack([one * spread] * 2), precision, (1.0, together), edge)
+
+
+def _reach(away: Numbers, spread: Numbers) -> Numbers:
+    """How far the rows went, below 0 and above it, but for the farthest 1 in 1000.  # (2, quantities)"""
+    if not away.size:
+        return np.stack([spread, spread])
+    farthest = np.stack([-away.min(axis=0), away.max(axis=0)])
+    if len(away) * _REACHED < 1:
+        return np.maximum(farthest, spread)
+    low, high = np.quantile(away, [_REACHED, 1 - _REACHED], axis=0)
+    reach = np.stack([-low, high])
+    return np.maximum(np.where(reach < spread, farthest, reach), spread)
 
 
 def _edge(values: Numbers) -> float:
