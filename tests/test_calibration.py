@@ -1,6 +1,7 @@
 """Calibration: known miscalibration is found, coverage is what is promised, and nothing keeps a wrong one."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
+from wherefrom.report.views import _output
 
 WEIGHTS = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 
@@ -189,9 +191,10 @@ def test_a_one_shot_prediction_is_tempered_as_its_logits_would_be(temperature, o
 # ---------------------------------------------------------------------- conformal
 
 
-def test_intervals_hold_as_often_as_the_beta_distribution_says():
+@pytest.mark.parametrize("level", [0.8, 0.9], ids=["two tails", "one score"])
+def test_intervals_hold_as_often_as_the_beta_distribution_says(level):
     """Over many draws of rows, of a model that is wrong: too sure, biased, with tails that no Gaussian has."""
-    rows, new, level = 59, 40, 0.8
+    rows, new = 59, 40
     place = math.ceil((rows + 1) * level)
     expected = place / (rows + 1)
     spread = math.sqrt(expected * (1 - expected) / (rows + 2))
@@ -211,6 +214,83 @@ def _only(prediction: Prediction, rows: slice) -> Prediction:
     from dataclasses import replace
 
     return replace(prediction, answers=prediction.answers[:, :, rows])
+
+
+def _without_signs(conformal: Conformal) -> Conformal:
+    """As it was fitted before scores had signs."""
+    return dataclasses.replace(conformal, scores=conformal.scores.abs().sort(0).values, is_signed=False)
+
+
+def test_as_much_of_a_skewed_truth_lies_below_as_above():
+    """Of two outputs, one skewed upwards and one downwards; each tail is Beta(25, 976), of which 40,000 rows tell."""
+    rows, new, times = 1000, 2000, 20
+    tails = {True: torch.zeros(2, 2, dtype=torch.float64), False: torch.zeros(2, 2, dtype=torch.float64)}
+    for seed in range(times):
+        prediction = quantities(rows + new, 2, seed=10 * seed)
+        uniform = torch.rand(rows + new, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        skew = (-uniform.log() - 1) * torch.tensor([1.0, -1.0], dtype=torch.float64)
+        y = prediction.mean + prediction.std * skew
+        found = fitted("conformal", _only(prediction, slice(rows)), y[:rows], Fit(rows))
+        for is_signed, conformal in ((True, found), (False, _without_signs(found))):
+            low, high = conformal.applied(_only(prediction, slice(rows, None))).interval(0.95)
+            for side, beyond in enumerate((y[rows:] < low, y[rows:] > high)):
+                tails[is_signed][side] += beyond.double().mean(0) / times
+    expected = 25 / (rows + 1)
+    error = math.sqrt(expected * (1 - expected) * (1 / (rows + 2) + 1 / new) / times)
+    assert ((tails[True] - expected).abs() < 4 * error).all(), tails
+    assert ((tails[False] - expected).abs() > 8 * error).all(), tails
+
+
+def test_few_rows_make_intervals_that_reach_as_far_on_both_sides():
+    prediction = quantities(50, 2)
+    y = prediction.mean + prediction.std * (normal(50, 2, seed=8).square() - 0.5)
+    z = (y - prediction.location) / prediction.scale
+    q = ((z - prediction._mean).abs() / prediction._unit).sort(0).values
+    found = fitted("conformal", prediction, y, Fit(50)).applied(prediction)
+    for level, place in ((0.9, 46), (0.95, 49)):
+        for end, sign in zip(found.interval(level), (-1, 1), strict=True):
+            reach = sign * q[place - 1] * prediction._unit
+            assert torch.equal(end, prediction.location + prediction.scale * (prediction._mean + reach))
+
+
+def test_two_tails_need_five_rows_each():
+    scores = normal(199, 2, seed=2).square().sort(0).values - 1
+    low, high = Conformal(scores, Fit(199), is_signed=True).reach(0.95)
+    assert torch.equal(low, scores[4])
+    assert torch.equal(high, scores[-5])
+    few = Conformal(scores[:-1], Fit(198), is_signed=True)
+    low, high = few.reach(0.95)
+    assert torch.equal(high, scores[:-1].abs().sort(0).values[189])
+    assert torch.equal(high, few.threshold(0.95))
+    assert torch.equal(low, -high)
+    for level in (0.001, 0.5, 0.9, 0.949, 0.95, 0.951, 0.99):
+        low, high = Conformal(scores, Fit(199), is_signed=True).reach(level)
+        assert (low <= high).all()
+
+
+def test_two_tails_end_at_the_least_that_y_can_be():
+    prediction = dataclasses.replace(quantities(300), least=9.0)
+    y = (prediction.mean + prediction.std * (normal(300, seed=6).square() - 3)).clamp_min(9.0)
+    found = fitted("conformal", prediction, y, Fit(300)).applied(prediction)
+    free_low, free_high = dataclasses.replace(found, least=None).interval(0.9)
+    low, high = found.interval(0.9)
+    assert (free_low < 9).any()
+    assert (free_high < 9).any()
+    assert torch.equal(low, free_low.clamp_min(9))
+    assert torch.equal(high, free_high.clamp_min(9))
+    assert (low <= high).all()
+
+
+def test_an_output_by_itself_has_the_same_two_tails():
+    prediction = quantities(300, 2)
+    y = prediction.mean + prediction.std * (normal(300, 2, seed=6).square() - 1)
+    found = fitted("conformal", prediction, y, Fit(300)).applied(prediction)
+    low, high = found.interval(0.95)
+    assert not torch.allclose(low + high, 2 * prediction.mean, rtol=0.01)
+    for j in range(2):
+        alone = _output(found, j).interval(0.95)
+        torch.testing.assert_close(alone[0], low[:, j])
+        torch.testing.assert_close(alone[1], high[:, j])
 
 
 def test_sets_of_classes_hold_as_often_as_the_beta_distribution_says():
@@ -235,11 +315,15 @@ def test_the_interval_is_the_conformal_one_unless_another_is_named():
     prediction = quantities(99, 2)
     y = truth(prediction, [4.0, 1.0])
     found = fitted("conformal", prediction, y, Fit(99)).applied(prediction)
-    q = ((y - prediction.mean) / prediction.std).abs().sort(0).values[89]
+    scores = ((y - prediction.mean) / prediction.std).sort(0).values
     low, high = found.interval(0.9)
+    torch.testing.assert_close(high, prediction.mean + scores[94] * prediction.std)
+    torch.testing.assert_close(low, prediction.mean + scores[4] * prediction.std)
+    assert found.coverage(y, 0.9) == pytest.approx(91 / 99, abs=2.1 / 99)  # the rows at the ends, to rounding
+    q = scores.abs().sort(0).values[94]
+    low, high = found.interval(0.95)
     torch.testing.assert_close(high, prediction.mean + q * prediction.std)
     torch.testing.assert_close(low, prediction.mean - q * prediction.std)
-    assert found.coverage(y, 0.9) == pytest.approx(90 / 99)
     for reading in ("gaussian", "mixture"):
         for own, plain in zip(found.interval(0.9, reading), prediction.interval(0.9, reading), strict=True):
             torch.testing.assert_close(own, plain)
@@ -298,7 +382,9 @@ def test_where_nothing_varies_errors_are_absolute():
     y = points.mean + 2 * normal(99, seed=4)
     found = fitted("conformal", points, y, Fit(99)).applied(points)
     low, high = found.interval(0.5)
-    torch.testing.assert_close((high - low) / 2, (y - points.mean).abs().sort().values[49].expand(99))
+    errors = (y - points.mean).sort().values
+    torch.testing.assert_close(low, points.mean + errors[24])
+    torch.testing.assert_close(high, points.mean + errors[74])
 
 
 def test_sets_by_probability_are_the_smallest_that_reach_the_level():
@@ -389,7 +475,8 @@ def test_files_hold_it(kind, posterior, of_classes, tmp_path):
     assert ("sets of classes" in str(again.calibration[1])) == (kind == "classes")
     old, new = better.predict(X[NEW]), again.predict(X[NEW])
     if kind == "quantities":
-        assert all(torch.equal(a, b) for a, b in zip(old.interval(0.9), new.interval(0.9), strict=True))
+        for level in (0.8, 0.9):  # two tails, and one score
+            assert all(torch.equal(a, b) for a, b in zip(old.interval(level), new.interval(level), strict=True))
         assert torch.equal(old.samples, new.samples)
         assert torch.equal(better.one_shot(X[NEW]).variance, again.one_shot(X[NEW]).variance)
     else:
@@ -397,6 +484,26 @@ def test_files_hold_it(kind, posterior, of_classes, tmp_path):
         assert torch.equal(old.probabilities, new.probabilities)
     with pytest.warns(UserWarning, match="dropped .*not at hand.*: calibrate these anew"):
         assert again.select(theta0=[0, 1]).calibration == ()
+
+
+def test_files_of_scores_without_signs_are_read(posterior, tmp_path):
+    better = posterior.calibrated("conformal", ROWS)
+    (own,) = better.calibration
+    before = _without_signs(own)
+    dataclasses.replace(better, calibration=(before,)).save(tmp_path)
+    file = tmp_path / "posterior.json"
+    document = json.loads(file.read_text())
+    assert document["calibration"][0].pop("is_signed") is False
+    file.write_text(json.dumps(document))
+    again = wf.load(tmp_path, model=better.training.model)
+    assert not again.calibration[0].is_signed
+    assert torch.equal(again.calibration[0].scores, before.scores)
+    prediction = again.predict(X[NEW])
+    low, high = prediction.interval(0.8)
+    torch.testing.assert_close(low + high, 2 * prediction.mean)
+    torch.testing.assert_close(high, prediction.mean + own.threshold(0.8) * prediction.std)
+    two_tails, _ = better.predict(X[NEW]).interval(0.8)
+    assert not torch.allclose(two_tails, low, rtol=0.01)
 
 
 def test_what_changes_the_members_fits_it_anew(posterior):

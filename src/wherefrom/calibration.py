@@ -8,12 +8,23 @@ it predicts:
                   s^2 = mean of (y_i - mean_i)^2 / variance_i, for each output. Shares of sources stay as they are.
     temperature   every answer's logits are divided by T, the most probable one given the rows, if log T ~ N(0, 1) was
                   expected. Few rows that all happen to be right would have it fall to nothing otherwise.
-    conformal     intervals mean ± q std, or sets of classes with 1 - p <= q, where q is the ceil((n + 1) level)-th
-                  smallest of what the rows themselves would have needed, |y_i - mean_i| / std_i or 1 - p(y_i). If new
-                  rows and these could have been swapped (and these served for nothing else), such a set holds the
-                  truth with a probability of at least the level, and at most level + 1 / (n + 1) where there are no
-                  ties, whatever is wrong with the model. That is an average over rows and over calibrations: given
-                  these n rows, coverage is Beta(k, n + 1 - k) distributed, with k = ceil((n + 1) level).
+    conformal     intervals, or sets of classes, that reach as far as the rows themselves would have needed. If new
+                  rows and these could have been swapped (and these served for nothing else), they hold the truth with
+                  a probability of at least the level, whatever is wrong with the model. That is an average over rows
+                  and over calibrations.
+
+What conformal sets reach is one of two rules:
+
+    one score     sets of classes with 1 - p <= q, or intervals mean ± q std, where q is the k-th smallest of the rows'
+                  1 - p(y_i), or |y_i - mean_i| / std_i, with k = ceil((n + 1) level). They hold the truth at most with
+                  level + 1 / (n + 1) where there are no ties; given these n rows, with Beta(k, n + 1 - k).
+    two tails     intervals from mean + s_(k) std to mean + s_(n + 1 - k) std, of the rows' (y_i - mean_i) / std_i in
+                  order of size, with k = floor((n + 1) a) and a = (1 - level) / 2. At most a of the truth lies below,
+                  and at most a above, so a skewed y is not missed on one side alone. Each tail is Beta(k, n + 1 - k)
+                  given these n rows, and they hold the truth at most with level + 2 / (n + 1) where there are no ties.
+
+Intervals are by two tails if (n + 1) a >= 5, which is 199 rows for 95%, and mean ± q std with fewer: the ends of two
+tails would be among the few farthest rows then, and much wider.
 
 Rows with weights v_i count by them in the first two: means over rows are sums of v_i / sum of v. The third counts rows,
 and knows no weights but none at all. Standard errors take the weights as given, not as repetitions of rows.
@@ -42,6 +53,7 @@ By = Literal["variance", "temperature", "conformal"]
 Method = Literal["monte_carlo", "one_shot", "auto"]
 
 _FEWEST_ROWS = 2
+_FEWEST_IN_TAIL = 5  # of the rows, on each side of an interval that has two tails
 _ROUNDING = 1e-9
 _LEAST_LOG, _MOST_LOG, _STEPS = -6.0, 6.0, 33  # of a factor of the variance; of a temperature, half of that
 _SECTIONS = 20
@@ -121,6 +133,11 @@ class Temperature:
 class Conformal:
     """How far intervals, or sets of classes, must reach to hold the truth as often as they say.
 
+    Intervals reach from mean + low std to mean + high std, with (low, high) = `reach(level)`. If the rows suffice, with
+    (n + 1) (1 - level) / 2 >= 5 (199 for 95%), as much of the truth lies below as above. With fewer, and where a file
+    of an earlier version holds scores without their signs, it is mean ± q std with q = `threshold(level)`, as two tails
+    of few rows are much wider.
+
     >>> conformal = Conformal(torch.arange(1.0, 20.0, dtype=torch.float64)[:, None], Fit(19))
     >>> float(conformal.threshold(0.9)), float(conformal.threshold(0.95))
     (18.0, 19.0)
@@ -135,9 +152,27 @@ class Conformal:
     scores: Tensor  # (rows, outputs), what each row would have needed; sorted
     fit: Fit
     of_classes: bool = False  # sets of classes, not intervals
+    is_signed: bool = False  # scores below zero are of rows that lie below their mean
+
+    def reach(self, level: float) -> tuple[Tensor, Tensor]:
+        """Where an interval begins and ends, in standard deviations above the mean, of each output.  # (outputs,) each
+
+        >>> scores = torch.arange(-99.0, 100.0, dtype=torch.float64)[:, None] + 40
+        >>> [float(end) for end in Conformal(scores, Fit(199), is_signed=True).reach(0.95)]  # 4 beyond each
+        [-55.0, 135.0]
+        >>> [float(end) for end in Conformal(scores[1:], Fit(198), is_signed=True).reach(0.95)]
+        [-131.0, 131.0]
+        """
+        rows = len(self.scores)
+        in_tail = (rows + 1) * (1 - level) / 2 + 1e-9
+        if not self.is_signed or in_tail < _FEWEST_IN_TAIL:
+            both = self.threshold(level)
+            return -both, both
+        place = math.floor(in_tail)
+        return self.scores[place - 1], self.scores[rows - place]
 
     def threshold(self, level: float) -> Tensor:
-        """The ceil((n + 1) level)-th smallest score, of each output.  # (outputs,)"""
+        """The ceil((n + 1) level)-th smallest score, whatever its sign, of each output.  # (outputs,)"""
         rows = len(self.scores)
         place = math.ceil((rows + 1) * level - 1e-9)
         if place > rows:
@@ -147,7 +182,8 @@ class Conformal:
                 f"a level of {100 * level:g}% needs at least {needed:,} rows to calibrate on, and there were {rows:,}: "
                 f"only {all_there_is} would be safe. Give more rows, or ask for {self._highest_level} at most"
             )
-        return self.scores[place - 1]
+        scores = self.scores.abs().sort(0).values if self.is_signed else self.scores
+        return scores[place - 1]
 
     def applied(self, prediction: Any) -> Any:
         return replace(prediction, conformal=self)
@@ -244,11 +280,13 @@ def fitted(by: By, prediction: Any, y: Any, fit: Fit, weights: Tensor | None = N
         return _variance_scale(prediction, y, fit, share)
     if by == "temperature":
         return _temperature(prediction, y, fit, share)
-    return Conformal(prediction.distance(y).sort(0).values, fit, isinstance(prediction, ClassPrediction))
+    if isinstance(prediction, ClassPrediction):
+        return Conformal(prediction.distance(y).sort(0).values, fit, of_classes=True)
+    return Conformal(prediction.deviation(y).sort(0).values, fit, is_signed=True)
 
 
 def _variance_scale(prediction: Prediction, y: Any, fit: Fit, share: Tensor) -> VarianceScale:
-    if float(prediction.distance(y).amax(0).min()) < _ROUNDING:
+    if float(prediction.deviation(y).abs().amax(0).min()) < _ROUNDING:
         raise ValueError("every one of these rows is predicted exactly: there is no variance to be scaled")
     mean, reading = prediction._matrix(prediction.mean), fit.reading
     gap = prediction._matrix(y) - mean
@@ -259,7 +297,7 @@ def _variance_scale(prediction: Prediction, y: Any, fit: Fit, share: Tensor) -> 
 
     unchanged = nll(torch.zeros(gap.shape[1], dtype=torch.float64))  # raises where there is no density
     if reading == "gaussian":
-        log_factor = (share * prediction.distance(y).square()).sum(0).log()
+        log_factor = (share * prediction.deviation(y).square()).sum(0).log()
     else:
         log_factor = _lowest(lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG, _MOST_LOG, gap.shape[1]))
     factor, error = log_factor.exp(), _standard_error(nll, log_factor, share)

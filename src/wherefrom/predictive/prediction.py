@@ -10,8 +10,9 @@ Members may weigh differently, p(y | x) = sum_m w_m p_m(y | x), and a member's s
 a member twice as much is to have it twice; to weigh it nothing is to leave it out.
 
 A posterior that was calibrated says so here: its variance is the calibrated one (`stretched`), and if it was calibrated
-by conformal prediction, `interval` and `coverage` speak of the conformal interval, mean ± q std, unless a reading is
-asked for by name. Quantiles, densities and scores stay those of the distribution.
+by conformal prediction, `interval` and `coverage` speak of the conformal interval, which ends so many deviations below
+and above the mean, unless a reading is asked for by name. Quantiles, densities and scores stay those of the
+distribution.
 """
 
 from __future__ import annotations
@@ -132,13 +133,13 @@ class Prediction:
         """The interval that holds y with this probability: its lower and upper ends.
 
         `reading` says which one: the central interval of the Gaussian with this mean and variance ("gaussian"), that of
-        the mixture ("mixture"), or "conformal": mean ± q std, with q from the rows that the posterior was calibrated
-        on. Left out, it is the conformal one where there is one, else the Gaussian.
+        the mixture ("mixture"), or "conformal": as many standard deviations below and above the mean as the rows say
+        that the posterior was calibrated on, for each side by itself if there are enough of them (199 for 95%), else
+        as many for both. Left out, it is the conformal one where there is one, else the Gaussian.
         """
         tail, reading = (1 - _checked(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
-            reach = self._threshold(level) * self._unit
-            low, high = (self._in_units(self._mean + sign * reach) for sign in (-1, 1))
+            low, high = (self._in_units(self._mean + reach * self._unit) for reach in self._reach(level))
             return low, high
         return self.quantile(tail, reading), self.quantile(1 - tail, reading)
 
@@ -223,13 +224,13 @@ class Prediction:
     # ------------------------------------------------------------------ calibration
 
     @one_core()
-    def distance(self, y: Any) -> Tensor:
-        """How far y lies from the mean, in predictive standard deviations.  # (rows, outputs)
+    def deviation(self, y: Any) -> Tensor:
+        """How far y lies above the mean, in predictive standard deviations.  # (rows, outputs)
 
         Where there is no variance at all, in standard deviations that y had in training.
         """
         z = (self._matrix(y) - self.location) / self.scale
-        return (z - self._mean).abs() / self._unit
+        return (z - self._mean) / self._unit
 
     @one_core()
     def stretched(self, factor: Tensor) -> Prediction:
@@ -258,10 +259,10 @@ class Prediction:
             _is_mixture(reading)  # checks it
         return reading
 
-    def _threshold(self, level: float) -> Tensor:
+    def _reach(self, level: float) -> tuple[Tensor, Tensor]:
         if self.conformal is None:
             raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
-        return self.conformal.threshold(level)
+        return self.conformal.reach(level)
 
     # ------------------------------------------------------------------ in standardised units
 
