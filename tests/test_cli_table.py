@@ -219,8 +219,70 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, changes, words, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_sources_are_shown_however_quiet(place):
+    said = wherefrom("sources", place / "train", place / "new.csv", "--rows", "2", "--quiet")
+    assert "noise in y itself" in said.stdout
+    found = json.loads(wherefrom("sources", place / "train", place / "new.csv", "--rows", "2", "--json").stdout)
+    for row in found["rows"]:
+        assert isinstance(row["mean"], float)
+        assert 0 <= row["noise"] <= 1
+
+
+def test_notes_are_in_the_document_too(place, tmp_path):
+    path = write(tmp_path / "more.csv", made(20, 1) | {"mood": ["fine"] * 20})
+    found = json.loads(wherefrom("predict", place / "train", path, "--out", tmp_path / "p.csv", "--json").stdout)
+    assert any("'mood'" in note for note in found["notes"])
+    assert any("20 rows can tell little" in note for note in found["notes"])
+
+
+def test_dates_may_be_written_in_another_way_that_cannot_be_mistaken(tmp_path):
+    cells = made(120)
+    cells["day"] = [f"{day[8:]}.{day[5:7]}.{day[:4]}" for day in cells["day"]]
+    fitted = wherefrom("fit", write(tmp_path / "t.csv", cells), "--target", "y", "--out", tmp_path / "run", *QUICK)
+    assert fitted.exit_code == 0, fitted.output
+    new, iso = made(10, 1), made(10, 1)
+    new["day"] = [f"{day[8:]}.{day[5:7]}.{day[:4]}" for day in new["day"]]
+    for name, rows in (("new", new), ("iso", iso)):
+        said = wherefrom(
+            "predict", tmp_path / "run", write(tmp_path / f"{name}.csv", rows), "--out", tmp_path / f"p-{name}.csv"
+        )
+        assert said.exit_code == 0, said.output
+    assert rows_of(tmp_path / "p-new.csv") == rows_of(tmp_path / "p-iso.csv")
+
+
+def test_a_large_report_says_how_many_rows_it_is_of(place, tmp_path, monkeypatch):
+    from wherefrom.tables import commands
+
+    monkeypatch.setattr(commands, "_REPORT_NUMBERS", 0)  # then it is 200 rows
+    write(tmp_path / "many.csv", made(250, 3))
+    said = wherefrom("report", place / "train", tmp_path / "many.csv", "--out", tmp_path / "r.html")
+    assert "Of 250 rows, 200 at random are scored here" in said.output
+    assert "Of 250 rows, 200 at random are scored here" in (tmp_path / "r.html").read_text()
+
+
+def test_labels_may_hold_a_bar(tmp_path):
+    cells = made(300, classes=True)
+    cells["kind"] = [{"low": "a|b"}.get(kind, kind) for kind in cells["kind"]]
+    table = write(tmp_path / "bars.csv", cells)
+    command = (
+        "fit",
+        table,
+        "--target",
+        "kind",
+        "--out",
+        tmp_path / "run",
+        "--calibrate",
+        "conformal",
+        "--json",
+        *QUICK,
+    )
+    found = json.loads(wherefrom(*command).stdout)["scores"]
+    assert found["coverage of the 95% set"] > 0.8
+
+
 def test_errors_of_prediction(place, tmp_path):
     other_dates = write(tmp_path / "dates.csv", made(1, 1) | {"day": ["31/12/2020"]})
+    elsewhere = tmp_path / "p.json"
     cells = made(1, 1)
     other_name = write(tmp_path / "name.csv", without(cells, "age") | {"Age": cells["age"]})
     for command, message in (
@@ -232,6 +294,10 @@ def test_errors_of_prediction(place, tmp_path):
         (("predict", place / "train", place / "new.csv", "--keep", "nam"), "has no column 'nam'"),
         (("fit", place / "train.csv", "--target", "y", "--out", place / "train"), "holds a run already"),
         (("predict", place / "train", other_dates), "row 2: '31/12/2020' is no date written as 2026-01-31"),
+        (
+            ("predict", place / "train", place / "new.csv", "--out", elsewhere),
+            "its ending says neither CSV nor Parquet",
+        ),
         (("predict", place / "train", other_name), "lacks the column 'age', which the run was trained with: is 'Age'"),
     ):
         said = wherefrom(*command)

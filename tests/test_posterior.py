@@ -1,6 +1,7 @@
 """The posterior as a labelled mixture: parts of it, more of it, and what it says of its members."""
 
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -234,3 +235,8 @@ def test_no_folds(problem):
 def test_half_precision_is_refused(problem):
     with pytest.raises(ValueError, match="float32 or"):
         wf.marginalise(training(), problem, [], dtype=torch.float16)
+
+
+def test_an_error_of_divergence_goes_through_a_pickle():
+    error = pickle.loads(pickle.dumps(wf.DivergedError("theta0 1 diverged", [1, 2])))
+    assert (str(error), error.posterior) == ("theta0 1 diverged", [1, 2])

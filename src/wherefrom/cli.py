@@ -27,6 +27,9 @@ class OneLineErrors(typer.core.TyperGroup):
             where = error.ctx.command_path if error.ctx else "wherefrom"
             typer.echo(f"wherefrom: {error.format_message().rstrip('.')} (see {where} --help)", err=True)
             raise typer.Exit(2) from error
+        except KeyboardInterrupt:
+            typer.echo("wherefrom: stopped, and nothing was written", err=True)
+            raise typer.Exit(130) from None
         except BrokenPipeError:  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
@@ -114,9 +117,9 @@ def fit(
     noise: Annotated[
         str, typer.Option(help="Of a quantity: auto, fit (one value), predicted (row by row), none, or a number.")
     ] = "auto",
-    epochs: Annotated[str, typer.Option(help="auto: found by a first network; or a number.")] = "auto",
+    epochs: Annotated[str, typer.Option(help="auto: found by some first networks; or a number.")] = "auto",
     budget: Annotated[
-        str | None, typer.Option(help="Time to spend, such as 5min: as many draws as fit are trained.")
+        str | None, typer.Option(help="Time to spend, about, such as 5min: as many draws as fit are trained.")
     ] = None,
     calibrate: Annotated[
         str, typer.Option(help="auto, variance, temperature, conformal or none, by rows held out.")

@@ -113,8 +113,9 @@ class _Estimator(BaseEstimator):
         epochs = self._most_epochs(rows, algorithm.batch_size) if self.epochs is None else self.epochs
         training = Training(model, algorithm, epochs, likelihood, self.standardise)
         if self.epochs is None and isinstance(model, MLP):
-            silent = training if held_out is None else replace(training, likelihood=Regression(None))
-            training = replace(training, epochs=_best_epochs(silent, rows, design, seed, self._how()))
+            training = replace(
+                training, epochs=_best_epochs(_silent(training, held_out), rows, design, seed, self._how())
+            )
         posterior = self._posterior(training, rows, held_out, over, seed)
         if aside is not None:
             posterior = posterior.calibrated(self.calibrate, aside, samples=self.samples, method=self.method)
@@ -125,8 +126,7 @@ class _Estimator(BaseEstimator):
         self, training: Training, rows: Rows, held_out: Rows | None, over: list[Any], seed: int
     ) -> Posterior:
         """Of these rows, with the noise of those that are held out: the library itself would tear copies apart."""
-        silent = training if held_out is None else replace(training, likelihood=Regression(None))
-        found = marginalise(silent, rows, over, seed, **self._how())
+        found = marginalise(_silent(training, held_out), rows, over, seed, **self._how())
         return found if held_out is None else replace(found, training=training, held_out=held_out).fit_noise(held_out)
 
     # ------------------------------------------------------------------ parameters as the library has them
@@ -249,7 +249,7 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         lr, batch_size, weight_decay, optimiser: as in `wf.Algorithm`, and all its other settings as a dictionary,
             optimiser_settings.
         noise: the scatter of y around the network's answer, as in `wf.Regression`: "fit" on `held_out` of the rows,
-            "predicted", a number, or None.
+            "predicted", a number, or None; least: the least that y can be, where intervals end.
         standardise: whether X and y are scaled inside.
         random_state: a number makes `fit` repeatable. Predictions always are.
         engine, workers, device, verbose: how it is computed, as in `wf.marginalise`.
@@ -273,6 +273,7 @@ class WherefromRegressor(RegressorMixin, _Estimator):
 
     noise: Any = "fit"
     held_out: float = 0.1
+    least: float | None = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -289,7 +290,7 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         matrix = targets if targets.ndim == 2 else targets[:, None]
         x, matrix, weights = _canonical(x, matrix, _weights(sample_weight, x))
         rows = Rows(_tensor(x), _tensor(matrix), _names(self), y_names, targets.ndim == 1, weights=_tensor(weights))
-        return self._train(rows, Regression(self.noise, self.held_out))
+        return self._train(rows, Regression(self.noise, self.held_out, self.least))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean at each row, of y's shape; with `return_std`, also the standard deviation."""
@@ -409,6 +410,11 @@ def _sized(factory: Callable[..., Any], inputs: int, outputs: int) -> Callable[[
 
 
 # ---------------------------------------------------------------------- when to stop
+
+
+def _silent(training: Training, held_out: Rows | None) -> Training:
+    """Without the noise, which rows that are held out are to tell."""
+    return training if held_out is None else replace(training, likelihood=Regression(None))
 
 
 def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, how: Mapping[str, Any]) -> int:

@@ -30,7 +30,7 @@ class Regression:
     each column of y, its mean and the logarithm of its variance, and learns both).
 
     `least` is the least that y can be, such as 0 for a length of stay: means, quantiles and intervals end there. What
-    is cut off holds no truth, so that coverage stays as it was; densities and scores are those of the whole.
+    is cut off holds no truth, so that coverage is never lower; densities and scores are those of the whole.
 
     >>> Regression(noise=0.5).outputs(targets=2), Regression(noise="predicted").outputs(targets=2)
     (2, 4)

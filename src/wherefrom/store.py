@@ -173,6 +173,8 @@ def load(
         document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{folder} holds no saved posterior: there is no {_JSON} in it") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{folder / _JSON} is damaged ({error}): write it again") from None
     if "format" not in document:
         raise ValueError(f"{folder / _JSON} is not a posterior that was saved by wherefrom")
     if document["format"] > FORMAT:
@@ -312,9 +314,17 @@ def _write(path: Path, write: Callable[[Path], Any]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(temporary)
+        as_others(temporary)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def as_others(path: Path) -> None:
+    """Let a file be read by those who may read others that are written here: safetensors lets its owner alone."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(0o666 & ~umask)
 
 
 def _first_difference(stored: dict[str, Any], given: dict[str, Any]) -> str:

@@ -1,14 +1,20 @@
 """From a table to a run: who trains, calibrates and tests; how long; how many draws; and that intervals hold."""
 
 import math
+import os
+import re
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 
 import wherefrom as wf
 from made_table import QUICK, made, write
+from wherefrom.calibration import Conformal, Fit, Temperature, VarianceScale
 from wherefrom.tables import fitting, plan
+from wherefrom.tables import pilot as fitting_pilot
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.fitting import Request, fit, seconds, split
 from wherefrom.tables.pilot import LEAST_EPOCHS, pilot
@@ -107,7 +113,8 @@ def test_what_is_done_is_told(quantities, folder):
     assert "dropped: id (" in text
     assert "customer (text of its own in nearly every row)" in text
     assert "training 3 networks of 50 hidden units for 8 epochs" in text
-    assert "calibrated: variance times" in text
+    assert "not calibrated by variance: 60 rows do not clearly ask for it (variance times" in text
+    assert "calibrated: conformal intervals" in text
 
 
 def test_the_same_seed_gives_the_same_run(quantities):
@@ -177,6 +184,73 @@ def test_hidden_units_are_left_out_where_they_do_harm(random):
     assert curve.training.model.hidden == (50,)
 
 
+def test_a_pilot_goes_on_with_the_setting_that_won(random):
+    """From too high a learning rate, which is tried as well, through several doublings."""
+    x = random.normal(size=(300, 3))
+    data = Encoded(x, ("a", "b", "c")), np.sin(2 * x[:, 0]) + 0.1 * random.normal(size=300)
+    training = wf.Training(wf.MLP([20]), wf.Algorithm("adam", lr=0.3, batch_size=60), 1, wf.Regression())
+    seen = []
+    told = fitting_pilot.marginalise_folds
+
+    def watched(training, *rest, **how):
+        found = told(training, *rest, **how)
+        rates = [c.run.choices.get("lr", training.algorithm.settings["lr"]) for c in found[0].mixture]
+        seen.append((training.epochs, rates))
+        return found
+
+    with (
+        patch.object(fitting_pilot, "marginalise_folds", watched),
+        patch.object(fitting_pilot, "_NEAR_THE_END", 0.0),  # so that it always goes on
+        patch.object(fitting_pilot, "_MOST_EPOCHS", 400),
+    ):
+        found = pilot(training, data, averages=True, tried=["lr"], progress=False)
+    assert [(epochs, len(rates)) for epochs, rates in seen] == [(100, 2), (200, 1), (400, 1)]
+    assert seen[1][1] != seen[0][1][:1]  # the second of them had won
+    assert {tuple(rates) for _, rates in seen[1:]} == {tuple(seen[1][1])}
+    assert found.training.algorithm.settings["lr"] == seen[1][1][0]
+
+
+def test_one_wrong_cell_does_not_turn_the_scores_upside_down(random):
+    x = random.normal(size=(300, 3))
+    y = x[:, 0] + 0.3 * random.normal(size=300)
+    y[17] = 100.0
+    target = Target("y", "regression")
+    found = pilot(
+        plan.training_for(300, target, plan.Settings()), (Encoded(x, ("a", "b", "c")), y), averages=True, progress=False
+    )
+    assert found.training.epochs < 100  # and not a thousand, to learn it by heart
+
+
+def test_copies_are_set_aside_together(random):
+    x, y = noisy(100, random)
+    four = np.tile(np.arange(100), 4)
+    training = wf.Training(wf.MLP([50]), wf.Algorithm("adam", lr=0.01, batch_size=16), 1, wf.Regression())
+    for train, test in fitting_pilot._folds(four, 0):
+        assert not set(four[train]) & set(four[test])
+    found = pilot(training, (x.take(four), y[four]), averages=True, tried=[], progress=False, copies=four)
+    assert found.training.epochs < 100
+    assert min(found.scores) > 1.2  # that of the noise is 1.42
+    held = fitting._marginalised(
+        replace(training, epochs=5, likelihood=wf.Regression("fit", 0.2)), (x.take(four), y[four]), four, [], 0, False
+    )
+    trained = {row.tobytes() for row in held.rows.x.numpy()}
+    assert not trained & {row.tobytes() for row in held.held_out.x.numpy()}
+    assert len(held.held_out) == 80
+    assert 0.5 < float(held.fitted_noise) * float(held.scaler.y_std) ** 2 < 3
+
+
+def test_networks_of_a_pilot_leave_no_notes(folder):
+    cells = made(150)
+    run = fit(
+        read(write(folder / "wild.csv", cells)),
+        Request("y", draws=2, samples=8, settings=plan.Settings(lr=1.0), epochs=6),
+        lambda line: None,
+        False,
+    )
+    assert not any(re.search(r"\bh \d", note) for note in run.about["notes"])
+    assert len(run.about["notes"]) < 4
+
+
 def test_what_is_left_open_is_tried():
     def tried(over=None, task="regression", epochs=None, **settings):
         asked = Request("y", over=over, epochs=epochs, settings=plan.Settings(**settings))
@@ -188,6 +262,7 @@ def test_what_is_left_open_is_tried():
     assert tried(lr=0.1, hidden=(5,), noise="fit") == ["dropout"]
     assert tried(epochs=10) == ["noise"]
     assert "hidden" not in tried("theta0=2,F=dropout")
+    assert "hidden" not in tried(dropout=0.3)
 
 
 def test_a_quantity_that_is_never_negative_stays_so(folder):
@@ -213,6 +288,40 @@ def test_a_quantity_that_is_never_negative_stays_so(folder):
     with pytest.raises(ValueError, match="--least 5: 'y' is as low as 0 in some row"):
         Target.of(table, "y", None, 5.0)
     assert Target.of(read(write(folder / "few.csv", made(60))), "y", None).least is None
+
+
+def test_a_factor_is_applied_by_itself_only_where_it_is_clear():
+    clear = {VarianceScale((1.5,), (0.1,), Fit(50)): True, VarianceScale((1.25,), (0.1,), Fit(50)): False}
+    clear |= {Temperature(0.77, 0.16, Fit(45)): False, Temperature(2.0, 0.2, Fit(45)): True}
+    assert {each: fitting._is_clear(each) for each in clear} == clear
+    assert fitting._is_clear(Conformal(torch.zeros(1, 1), Fit(1)))
+
+
+def test_files_can_be_read_by_others(quantities, tmp_path):
+    _, run = quantities
+    before = os.umask(0o022)
+    try:
+        run.save(tmp_path / "run")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "run").iterdir()} == {0o644}
+
+
+def test_what_should_be_known_is_told_before_the_training(folder):
+    cells = made(100)
+    cells["y"][3] = ""
+    heard = []
+    fit(read(write(folder / "gap.csv", cells)), Request("y", **QUICK), heard.append, False, heard.append)
+    note = heard.index("1 row without 'y' left out")
+    assert note < next(place for place, line in enumerate(heard) if line.startswith("training"))
+
+
+def test_options_of_a_quantity_are_refused_for_classes(kinds, monkeypatch):
+    path, _ = kinds
+    monkeypatch.setattr(fitting, "_train", None)
+    for changes in ({"least": 5.0}, {"settings": plan.Settings(noise="fit")}):
+        with pytest.raises(ValueError, match="--noise and --least are of a quantity, and 'kind' holds classes"):
+            fit(read(path), Request("kind", **QUICK, **changes), lambda line: None, False)
 
 
 def test_a_budget_decides_the_draws(quantities):

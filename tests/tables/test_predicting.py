@@ -95,7 +95,7 @@ def test_sets_of_classes_are_written_and_scored(kinds):
     prediction = posterior.predict(x, 8)
     sets = prediction.sets(0.9).numpy()
     classes = np.array(prediction.classes)
-    assert found.answers["set"].tolist() == ["|".join(classes[row]) for row in sets]
+    assert found.answers["set"].tolist() == [tuple(classes[row]) for row in sets]
     covered = [label in classes[row] for label, row in zip(y.tolist(), sets, strict=True)]
     assert found.scores["coverage of the 90% set"] == pytest.approx(np.mean(covered))
     assert found.scores["mean size of the set"] == pytest.approx(sets.sum(axis=1).mean())

@@ -61,6 +61,7 @@ def test_what_is_not_defined_is_left_out():
     found = together(alike, 0.95)
     assert "NLL" not in found.values
     assert "R2" not in found.values
+    assert "NLL" not in together(rows | {"nll": [rows["nll"][0][:20]]}, 0.95).values  # the others have none
     assert found.baselines["RMSE"] == 0
     rows = class_rows(np.random.default_rng(3), 100) | {"place": [np.zeros(100, dtype=np.int64)]}
     assert "AUC" not in together(rows, 0.95).baselines
@@ -86,6 +87,7 @@ def test_what_says_little_is_told():
     vain = Scores(500, {"NLL": 0.69}, {"NLL": 0.02}, {"NLL": 0.693})
     assert "hardly better" in vain.remarks()[0]
     assert Scores(500, {"NLL": 0.5}, {"NLL": 0.02}, {"NLL": 0.693}).remarks() == []
+    assert "worse than" in Scores(500, {"NLL": 8.0}, {"NLL": 0.1}, {"NLL": 1.8}).remarks()[0]
 
 
 def test_scores_go_into_json_and_back():

@@ -198,3 +198,25 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused_in_words(over, message):
     with pytest.raises((ValueError, TypeError), match=message):
         Design.of(over).runs(0)
+
+
+@pytest.mark.parametrize("slot", ["overlap", "entropy", "samples", "members", "others", "noise", "M"])
+def test_names_that_mean_something_else_are_refused(slot):
+    with pytest.raises(ValueError, match=f"the slot of Setting is '{slot}'"):
+        Design.of([Setting(slot, (0.1, 0.2))])
+
+
+@dataclass(frozen=True)
+class Widths(Drawn):
+    """In the place of the family."""
+
+    slot: ClassVar[str] = "F"
+    draws: int | None = None
+
+    def choices(self, seed, draw):
+        return {"lr": 0.01 * (draw + 1)}
+
+
+def test_beside_a_variable_of_the_family_dropout_is_called_M():
+    assert Design.of([Widths(3), wf.Dropout()]).names == ("F", "M")
+    assert Design.of([wf.Dropout()]).names == ("F",)

@@ -25,6 +25,9 @@ class DivergedError(RuntimeError):
         super().__init__(message)
         self.posterior = posterior
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.posterior)
+
 
 def finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence) -> list[Posterior]:
     """Posteriors with their members, without those that diverged, and with their noise."""

@@ -30,6 +30,7 @@ from torch.distributions import Normal
 from wherefrom.predictive.components import CrossedAxis, Within
 from wherefrom.predictive.mixture import Members, described, member_weights
 from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.row_scores import gaussian_crps
 from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.data import as_targets, column_names
 from wherefrom.training.workers import one_core
@@ -183,7 +184,7 @@ class Prediction:
     def coverage(self, y: Any, level: float = 0.95, reading: IntervalReading | None = None) -> float:
         """The fraction of y that lies within the `interval` of this level and reading."""
         reading = self._interval_reading(reading)
-        if self._is_dense and reading == "mixture":  # as the interval says, without searching for its ends
+        if self._is_dense and reading == "mixture" and self.least is None:  # without searching for the ends
             tail = (1 - _checked(level)) / 2
             below = self.cdf(y, reading)
             return float(((below >= tail) & (below <= 1 - tail)).double().mean())
@@ -340,12 +341,9 @@ class Prediction:
         return result
 
     def _gaussian_crps(self, z: Tensor) -> Tensor:
-        """sigma (w (2 Phi(w) - 1) + 2 phi(w) - 1 / sqrt(pi)),  w = (z - mean) / sigma;  |z - mean| for sigma = 0"""
-        std = self._variance.sqrt()
-        gap = z - self._mean
-        w = torch.where(std > 0, gap / std, 0.0)
-        spread = std * (w * (2 * _STANDARD.cdf(w) - 1) + 2 * _STANDARD.log_prob(w).exp() - math.pi**-0.5)
-        return torch.where(std > 0, spread, gap.abs())
+        """Where the variance is zero, |z - mean|."""
+        std, gap = self._variance.sqrt(), z - self._mean
+        return torch.where(std > 0, gaussian_crps(gap, std.clamp_min(torch.finfo(std.dtype).tiny)), gap.abs())
 
     def _mixture_crps(self, z: Tensor) -> Tensor:
         """E|X - z| - E|X - X'| / 2, over all pairs of components; of points by sorting, of Gaussians pair by pair."""

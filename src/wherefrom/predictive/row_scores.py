@@ -72,7 +72,10 @@ def wilson(part: float, count: int) -> tuple[float, float]:
 
 
 def gaussian_crps(error: Tensor, std: Tensor) -> Tensor:
-    """Of an answer N(mean, std^2) that is off by so much, row by row (Gneiting and Raftery 2007)."""
+    """Of an answer N(mean, std^2) that is off by so much, row by row (Gneiting and Raftery 2007).
+
+    std (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)),  z = error / std
+    """
     z, normal = error / std, Normal(0.0, 1.0)
     return std * (z * (2 * normal.cdf(z) - 1) + 2 * normal.log_prob(z).exp() - 1 / math.sqrt(math.pi))
 

@@ -42,11 +42,11 @@ def make_network() -> nn.Module:
 def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 100) -> None:
     """Train, score every subset of the variables, and say where the doubt comes from."""
     console = Console(highlight=False)
-    out.mkdir(parents=True, exist_ok=True)
     try:
         from sklearn.datasets import load_diabetes
     except ImportError:
-        raise ImportError("the demo needs scikit-learn for its data: pip install 'wherefrom[demo]'") from None
+        raise ImportError("the demo needs scikit-learn for its data: pip install '.[demo]' beside the README") from None
+    out.mkdir(parents=True, exist_ok=True)
     data = load_diabetes(scaled=False)
     names, x, y = data.feature_names, data.data, data.target
     order = np.random.default_rng(seed).permutation(len(y))

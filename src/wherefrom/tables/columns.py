@@ -80,6 +80,11 @@ class Categories:
         extra = [f"{self.name} (other)"] * self.has_others + [f"{self.name} (missing)"] * self.has_missing
         return (*(f"{self.name}={level}" for level in self.levels), *extra)
 
+    @property
+    def described(self) -> str:
+        others = f", and {len(self.rare)} rare ones together" if self.rare else ""
+        return f"{self.name} ({len(self.levels)} levels{others})"
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -213,7 +218,7 @@ class TableEncoder:
             "numbers": [rule.name for rule in quantities if rule.kind == "number"],
             "true or false": [rule.name for rule in quantities if rule.kind == "boolean"],
             "dates, as days since 1970": [rule.name for rule in quantities if rule.kind == "date"],
-            "text": [f"{r.name} ({len(r.levels)} levels)" for r in self.rules if isinstance(r, Categories)],
+            "text": [r.described for r in self.rules if isinstance(r, Categories)],
             "drawn in by asinh, for their long tails": [rule.name for rule in quantities if rule.is_drawn_in],
             "dropped": _dropped(self.rules),
         }
@@ -332,6 +337,8 @@ def quantities(table: RawTable, column: Column, kind: str, date_format: str, oth
             levels = np.array([_truth(level) for level in column.levels])
         else:
             levels = _days(column.levels, date_format)
+            if np.isnan(levels).any():  # another way to write dates that cannot be mistaken
+                levels = np.where(np.isnan(levels), _days(column.levels, "iso"), levels)
         values = np.full(len(column), np.nan)
         known = column.codes >= 0
         values[known] = levels[column.codes[known]]

@@ -23,9 +23,10 @@ from wherefrom.tables.run import Run
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import known
 from wherefrom.tables.writing import Columns, as_json, check_writable, write
+from wherefrom.training import streams
 
 _OVERALL_ROWS = 3000  # are enough to speak of all
-_REPORT_NUMBERS = 3_000_000  # answers that a report looks at
+_REPORT_NUMBERS = 20_000_000  # answers that a report looks at
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Talk:
     def note(self, line: str) -> None:
         if not self.quiet:
             typer.echo(f"note: {line}", err=True)
+
+    def show(self, text: str) -> None:
+        """What was asked for, to people however quiet it should be."""
+        if not self.as_json:
+            typer.echo(text, err=self.on_stderr)
 
     def give(self, document: Mapping[str, Any]) -> None:
         if self.as_json:
@@ -71,12 +77,10 @@ def fit_table(
     """`wherefrom fit`"""
     runs.check_free(out, overwrite)
     table = read(path, how)
-    found = fit(table, request, talk.say, talk.progress)
+    found = fit(table, request, talk.say, talk.progress, talk.note)
     found.about["missing"] = list(how.missing)
     found.about["decimal"] = None if path.suffix.lower() in PARQUET else table.decimal
     found.save(out, overwrite=overwrite, keeps_data=keeps_data, command=runs.command_line())
-    for line in found.about["notes"]:
-        talk.note(line)
     talk.say()
     talk.say(f"On {rows_of(found.scores.rows)} that had no part in it:\n")
     _say_scores(found.scores, talk)
@@ -99,7 +103,7 @@ def _summary(run: Run) -> dict[str, Any]:
         **run.scores.to_json(),
         "seconds": run.about["seconds"],
         "seed": run.posterior.seed,
-        "notes": run.about["notes"],
+        "notes": [*run.about["notes"], *run.scores.remarks()],
     }
 
 
@@ -122,6 +126,7 @@ class Looked:
     predicted: Predicted
     distance: Any
     why: Sequence[str]
+    notes: Sequence[str]
 
     @property
     def outside(self) -> Any:
@@ -132,13 +137,15 @@ class Looked:
         answers: dict[str, Any] = {
             re.sub("^(share|p) ", r"\1_", name): own for name, own in self.predicted.answers.items()
         }
+        if "set" in answers:
+            answers["set"] = ["|".join(map(str, labels)) for labels in answers["set"]]
         answers |= {"outside": self.outside, "distance": self.distance, "why": self.why}
         if doubled := [name for name in kept if name in answers]:
             raise ValueError(f"--keep {doubled[0]!r}: predictions have a column of that name, too; rename it first")
         identifier = self.run.encoder.identifier
         if identifier in self.table.columns and identifier not in answers:
             kept = tuple(dict.fromkeys((identifier, *kept)))
-        return {**{name: self.table.column(name).cells() for name in kept}, **answers}
+        return {**{name: self.table.column(name).plain() for name in kept}, **answers}
 
 
 def _as_trained(run: Run, how: Format) -> Format:
@@ -156,34 +163,34 @@ def look(
     run = Run.load(folder)
     table = read(path, _as_trained(run, how))
     encoded = run.encoder.encode(table)
-    for line in (*table.notes, *encoded.notes):
-        talk.note(line)
+    notes = [*table.notes, *encoded.notes]
     expected = {rule.name for rule in run.encoder.rules} | {run.target.name}
     if extra := [name for name in table.columns if name not in expected]:
         shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
-        talk.note(f"{table.source} has columns that the run does not know, and ignores: {shown}")
-    truth = _truth(run, table, talk)
+        notes.append(f"{table.source} has columns that the run does not know, and ignores: {shown}")
+    truth = _truth(run, table, notes)
     predicted = predict_rows(
         run.posterior, encoded, level or run.level, samples or run.samples, truth, method, talk.progress
     )
-    for line in predicted.notes:
+    notes += predicted.notes
+    for line in notes:
         talk.note(line)
     distance, why = run.around.look(encoded)
-    return Looked(run, table, encoded, predicted, distance, why)
+    return Looked(run, table, encoded, predicted, distance, why, notes)
 
 
-def _truth(run: Run, table: RawTable, talk: Talk) -> Any:
+def _truth(run: Run, table: RawTable, notes: list[str]) -> Any:
     """The target where it is there, and can be read; nothing to be predicted depends on it."""
     if run.target.name not in table.columns:
         return None
     try:
         truth = run.target.values(table)
     except ValueError as error:
-        talk.note(f"not scored: {error}")
+        notes.append(f"not scored: {error}")
         return None
     strange = {label for label in truth.tolist() if label is not None and label not in run.target.classes}
     if run.target.classes and strange:
-        talk.note(f"{run.target.name} holds {min(map(repr, strange))}, a class never seen: not scored")
+        notes.append(f"{run.target.name} holds {min(map(repr, strange))}, a class never seen: not scored")
     return truth
 
 
@@ -210,6 +217,7 @@ def predict_table(
         "outside": int(found.outside.sum()),
         "level": level or found.run.level,
         **found.predicted.scores.to_json(),
+        "notes": [*found.notes, *found.predicted.scores.remarks()],
     }
     if to_screen and talk.as_json:
         document["predictions"] = as_json(columns)
@@ -249,7 +257,7 @@ def sources_table(
     some = run.posterior.predict(found.encoded.take(slice(None, None, step)), samples or run.samples)
     overall = sources_of(some).overall
     columns = found.columns(keep)
-    talk.say(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(found.encoded))}:\n")
+    talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(found.encoded))}:\n")
     has_families = run.posterior.design.families is not None
     table = Table(
         ("source", "share", "±", ""),
@@ -258,23 +266,28 @@ def sources_table(
             for name, part in overall.items()
         ],
     )
-    talk.say(str(table))
+    talk.show(str(table))
     order = np.argsort(-found.predicted.doubt(), kind="stable")[:rows].tolist()
     shown = [name for name in ("mean", "std", "predicted", "confidence", "entropy") if name in answers]
     named = [name for name in columns if name in found.table.columns]
     header = ("row", *named, *shown, *found.predicted.sources, "outside")
+    shares = [f"share {name}" for name in found.predicted.sources]
     listed = [
         (
             int(found.table.rows[row]),
             *(columns[name][row] for name in named),
-            *(_shown(answers[name][row]) for name in shown),
-            *(f"{answers[f'share {name}'][row]:.0%}" for name in found.predicted.sources),
+            *(answers[name][row] for name in shown),
+            *(float(answers[name][row]) for name in shares),
             found.why[row],
         )
         for row in order
     ]
-    talk.say(f"\nThe {rows_of(len(listed))} most in doubt, and each source's share there:\n")
-    talk.say(str(Table(header, listed)))
+    start = 1 + len(named) + len(shown)
+    words = [
+        (row[0], *map(_shown, row[1:start]), *(f"{part:.0%}" for part in row[start:-1]), row[-1]) for row in listed
+    ]
+    talk.show(f"\nThe {rows_of(len(listed))} most in doubt, and each source's share there:\n")
+    talk.show(str(Table(header, words)))
     if out is not None:
         write(columns, out)
         talk.say(f"\nEvery row's shares are in {out}")
@@ -284,7 +297,8 @@ def sources_table(
                 name: {"share": part.share, "error": part.share_error if part.share_error == part.share_error else None}
                 for name, part in overall.items()
             },
-            "rows": [dict(zip(header, row, strict=True)) for row in listed],
+            "rows": as_json(dict(zip(header, zip(*listed, strict=True), strict=True))),
+            "notes": list(found.notes),
         }
     )
 
@@ -304,8 +318,12 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
     out = folder / "report.html" if out is None else out
     x, y, names = _rows_to_report(run, folder, path, how)
     most = max(200, _REPORT_NUMBERS // (len(run.posterior) * run.samples * run.posterior.schema.targets))
-    step = -(-len(y) // most)
-    x, y, names = Encoded(x.values[::step], x.columns), y[::step], names[::step]
+    notes, count = list(run.about["notes"]) if path is None else [], len(y)
+    if count > most:
+        some = np.sort(streams.generator(run.posterior.seed, "tables", "report").permutation(count)[:most])
+        x, y, names = x.take(some), y[some], [names[place] for place in some.tolist()]
+        notes.append(f"Of {count:,} rows, {most:,} at random are scored here: more would not fit into memory.")
+        talk.note(notes[-1])
     distance, _ = run.around.look(x)
     posterior = run.with_rows_to_calibrate()
     report(
@@ -313,7 +331,7 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
         (x, y),
         out,
         samples=run.samples,
-        title=f"{run.target.name}, by {Path(run.about['source']).name}",
+        title=f"{run.target.name}: {_described(run, path)}",
         columns=run.encoder.features,
         target=run.target.name,
         rows=names,
@@ -321,10 +339,15 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
         edge=1.0,
         speaks="command",
         before=posterior.uncalibrated if posterior.calibration else None,
-        notes=run.about["notes"],
+        notes=notes,
     )
     talk.say(f"The report on {rows_of(len(y))} is in {out}")
     talk.give({"report": str(out), "rows": len(y)})
+
+
+def _described(run: Run, path: Path | None) -> str:
+    learnt = Path(run.about["source"]).name
+    return f"rows held out of {learnt}" if path is None else f"rows of {path.name}, learnt from {learnt}"
 
 
 def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> tuple[Encoded, Any, Sequence[str]]:

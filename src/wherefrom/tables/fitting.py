@@ -1,8 +1,9 @@
 """A table -> a run: which rows train, calibrate and test, how long to train, how many draws, and how good it is.
 
 Of all rows that have a target, 15% are held out (6,000 at most), classes in proportion: half of them to calibrate, and
-half to test, so that what is said of the run is said of rows that had no part in it. The numbers of epochs are found by
-a pilot among the training rows.
+half to test, so that what is said of the run is said of rows that had no part in it. What the user leaves open (epochs,
+learning rate, dropout, whether there are hidden units, and what kind of noise) is found by a pilot among the training
+rows.
 """
 
 from __future__ import annotations
@@ -18,17 +19,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.calibration import Calibration, Temperature, VarianceScale
+from wherefrom.likelihood import Regression
 from wherefrom.marginalisation import marginalise
 from wherefrom.posterior import Posterior
 from wherefrom.tables import plan
 from wherefrom.tables.columns import Encoded, TableEncoder, rows_of
 from wherefrom.tables.outside import Surroundings
-from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, pilot
+from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import Integers, RawTable
 from wherefrom.tables.run import HeldOut, Run
 from wherefrom.tables.target import Target, known
 from wherefrom.training import streams
+from wherefrom.training.data import as_rows
 from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.variables import Design
@@ -38,6 +42,7 @@ FEWEST_SAMPLES = 4
 _FEWEST_ROWS = 20
 _MOST_HELD_OUT = 6000
 _FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
+_CLEARLY = 3.0  # standard errors
 _CALIBRATION_NUMBERS = 3_000_000  # answers of classes, above which fewer rows calibrate
 _FEWEST_DIFFERENT = 100  # rows; fewer are those of a few levels, which repeat by their nature
 _MOST_DRAWS = 20
@@ -185,17 +190,35 @@ def _kept_together(table: RawTable, names: Sequence[str], request: Request, note
     return found
 
 
-def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) -> Run:
-    """Learn from a table."""
+class _Notes(list[str]):
+    """What the user should know, told at once and kept."""
+
+    def __init__(self, tell: Tell | None) -> None:
+        super().__init__()
+        self.tell = tell
+
+    def append(self, line: str) -> None:
+        super().append(line)
+        if self.tell is not None:
+            self.tell(line)
+
+
+def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, note: Tell | None = None) -> Run:
+    """Learn from a table: `tell` hears what is done, `note` what the user should know."""
     began = time.monotonic()
     target = Target.of(table, request.target, request.task, request.least)
     if request.calibrate in (no := ("variance",) if target.classes else ("temperature",)):
         kind = "classes: take temperature" if target.classes else "a quantity: take variance"
         raise ValueError(f"--calibrate {no[0]} is not for {kind} or conformal")
-    notes = list(table.notes)
+    if target.classes and (request.settings.noise != "auto" or isinstance(request.least, float)):
+        raise ValueError(f"--noise and --least are of a quantity, and {target.name!r} holds classes: leave them out")
+    notes = _Notes(note)
+    for line in table.notes:
+        notes.append(line)
     table, y = _with_target(table, target, notes)
     names = [name for name in table.columns if name != target.name]
-    rows = split(y, request.held_out, request.seed, _kept_together(table, names, request, notes))
+    copies = _kept_together(table, names, request, notes)
+    rows = split(y, request.held_out, request.seed, copies)
     encoder = TableEncoder.of(table, names, request.kinds, rows.train)
     encoded = encoder.encode(table)
     counts = {"all": len(y), "train": len(rows.train), "calibrate": len(rows.calibrate), "test": len(rows.test)}
@@ -208,7 +231,8 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
 
     with _told(notes):
         data = encoded.take(rows.train), y[rows.train]
-        posterior, found = _train(data, target, request, began, tell, progress)
+        together = None if copies is None else copies[rows.train]
+        posterior, found = _train(data, together, target, request, began, tell, progress)
         posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell, notes)
     test = encoded.take(rows.test), y[rows.test]
     tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
@@ -218,7 +242,7 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None) ->
         "rows": counts,
         "seconds": round(time.monotonic() - began, 1),
         "pilot": None if found is None else asdict(replace(found, training=None)),  # type: ignore[arg-type]
-        "notes": notes,
+        "notes": list(notes),
     }
     return Run(
         posterior,
@@ -251,19 +275,26 @@ def _told(notes: list[str]) -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield
-    notes += list(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)))
+    for line in dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)):
+        notes.append(line)
 
 
 # ------------------------------------------------------------------ training
 
 
 def _train(
-    data: tuple[Encoded, Any], target: Target, request: Request, began: float, tell: Tell, progress: Show
+    data: tuple[Encoded, Any],
+    copies: Integers | None,
+    target: Target,
+    request: Request,
+    began: float,
+    tell: Tell,
+    progress: Show,
 ) -> tuple[Posterior, Pilot | None]:
     count, asked = len(data[1]), request.settings
     training = plan.training_for(count, target, asked)
     wishes = request.over, request.recipe, request.draws
-    over = plan.variables(*wishes, lr=_rate(training))
+    over = plan.variables(*wishes, lr=rate(training))
     found, tried = None, _to_be_tried(request, target, Design.of(over))
     if request.epochs is None or request.budget is not None or tried:
         found = pilot(
@@ -275,13 +306,14 @@ def _train(
             seed=request.seed,
             until=None if request.budget is None else began + _PILOT_SHARE * request.budget,
             progress=progress,
+            copies=copies,
         )
         training = found.training
-        over = plan.variables(*wishes, lr=_rate(training))
+        over = plan.variables(*wishes, lr=rate(training))
         if request.epochs is None:
             tell(
                 f"found by first networks on rows set aside: {training.epochs} epochs, a learning rate of "
-                f"{_rate(training):.2g}" + f", {_dropout(training):.0%} dropout" * bool(_dropout(training))
+                f"{rate(training):.2g}" + f", {dropout(training):.0%} dropout" * bool(dropout(training))
             )
         for line in found.notes:
             tell(line)
@@ -293,7 +325,25 @@ def _train(
     over = plan.collecting(over, training.epochs, steps)
     draws = Design.of(over).size
     tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")
-    return marginalise(training, data, over, request.seed, progress=progress), found
+    return _marginalised(training, data, copies, over, request.seed, progress), found
+
+
+def _marginalised(
+    training: Training, data: tuple[Encoded, Any], copies: Integers | None, over: list[Any], seed: int, progress: Show
+) -> Posterior:
+    """Trained; where rows have copies, none of a row that is trained on is among those that the noise is fitted on."""
+    likelihood = training.likelihood
+    if copies is None or not isinstance(likelihood, Regression) or likelihood.noise != "fit":
+        return marginalise(training, data, over, seed, progress=progress)
+    numbers, sizes = np.unique(copies, return_counts=True)
+    order = streams.generator(seed, "tables", "noise").permutation(len(numbers))
+    aside = order[_that_fit(sizes[order], max(1, round(likelihood.held_out * len(copies))))]
+    is_aside = np.isin(copies, numbers[aside])
+    x, y = data
+    silent = replace(training, likelihood=replace(likelihood, noise=None))
+    found = marginalise(silent, (x.take(~is_aside), y[~is_aside]), over, seed, progress=progress)
+    held_out = as_rows((x.take(is_aside), y[is_aside]), likelihood)
+    return replace(found, training=training, held_out=held_out).fit_noise(held_out)
 
 
 def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
@@ -301,19 +351,11 @@ def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried
     found: list[Tried] = []
     if request.epochs is None:
         found += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
-    if design.dropout is not None and "hidden" in found:
+    if "hidden" in found and (design.dropout is not None or request.settings.dropout):
         found.remove("hidden")  # without hidden units there is nothing to drop
     if request.settings.noise == "auto" and not target.classes:
         found.append("noise")
     return found
-
-
-def _rate(training: Training) -> float:
-    return float(training.algorithm.settings["lr"])
-
-
-def _dropout(training: Training) -> float:
-    return float(getattr(training.model, "dropout", 0.0))
 
 
 def _sizes(training: Training) -> str:
@@ -353,7 +395,9 @@ def _some(count: int, most: int, seed: int) -> Integers:
 
 
 def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell, notes: list[str]) -> Posterior:
-    """By variance and then conformal intervals for quantities, by temperature for classes, unless told otherwise."""
+    """As asked. By itself, quantities get conformal intervals, and a factor of the variance, or a temperature of
+    classes, only where it is clearly not 1: few rows say too little, of rare classes above all.
+    """
     is_classes = bool(posterior.schema.classes)
     asked: Sequence[str] = (request.calibrate,)
     if request.calibrate == "none":
@@ -371,11 +415,22 @@ def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell
         x, y = x.take(some), y[some]
     for by in asked:
         try:
-            posterior = posterior.calibrated(by, (x, y), request.samples)  # type: ignore[arg-type]
+            found = posterior.calibrated(by, (x, y), request.samples)  # type: ignore[arg-type]
         except ValueError as error:
             if request.calibrate != "auto":
                 raise
             notes.append(f"not calibrated by {by}: {error}")
             continue
+        if request.calibrate == "auto" and not _is_clear(found.calibration[-1]):
+            tell(f"not calibrated by {by}: {rows_of(len(y))} do not clearly ask for it ({found.calibration[-1]})")
+            continue
+        posterior = found
         tell(f"calibrated: {posterior.calibration[-1]}")
     return posterior
+
+
+def _is_clear(found: Calibration) -> bool:
+    """Whether a factor is farther from 1 than chance would have it."""
+    if isinstance(found, VarianceScale):
+        return any(abs(f - 1) > _CLEARLY * e for f, e in zip(found.factor, found.standard_error, strict=True))
+    return not isinstance(found, Temperature) or abs(found.value - 1) > _CLEARLY * found.standard_error

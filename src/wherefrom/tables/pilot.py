@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -32,6 +33,7 @@ from wherefrom.marginalisation import marginalise_folds
 from wherefrom.posterior import DivergedError, Posterior
 from wherefrom.predictive.row_scores import gaussian_crps
 from wherefrom.runs import Component
+from wherefrom.tables.reading import Integers
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
 from wherefrom.training.point import Training
@@ -70,7 +72,6 @@ class _Trial:
     """One setting's way: how likely each row was after every number of epochs, and after which it was best."""
 
     training: Training
-    point: dict[str, float]
     seen: tuple[int, ...]
     answers: _Answers
     place: int
@@ -103,12 +104,15 @@ def pilot(
     seed: int = 0,
     until: float | None = None,
     progress: Show = None,
+    copies: Integers | None = None,
 ) -> Pilot:
     """Look for the best training: `averages` where t is marginalised, `tried` are the settings to look for.
 
-    With `epochs` they are given. `until` is when, by the clock, no longer ones may begin.
+    With `epochs` they are given. `until` is when, by the clock, no longer ones may begin. `copies` has the same number
+    for rows that are copies of each other: they are trained on, or set aside, together.
     """
-    search = _Search(data, _folds(len(data[0]), seed), averages, epochs, seed, until, progress)
+    copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
+    search = _Search(data, _folds(copies, seed), averages, epochs, seed, until, progress)
     wanted, notes = training.likelihood, []
     if isinstance(wanted, Regression) and (wanted.noise != "predicted" or "noise" in tried):
         training = replace(training, likelihood=Regression())
@@ -117,7 +121,7 @@ def pilot(
     if "hidden" in tried and not search.is_late(found):
         plain = replace(found.training, model=MLP(()))
         if rates:
-            plain = replace(plain, algorithm=plain.algorithm.but(lr=_LINEAR_RATE * _rate(training)))
+            plain = _at(plain, {"lr": _LINEAR_RATE * rate(training)})
         linear = search.best(plain, rates, found)
         gain, error = linear.gain(found)
         if gain > 0:
@@ -134,18 +138,28 @@ def pilot(
     return Pilot(chosen, found.seen, tuple(found.answers.nll.mean(1).tolist()), found.seconds, tuple(notes))
 
 
-def _rate(training: Training) -> float:
+def rate(training: Training) -> float:
+    """Its learning rate."""
     return float(training.algorithm.settings["lr"])
 
 
-def _points(training: Training, tried: Collection[str]) -> list[dict[str, float]]:
-    """The settings to be tried, each with the values of all."""
-    settings: dict[str, list[float]] = {}
+def dropout(training: Training) -> float:
+    """The dropout rate of its network, where it has one."""
+    return training.model.dropout if isinstance(training.model, MLP) else 0.0
+
+
+def _settings(training: Training, tried: Collection[str]) -> list[Training]:
+    """The same training with every setting that is to be tried."""
+    values: dict[str, list[float]] = {}
     if "lr" in tried:
-        settings["lr"] = [_rate(training) * times for times in _RATES]
-    if "dropout" in tried and isinstance(training.model, MLP) and training.model.dropout:
-        settings["dropout"] = [min(0.5, training.model.dropout * times) for times in _DROPOUTS]
-    return [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
+        values["lr"] = [rate(training) * times for times in _RATES]
+    if "dropout" in tried and dropout(training):
+        values["dropout"] = [min(0.5, dropout(training) * times) for times in _DROPOUTS]
+    return [_at(training, dict(zip(values, point, strict=True))) for point in product(*values.values())]
+
+
+def _differ(points: Sequence[Mapping[str, float]], name: str) -> bool:
+    return len({point[name] for point in points}) > 1
 
 
 def _at(training: Training, point: Mapping[str, float]) -> Training:
@@ -157,12 +171,13 @@ def _at(training: Training, point: Mapping[str, float]) -> Training:
     return training
 
 
-def _folds(rows: int, seed: int) -> list[tuple[Any, Any]]:
+def _folds(copies: Integers, seed: int) -> list[tuple[Integers, Integers]]:
     """Rows to train on, and rows to score by."""
-    order = streams.generator(seed, "tables", "pilot").permutation(rows)
+    order = streams.generator(seed, "tables", "pilot").permutation(int(copies.max()) + 1)
     parts = np.array_split(order, _FOLDS)
-    aside = parts[: math.ceil(_ENOUGH_ROWS / len(parts[0]))]
-    return [(np.setdiff1d(order, test), np.sort(test)) for test in (part[:_MOST_ROWS] for part in aside)]
+    aside = [part[:_MOST_ROWS] for part in parts[: math.ceil(_ENOUGH_ROWS / len(parts[0]))]]
+    are_aside = (np.isin(copies, part) for part in aside)
+    return [(np.flatnonzero(~is_aside), np.flatnonzero(is_aside)) for is_aside in are_aside]
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +185,7 @@ class _Search:
     """The same rows, for all that is tried on them."""
 
     data: tuple[Any, Any]
-    folds: list[tuple[Any, Any]]
+    folds: list[tuple[Integers, Integers]]
     averages: bool
     epochs: int | None
     seed: int
@@ -192,51 +207,66 @@ class _Search:
         length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
         length = length if rival is None else rival.seen[-1]
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
-        points = _points(training, tried)
+        settings = _settings(training, tried)
+        lowest: _Trial | None = None
         while True:
             began = time.monotonic()
-            posteriors = self._trained(replace(training, epochs=length), points)
+            posteriors, settings = self._trained([replace(each, epochs=length) for each in settings])
             networks = sum(map(len, posteriors))
             each = (time.monotonic() - began) / (length * networks)
-            found, *others = self._trials(posteriors, each)
+            found, *others = self._trials(posteriors, settings, each)
+            lowest = found if lowest is None or found.score < lowest.score else lowest
             is_done = found.training.epochs < _NEAR_THE_END * length or length >= most
             is_beaten = rival is not None and found.is_beaten_by(rival)
             if is_done or is_beaten or self._would_be_late(2 * length * networks * each):
-                return found
+                return lowest
             length = min(most, 2 * length)
-            points = [trial.point for trial in (found, *others)][: -(-len(points) // 2)]
+            settings = [trial.training for trial in (found, *others)][: -(-len(settings) // 2)]
 
-    def _trained(self, training: Training, points: list[dict[str, float]]) -> list[Posterior]:
-        """Networks with their trajectories, of each fold one for each setting; those that diverge are left out."""
-        over: list[Any] = [Iterations(Snapshots(min(_KEPT, training.epochs)), start=0.0)]
+    def _trained(self, settings: list[Training]) -> tuple[list[Posterior], list[Training]]:
+        """Networks with their trajectories, of each fold one for each setting; those that diverge are left out.
+
+        If all of them do, the settings are calmer ones; they are returned as they were.
+        """
+        over: list[Any] = [Iterations(Snapshots(min(_KEPT, settings[0].epochs)), start=0.0)]
         folds = [train for train, _ in self.folds]
         for _ in range(_TRIES):
+            points = [{"lr": rate(one), "dropout": dropout(one)} for one in settings]
+            points = [{name: point[name] for name in point if _differ(points, name)} for point in points]
             tried = [Hyperparameters(points=points)] if len(points) > 1 else []
-            alone = _at(training, points[0]) if len(points) == 1 else training
             try:
-                return marginalise_folds(
-                    alone, self.data, folds, [*over, *tried], self.seed, progress=self.progress, on_divergence="keep"
-                )
+                with warnings.catch_warnings():  # of networks that nobody will see
+                    warnings.simplefilter("ignore", UserWarning)
+                    found = marginalise_folds(
+                        settings[0],
+                        self.data,
+                        folds,
+                        [*over, *tried],
+                        self.seed,
+                        progress=self.progress,
+                        on_divergence="keep",
+                    )
+                return found, settings
             except DivergedError as error:
                 last = error
-                training = _at(training, {"lr": _CALMER * _rate(training)})
-                points = [point | ({"lr": _CALMER * point["lr"]} if "lr" in point else {}) for point in points]
+                settings = [_at(one, {"lr": _CALMER * rate(one)}) for one in settings]
         raise last
 
-    def _trials(self, posteriors: Sequence[Posterior], seconds: float) -> list[_Trial]:
+    def _trials(self, posteriors: Sequence[Posterior], settings: Sequence[Training], seconds: float) -> list[_Trial]:
         """The settings that no fold diverges with, the one that makes the rows most likely first."""
-        by_fold = [{str(component.run.labels): component for component in fold.mixture} for fold in posteriors]
+        by_fold = [{component.run.labels.get("h", 0): component for component in fold.mixture} for fold in posteriors]
         trials = [
-            self._trial(posteriors, [fold[name] for fold in by_fold], seconds)
-            for name in by_fold[0]
-            if all(name in fold for fold in by_fold)
+            self._trial(posteriors, settings[number], [fold[number] for fold in by_fold], seconds)
+            for number in by_fold[0]
+            if all(number in fold for fold in by_fold)
         ]
         if not trials:
             raise DivergedError("every setting diverged on some of the rows: give a lower --lr", list(posteriors))
         return sorted(trials, key=lambda trial: trial.score)
 
-    def _trial(self, posteriors: Sequence[Posterior], components: Sequence[Component], seconds: float) -> _Trial:
-        training, first = posteriors[0].training, components[0]
+    def _trial(
+        self, posteriors: Sequence[Posterior], training: Training, components: Sequence[Component], seconds: float
+    ) -> _Trial:
         x, y = self.data
         parts = []
         for posterior, component, (_, test) in zip(posteriors, components, self.folds, strict=True):
@@ -244,9 +274,8 @@ class _Search:
             parts.append(_answers(networks, x.take(test), y[test]))
         answers = _Answers.together(parts)
         place = len(seen) - 1 if self.epochs else _first_good(answers.nll.mean(1).tolist())
-        point = {name: value for name, value in first.run.choices.items() if name in ("lr", "dropout")}
-        chosen = replace(_at(training, point), epochs=max(LEAST_EPOCHS, seen[place]))
-        return _Trial(chosen, point, tuple(seen), answers, place, seconds)
+        chosen = replace(training, epochs=max(LEAST_EPOCHS, seen[place]))
+        return _Trial(chosen, tuple(seen), answers, place, seconds)
 
 
 def _after_epochs(posterior: Posterior, component: Component, averages: bool) -> tuple[list[int], Posterior]:
@@ -286,14 +315,14 @@ class _Answers:
 
     @classmethod
     def together(cls, parts: Sequence[tuple[Tensor, Tensor | None]]) -> _Answers:
-        """Of all folds; where the noise is the same for all rows, a row's variance is told by the others."""
+        """Of all folds; where the noise is the same for all rows, its variance is their mean square."""
         error = torch.cat([part for part, _ in parts], 1)
         variances = [part for _, part in parts if part is not None]
         if not variances:
             return cls(torch.nan_to_num(error, nan=math.inf), error, None)
         variance, squares = torch.cat(variances, 1), error.square()
-        others = (squares.sum(1, keepdim=True) - squares) / (squares.shape[1] - 1)
-        variance = torch.where(variance.isnan(), others, variance).clamp_min(torch.finfo(torch.float64).tiny)
+        variance = torch.where(variance.isnan(), squares.mean(1, keepdim=True), variance)
+        variance = variance.clamp_min(torch.finfo(torch.float64).tiny)
         nll = 0.5 * ((2 * math.pi * variance).log() + squares / variance)
         return cls(torch.nan_to_num(nll, nan=math.inf), error, variance)
 

@@ -38,7 +38,7 @@ _LAWS: dict[str, Callable[..., Any]] = {"swag": SWAG, "tradi": TRADI, "snapshots
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user says of the training; what is None is chosen by the table's size."""
+    """What the user says of the training; what is None is chosen by the table's size, or by a pilot."""
 
     hidden: tuple[int, ...] | None = None
     dropout: float | None = None

@@ -6,6 +6,7 @@ the truth is known, what its scores need.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -106,12 +107,13 @@ def _of_classes(prediction: ClassPrediction, level: float, notes: list[str]) -> 
 
 
 def _sets(prediction: ClassPrediction, level: float, notes: list[str]) -> NDArray[Any]:
-    """The classes that one of which is right, as the level says, joined by |."""
+    """The labels of the classes one of which is right, as often as the level says."""
     try:
         sets = prediction.sets(level)
     except ValueError as error:  # too few rows were calibrated on for so high a level
         notes.append(f"{error}; the most probable classes that add up to it are taken")
         sets = prediction.sets(level, "probability")
-    labels = list(map(str, prediction.classes))
-    joined = ["|".join(label for label, is_in in zip(labels, row, strict=True) if is_in) for row in sets.tolist()]
-    return np.array(joined, dtype=object)
+    found = np.empty(len(sets), dtype=object)
+    for row, is_in in enumerate(sets.tolist()):
+        found[row] = tuple(itertools.compress(prediction.classes, is_in))
+    return found

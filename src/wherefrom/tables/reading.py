@@ -21,7 +21,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "None", "?", "-", ".")  # whatever their case
+# Whatever their case. "none" is not among them: it is an answer in many a table, and a class in some.
+MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "?", "-", ".")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 PARQUET = (".parquet", ".pq")
 
@@ -99,6 +100,13 @@ class Column:
         """Every row's text, empty where it is missing."""
         text = self.as_text()
         return ["" if code < 0 else text.levels[code] for code in text.codes.tolist()]
+
+    def plain(self) -> list[Any]:
+        """Every row's value as the file has it: numbers of a typed file stay numbers, None where they are missing."""
+        if self.numbers is None or self.is_date:
+            return self.cells()
+        is_whole = bool((self.numbers[~self.missing] % 1 == 0).all())
+        return [None if value != value else int(value) if is_whole else value for value in self.numbers.tolist()]
 
     def counts(self) -> Integers:
         """How many rows have each level."""

@@ -3,7 +3,8 @@
     posterior.json, posterior-*.safetensors   the posterior, as `wf.load` reads it
     table.json                                what each column becomes, the target, scores, and how it came about
     table.safetensors                         where the training rows lie and, unless they are to be left out, the
-                                              held-out rows as numbers, which the report is about
+                                              held-out rows as numbers, which the report is about; table.json has their
+                                              names then
 
 The files are written under another name, and renamed when all are there. Other files in the folder are left alone.
 """
@@ -25,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from wherefrom import __version__, store
@@ -94,6 +96,7 @@ class Run:
         try:
             self.posterior.save(unfinished)
             save_file(self._tensors(keeps_data), unfinished / TENSORS)
+            store.as_others(unfinished / TENSORS)
             document = self._document(keeps_data, command)
             (unfinished / JSON).write_text(json.dumps(document, indent=1, allow_nan=False), "utf-8")
             if folder.exists():
@@ -139,9 +142,9 @@ class Run:
     def load(cls, folder: Path) -> Run:
         document = _document(folder)
         try:
-            tensors = load_file(folder / TENSORS)
-        except FileNotFoundError:
-            raise FileNotFoundError(f"{folder} is not whole: there is no {TENSORS} in it; fit it again") from None
+            tensors, posterior = load_file(folder / TENSORS), store.load(folder)
+        except (FileNotFoundError, SafetensorError) as error:
+            raise ValueError(f"{folder} is not whole ({error}): copy all of its files, or fit it again") from None
         encoder = TableEncoder.from_json(document["columns"])
         target = Target(**document["target"] | {"classes": tuple(document["target"]["classes"])})
         around = {name.removeprefix("around."): own for name, own in tensors.items() if name.startswith("around.")}
@@ -150,7 +153,6 @@ class Run:
             x, y, rows = (tensors[f"held_out.{name}"] for name in ("x", "y", "rows"))
             names = document.get("held_out") or [f"row {number}" for number in rows.tolist()]  # older runs have none
             held_out = HeldOut(x, y, rows, tuple(names), document["calibrate"])
-        posterior = store.load(folder)
         if "noise.x" in tensors:
             noise = Encoded(tensors["noise.x"], encoder.features), tensors["noise.y"][:, 0]
             posterior = replace(posterior, held_out=as_rows(noise, posterior.training.likelihood))
@@ -229,7 +231,7 @@ def _document(folder: Path) -> dict[str, Any]:
             f"{folder} {what}: make one, as wherefrom fit train.csv --target y --out {folder}"
         ) from None
     except (json.JSONDecodeError, NotADirectoryError) as error:
-        raise ValueError(f"{folder / JSON} cannot be read: {error}") from None
+        raise ValueError(f"{folder / JSON} is damaged ({error}): fit it again") from None
     found = document.get("format")
     if not isinstance(found, int):
         raise ValueError(f"{folder / JSON} was not written by wherefrom fit")

@@ -69,7 +69,8 @@ class Scores:
             found.append(f"{self.rows} rows can tell little: take the ± seriously")
         value, error, baseline = (part.get("NLL") for part in (self.values, self.errors, self.baselines))
         if value is not None and error is not None and baseline is not None and value > baseline - error:
-            found.append("by its NLL this is hardly better than the same answer for every row")
+            how = "worse" if value > baseline + error else "hardly better"
+            found.append(f"by its NLL this is {how} than the same answer for every row")
         return found
 
     def to_json(self) -> dict[str, Any]:
@@ -133,9 +134,9 @@ def _of_classes(prediction: ClassPrediction, answers: Rows, truth: NDArray[Any],
         "place": np.array([classes.index(label) for label in given.tolist()]),
     }
     if "set" in answers:
-        sets = [row.split("|") for row in answers["set"].tolist()]
-        rows["covered"] = np.array([str(label) in row for label, row in zip(given.tolist(), sets, strict=True)])
-        rows["size"] = np.array([len(row) if row != [""] else 0 for row in sets])
+        sets = answers["set"].tolist()
+        rows["covered"] = np.array([label in row for label, row in zip(given.tolist(), sets, strict=True)])
+        rows["size"] = np.array(list(map(len, sets)))
     return rows
 
 
@@ -161,7 +162,9 @@ def together(parts: Mapping[str, Sequence[NDArray[Any]]], level: float) -> Score
     if not parts:
         return Scores()
     rows = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
-    count, size = len(next(iter(rows.values()))), {}
+    count, size = max(map(len, rows.values())), {}
+    if len(rows.get("nll", ())) < count:  # some rows have no density
+        rows.pop("nll", None)
     if "place" in rows:
         probabilities, place = rows["probabilities"], rows["place"]
         found = row_scores.of_classes(probabilities, place, rows["nll"], rows["brier"])

@@ -15,6 +15,7 @@ import numpy as np
 from wherefrom.tables.reading import PARQUET
 
 Columns = Mapping[str, Sequence[Any]]
+_CSV = ("", ".csv", ".txt")
 
 
 def check_writable(out: Path | None) -> None:
@@ -27,6 +28,10 @@ def check_writable(out: Path | None) -> None:
         raise FileNotFoundError(f"there is no folder {out.parent} to write {out.name} into")
     if out.suffix.lower() in PARQUET:
         _polars()
+    elif out.suffix.lower() not in _CSV:
+        raise ValueError(
+            f"--out {out}: its ending says neither CSV nor Parquet; call it {out.with_suffix('.csv').name}"
+        )
 
 
 def write(columns: Columns, out: Path | None) -> None:

@@ -26,7 +26,7 @@ from wherefrom.variables.iterations import Iterations
 
 SLOTS = ("F", "theta0", "gamma", "h", "order", "D")  # drawn before training, in the order in which we speak of them
 
-_TAKEN = ("t", "M", "noise")  # names of what is not drawn before training
+_TAKEN = ("t", "M", "noise", "overlap", "entropy", "samples", "members", "others")  # names of what is not drawn
 _HOMES = {"init": "theta0", "share": "D"}  # choices that are read by the draws of one slot
 
 
@@ -157,7 +157,7 @@ class Design:
     @property
     def of_masks(self) -> str:
         """What dropout is called: F, or the paper's M where F is the family."""
-        return "M" if self.families else "F"
+        return "M" if any("F" in axis.name.split("+") for axis in self.axes) else "F"
 
     @property
     def families(self) -> Families | None:
