@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -367,24 +368,29 @@ def test_paired_differences_are_fold_by_fold():
 # ---------------------------------------------------------------------- the command
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    """Small stand-ins for two of the sets, in the layout of a data folder."""
+@pytest.fixture(scope="module")
+def stand_ins(tmp_path_factory):
+    """Small ones for two of the sets, in the layout of a data folder, and what is known of them."""
     random = np.random.default_rng(0)
-    changed = dict(datasets.SETS)
+    root, changed = tmp_path_factory.mktemp("data"), dict(datasets.SETS)
     for name, features in (("boston", 3), ("yacht", 2)):
         x = random.normal(size=(60, features))
         y = x[:, 0] + 0.1 * random.normal(size=60)
         table = np.column_stack([x, y]).round(6)
-        folder = tmp_path / "data" / "uci" / name
+        folder = root / "uci" / name
         folder.mkdir(parents=True)
         np.savetxt(folder / "data.csv.gz", table, delimiter=",", header="some,names", comments="")
         y = table[:, -1]
         drift = float((y * np.linspace(-1, 1, 60)).mean())
         moments = (float(y.mean()), float(y.std()), drift)
         changed[name] = datasets.DataSet(name, 60, features, *moments, datasets.SETS[name].source)
-    monkeypatch.setattr(datasets, "SETS", changed)
-    return tmp_path / "data"
+    return root, changed
+
+
+@pytest.fixture
+def root(stand_ins, monkeypatch):
+    monkeypatch.setattr(datasets, "SETS", stand_ins[1])
+    return stand_ins[0]
 
 
 def ask(root, out, *more):
@@ -392,10 +398,27 @@ def ask(root, out, *more):
     return CliRunner().invoke(app, ["reproduce", "uci", "--data", str(root), "--out", str(out), *basics, *more])
 
 
-def test_the_command_writes_scores_tables_and_a_picture(root, tmp_path):
-    out = tmp_path / "out"
-    answer = ask(root, out)
+@pytest.fixture(scope="module")
+def finished(stand_ins, tmp_path_factory):
+    """A run of the first table: its folder, and what the command said."""
+    return _run(stand_ins, tmp_path_factory.mktemp("finished"))
+
+
+@pytest.fixture(scope="module")
+def finished_beyond(stand_ins, tmp_path_factory):
+    return _run(stand_ins, tmp_path_factory.mktemp("beyond"), "--beyond")
+
+
+def _run(stand_ins, out, *more):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "SETS", stand_ins[1])
+        answer = ask(stand_ins[0], out, *more)
     assert answer.exit_code == 0, answer.output
+    return out, answer.output
+
+
+def test_the_command_writes_scores_tables_and_a_picture(finished):
+    out, said = finished
     with (out / "main-epochs-6-folds-2.csv").open(encoding="utf-8") as file:
         head = [line for line in file if line.startswith("#")]
     record = json.loads(head[1].removeprefix("# boston: "))
@@ -414,11 +437,11 @@ def test_the_command_writes_scores_tables_and_a_picture(root, tmp_path):
     assert "| M + t + θ₀ |" in page
     assert "/ 13.134 (" in page
     assert (out / "main-epochs-6-folds-2.png").read_bytes().startswith(b"\x89PNG")
-    assert "cells lie within one printed standard deviation" in answer.output
-    assert "s of CPU time" in answer.output
+    assert "cells lie within one printed standard deviation" in said
+    assert "s of CPU time" in said
 
 
-def test_an_interrupted_run_goes_on(root, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on(root, finished, tmp_path, monkeypatch):
     whole = study.train
     trained = []
 
@@ -430,7 +453,7 @@ def test_an_interrupted_run_goes_on(root, tmp_path, monkeypatch):
         return whole(setup, name, *others)
 
     monkeypatch.setattr(study, "train", counted)
-    interrupted, straight = tmp_path / "out", tmp_path / "straight"
+    interrupted, (straight, _) = tmp_path / "out", finished
     stopped = ask(root, interrupted)
     assert stopped.exit_code != 0
     assert "interrupted: the finished sets are in" in stopped.output
@@ -438,11 +461,10 @@ def test_an_interrupted_run_goes_on(root, tmp_path, monkeypatch):
     again = ask(root, interrupted)
     assert again.exit_code == 0, again.output
     assert trained == ["boston", "stopped", "yacht"]
-    assert ask(root, straight).exit_code == 0
     first, second = (results.read(folder / "main-epochs-6-folds-2.csv").scores for folder in (interrupted, straight))
     assert first == second
     assert ask(root, interrupted).exit_code == 0
-    assert trained == ["boston", "stopped", "yacht", "boston", "yacht"]
+    assert trained == ["boston", "stopped", "yacht"]
 
 
 @pytest.mark.parametrize(
@@ -469,31 +491,29 @@ def test_errors_are_one_line(root, tmp_path, options, words):
     assert answer.output.count("\n") == 1
 
 
-def test_other_settings_are_other_files(root, tmp_path):
-    assert ask(root, tmp_path).exit_code == 0
+def test_other_settings_are_other_files(root, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     assert ask(root, tmp_path, "--epochs", "5", "--seed", "3").exit_code == 0
     names = {path.name for path in tmp_path.glob("*.csv")}
     assert names == {"main-epochs-6-folds-2.csv", "main-epochs-5-folds-2-seed-3.csv"}
 
 
-def test_what_cannot_be_compared_says_so(root, tmp_path):
-    answer = ask(root, tmp_path)
-    for text in (answer.output, (tmp_path / "main-epochs-6-folds-2.md").read_text()):
+def test_what_cannot_be_compared_says_so(finished):
+    out, said = finished
+    for text in (said, (out / "main-epochs-6-folds-2.md").read_text()):
         assert "6 epochs instead of the paper's 400: not comparable" in text
         assert "Only the first 2 of the published folds: a sketch." in text
         assert "M the sub-networks that dropout leaves" in text
 
 
-def test_beyond_the_paper(root, tmp_path):
-    out = tmp_path / "out"
-    answer = ask(root, out, "--beyond")
-    assert answer.exit_code == 0, answer.output
+def test_beyond_the_paper(finished_beyond):
+    out, said = finished_beyond
     names = [f"{name}-epochs-6-folds-2" for name in ("main-fit", "main-predicted", "main", "recommended")]
     assert {path.stem for path in out.glob("*.csv")} == set(names)
     page = (out / "main-epochs-6-folds-2-beyond.md").read_text()
     for words in ("| boston | 2.41 |", "| yacht | 1.18 |", "θ₀ | t | M | t x M | noise |", "CRPS", "Coverage of 95%"):
         assert words in page
-    assert answer.output.count("engine torch") == 4  # the cost of each of the four
+    assert said.count("engine torch") == 4  # the cost of each of the four
     noisy = results.read(out / "main-fit-epochs-6-folds-2.csv")
     mean, error = beyond.paired_difference(
         *(noisy.by_fold("mixture nll")[label, "yacht"] for label in ("M+t+theta0", "t"))
@@ -501,9 +521,9 @@ def test_beyond_the_paper(root, tmp_path):
     assert f"{tables.number(mean, 'nll', 'yacht')} ± {tables.number(error, 'nll', 'yacht')}" in page
 
 
-def test_beyond_with_other_combinations_and_sets(root, tmp_path):
+def test_beyond_with_other_combinations_and_sets(root, finished_beyond, tmp_path):
     """The tuned set-up has no M, and the recipe's file may hold more sets than were asked for."""
-    assert ask(root, tmp_path, "--beyond").exit_code == 0
+    shutil.copytree(finished_beyond[0], tmp_path, dirs_exist_ok=True)
     answer = ask(root, tmp_path, "--setup", "tuned", "--sets", "yacht", "--beyond")
     assert answer.exit_code == 0, answer.output
     page = (tmp_path / "tuned-epochs-6-folds-2-beyond.md").read_text()
@@ -526,8 +546,8 @@ def test_what_goes_wrong_goes_wrong_before_training(root, tmp_path, monkeypatch)
     assert "recommended-epochs-6-folds-2.csv was made with other settings" in answer.output
 
 
-def test_fresh_keeps_what_was_not_asked_for(root, tmp_path):
-    assert ask(root, tmp_path).exit_code == 0
+def test_fresh_keeps_what_was_not_asked_for(root, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     before = results.read(tmp_path / "main-epochs-6-folds-2.csv")
     answer = ask(root, tmp_path, "--sets", "yacht, yacht,", "--fresh")
     assert answer.exit_code == 0, answer.output
@@ -573,8 +593,8 @@ def test_pages_say_what_is_better():
     assert "| M + θ₀ | **−0.320 ± 0.000** |" in text  # better, where it is fitted
 
 
-def test_one_shot_beside_monte_carlo(root, tmp_path):
-    assert ask(root, tmp_path).exit_code == 0
+def test_one_shot_beside_monte_carlo(root, finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     answer = ask(root, tmp_path, "--method", "one_shot")
     assert answer.exit_code == 0, answer.output
     one, many = (results.read(tmp_path / f"main{kind}-epochs-6-folds-2.csv") for kind in ("-one-shot", ""))
