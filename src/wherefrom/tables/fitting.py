@@ -422,7 +422,8 @@ def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell
             notes.append(f"not calibrated by {by}: {error}")
             continue
         if request.calibrate == "auto" and not _is_clear(found.calibration[-1]):
-            tell(f"not calibrated by {by}: {rows_of(len(y))} do not clearly ask for it ({found.calibration[-1]})")
+            factor = str(found.calibration[-1]).split(",")[0]
+            tell(f"not calibrated by {by}: {rows_of(len(y))} do not clearly ask for it ({factor})")
             continue
         posterior = found
         tell(f"calibrated: {posterior.calibration[-1]}")
