@@ -45,7 +45,7 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
     try:
         from sklearn.datasets import load_diabetes
     except ImportError:
-        raise ImportError("the demo needs scikit-learn for its data: pip install '.[demo]' beside the README") from None
+        raise ImportError("the demo needs scikit-learn for its data: pip install 'wherefrom[demo]'") from None
     out.mkdir(parents=True, exist_ok=True)
     data = load_diabetes(scaled=False)
     names, x, y = data.feature_names, data.data, data.target
