@@ -1,15 +1,24 @@
 """The compilation: told of, kept, shared, survived; and the whole contract with every index checked.
 
-Each case is a process of its own, since a process compiles once. The training's kernel takes long to compile, and so
-what holds for every kernel is seen on that of one-shot prediction, which takes a second.
+Each case is a process of its own, since a process compiles once. They are forked from one that has imported what takes
+long to import and compiled nothing. The training's kernel takes long to compile, and so what holds for every kernel is
+seen on that of one-shot prediction, which takes a second.
 """
 
+import io
+import multiprocessing
 import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import redirect_stderr
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,52 +28,23 @@ import wherefrom as wf
 from conftest import training
 
 ROOT = Path(__file__).resolve().parents[3]
-TRAIN = """
-import sys, torch
-sys.path.insert(0, "tests")
-import wherefrom as wf
-from conftest import mlp, training
-x = torch.linspace(-1, 1, 60).reshape(15, 4)
-posterior = wf.marginalise(training(), (x, x[:, 0]), wf.recipes.multi_swag(2), engine="native")
-print(posterior.mixture[1].trained.last.double().sum().item())
-"""
-PUSH = """
-import os, sys, time
-from pathlib import Path
-import numpy as np
-from wherefrom.predictive.one_shot import kernel
-from wherefrom.training.native import compiling
-
-def announce(message):
-    print(message, file=sys.stderr)
-    for meeting in map(Path, sys.argv[1:]):  # nobody goes on before both compile
-        (meeting / str(os.getpid())).touch()
-        until = time.monotonic() + 300
-        while len(list(meeting.iterdir())) < 2:
-            assert time.monotonic() < until, "the other one does not compile"
-            time.sleep(0.01)
-
-given = [np.linspace(1, 2, 6, dtype=np.float32).reshape(shape) for shape in ((1, 6), (1, 6), (1, 1, 6))]
-places = [np.zeros_like(part) for part in given]
-arguments = (*given, np.float32(0.1), *places, *np.empty((2, kernel.BLOCK), np.float32))
-compiling.ready(kernel.push, arguments, announce)
-kernel.push(*arguments)
-assert all(part.all() for part in places)
-print(*(part.astype(float).sum() for part in places))
-"""
 MESSAGE = "compiling once for this machine"
+SECONDS = 600
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["numba", "wherefrom.marginalisation", "wherefrom.recipes"])
 
 
-def start(cache: Path, *arguments: str, **variables: str) -> subprocess.Popen:
-    environment = os.environ | {"WHEREFROM_CACHE": str(cache), **variables}
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    return subprocess.Popen([sys.executable, *arguments], cwd=ROOT, env=environment, **pipes)
+def start(function: Callable[..., Any], *arguments: Any) -> Future:
+    """What a function returns in a process of its own."""
+    pool = ProcessPoolExecutor(1, PROCESSES)
+    future = pool.submit(function, *arguments)
+    pool.shutdown(wait=False)
+    return future
 
 
-def finished(process: subprocess.Popen) -> tuple[str, str]:
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    return out, err
+def alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    return start(function, *arguments).result(SECONDS)
 
 
 def files(cache: Path) -> dict[Path, int]:
@@ -74,21 +54,47 @@ def files(cache: Path) -> dict[Path, int]:
 # ---------------------------------------------------------------------- any kernel
 
 
+def push(cache: Path, meeting: Path | None = None) -> tuple[list[float], list[str]]:
+    """Have the one-shot kernel compiled, and call it: its sums, and what was told. Two that meet compile at once."""
+    os.environ["WHEREFROM_CACHE"] = str(cache)
+    from wherefrom.predictive.one_shot import kernel
+    from wherefrom.training.native import compiling
+
+    told = []
+
+    def announce(message: str) -> None:
+        told.append(message)
+        if meeting is not None:  # nobody goes on before both compile
+            (meeting / str(os.getpid())).touch()
+            until = time.monotonic() + SECONDS
+            while len(list(meeting.iterdir())) < 2:
+                assert time.monotonic() < until, "the other one does not compile"
+                time.sleep(0.01)
+
+    given = [np.linspace(1, 2, 6, dtype=np.float32).reshape(shape) for shape in ((1, 6), (1, 6), (1, 1, 6))]
+    places = [np.zeros_like(part) for part in given]
+    arguments = (*given, np.float32(0.1), *places, *np.empty((2, kernel.BLOCK), np.float32))
+    compiling.ready(kernel.push, arguments, announce)
+    kernel.push(*arguments)
+    assert all(part.all() for part in places)
+    return [float(part.sum()) for part in places], told
+
+
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory) -> tuple[Path, list[tuple[str, str]]]:
+def shared(tmp_path_factory) -> tuple[Path, list[tuple[list[float], list[str]]]]:
     """A cache that two processes filled at the same time, and what they said."""
     cache, meeting = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("meeting")
-    both = [start(cache, "-c", PUSH, str(meeting)) for _ in range(2)]
-    return cache, [finished(process) for process in both]
+    both = [start(push, cache, meeting) for _ in range(2)]
+    return cache, [process.result(SECONDS) for process in both]
 
 
 def test_two_processes_compile_at_once(shared):
-    cache, ((first, told), (second, told_too)) = shared
+    cache, ((first, (told,)), (second, (told_too,))) = shared
     assert first == second
     assert MESSAGE in told
     assert MESSAGE in told_too
     before = files(cache)
-    assert finished(start(cache, "-c", PUSH)) == (first, "")
+    assert alone(push, cache) == (first, [])
     assert files(cache) == before
 
 
@@ -98,59 +104,67 @@ def test_a_damaged_cache_is_made_anew(shared):
     assert len(kept) == 2
     for file in kept:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    out, err = finished(start(cache, "-c", PUSH))
-    assert out == first
-    assert MESSAGE in err
-    assert finished(start(cache, "-c", PUSH)) == (first, "")  # and is kept again
+    again, (told,) = alone(push, cache)
+    assert again == first
+    assert MESSAGE in told
+    assert alone(push, cache) == (first, [])  # and is kept again
 
 
 def test_a_cache_that_cannot_be_written_does_no_harm(shared, tmp_path):
     _, ((first, _), _) = shared
     (tmp_path / "file").write_text("not a folder")
-    out, err = finished(start(tmp_path / "file", "-c", PUSH))
-    assert out == first
-    assert "compiling, which takes some ten seconds. The result cannot be kept" in err
+    again, (told,) = alone(push, tmp_path / "file")
+    assert again == first
+    assert "compiling, which takes some ten seconds. The result cannot be kept" in told
 
 
 # ---------------------------------------------------------------------- the training's, with others' vectors
 
 
-def with_lanes(lanes: int) -> str:
-    """The training with the vectors of another processor, which this one has as well."""
-    return f"""
-import llvmlite.binding
-features = llvmlite.binding.get_host_cpu_features()
-features["avx512f"] = False
-features["avx"] = {lanes} == 8
-llvmlite.binding.get_host_cpu_features = lambda: features
-from wherefrom.training.native import jit
-assert jit.LANES == {lanes}
-{TRAIN}"""
+def trained() -> float:
+    x = torch.linspace(-1, 1, 60).reshape(15, 4)
+    posterior = wf.marginalise(training(), (x, x[:, 0]), wf.recipes.multi_swag(2), engine="native")
+    return posterior.mixture[1].trained.last.double().sum().item()
+
+
+def train(cache: Path, lanes: int, precision: torch.dtype = torch.float32) -> tuple[float, str]:
+    """With the vectors of another processor, which this one has as well, and what was said of it."""
+    import llvmlite.binding
+
+    features = llvmlite.binding.get_host_cpu_features()
+    features["avx512f"] = False
+    features["avx"] = lanes == 8
+    llvmlite.binding.get_host_cpu_features = lambda: features
+    from wherefrom.training.native import jit
+
+    assert lanes == jit.LANES
+    os.environ["WHEREFROM_CACHE"] = str(cache)
+    torch.set_default_dtype(precision)
+    with redirect_stderr(io.StringIO()) as said:
+        return trained(), said.getvalue()
 
 
 @pytest.fixture(scope="module", params=[4, 8])
-def compiled(request, tmp_path_factory) -> tuple[int, Path, str, str]:
-    """The number of lanes, the cache that a process filled, and what it said."""
+def compiled(request, tmp_path_factory) -> tuple[int, Path, float, str]:
+    """The number of lanes, the cache that a process filled, and what it found and said."""
     cache = tmp_path_factory.mktemp("cache")
-    return request.param, cache, *finished(start(cache, "-c", with_lanes(request.param)))
+    return request.param, cache, *alone(train, cache, request.param)
 
 
 def test_processors_with_narrower_vectors(compiled):
     """They train the same, and compiling is told of."""
-    _, _, out, err = compiled
-    x = torch.linspace(-1, 1, 60).reshape(15, 4)
-    posterior = wf.marginalise(training(), (x, x[:, 0]), wf.recipes.multi_swag(2), engine="native")
-    assert float(out) == pytest.approx(posterior.mixture[1].trained.last.double().sum().item(), abs=1e-4)
-    assert MESSAGE in err
+    _, _, found, said = compiled
+    assert found == pytest.approx(trained(), abs=1e-4)
+    assert MESSAGE in said
 
 
 @pytest.mark.parametrize("compiled", [8], indirect=True)
 def test_the_next_process_compiles_nothing(compiled):
     lanes, cache, first, _ = compiled
     before = files(cache)
-    out, err = finished(start(cache, "-c", with_lanes(lanes)))
-    assert out == first
-    assert MESSAGE not in err
+    again, said = alone(train, cache, lanes)
+    assert again == first
+    assert MESSAGE not in said
     assert files(cache) == before
 
 
@@ -158,8 +172,7 @@ def test_the_next_process_compiles_nothing(compiled):
 def test_torchs_default_precision_compiles_nothing_new(compiled):
     lanes, cache, _, _ = compiled
     before = files(cache)
-    double = with_lanes(lanes).replace("x = torch", "torch.set_default_dtype(torch.float64)\nx = torch")
-    assert MESSAGE not in finished(start(cache, "-c", double))[1]
+    assert MESSAGE not in alone(train, cache, lanes, torch.float64)[1]
     assert files(cache) == before
 
 
@@ -174,29 +187,31 @@ def checked_cache(tmp_path_factory) -> Path:
 def test_nothing_is_out_of_bounds(checked_cache):
     """Every model, loss, batch size and law of the engines' contract, with numba's checks on every index."""
     options = ["-q", "-p", "no:cacheprovider", "--no-header", "-k", "native and not bits", "--doctest-glob="]
-    out, _ = finished(
-        start(
-            checked_cache,
-            *("-m", "pytest", *options, "tests/training/test_engines.py", "tests/training/native/test_kernel.py"),
-            WHEREFROM_NATIVE_CHECKED="1",
-        )
+    tests = ["tests/training/test_engines.py", "tests/training/native/test_kernel.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests],
+        cwd=ROOT,
+        env=os.environ | {"WHEREFROM_CACHE": str(checked_cache), "WHEREFROM_NATIVE_CHECKED": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
     )
-    passed = re.search(r"(\d+) passed", out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
     assert int(passed[1]) > 150
 
 
+def train_on_a_short_table(cache: Path) -> None:
+    os.environ |= {"WHEREFROM_CACHE": str(cache), "WHEREFROM_NATIVE_CHECKED": "1"}
+    from wherefrom.training.native.packing import Packing
+
+    real = Packing.tables
+    Packing.tables = lambda *a: (t := real(*a))._replace(x=t.x[:-16])
+    trained()
+
+
 def test_the_checks_do_check(checked_cache):
     """A table that is one row too short is found out in the debug mode."""
-    short = TRAIN.replace(
-        "posterior =",
-        """
-from wherefrom.training.native.packing import Packing
-real = Packing.tables
-Packing.tables = lambda *a: (t := real(*a))._replace(x=t.x[:-16])
-posterior =""",
-    )
-    process = start(checked_cache, "-c", short, WHEREFROM_NATIVE_CHECKED="1")
-    _, err = process.communicate(timeout=600)
-    assert process.returncode != 0
-    assert "IndexError" in err
+    with pytest.raises(IndexError):
+        alone(train_on_a_short_table, checked_cache)
