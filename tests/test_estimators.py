@@ -448,7 +448,7 @@ def test_parameters():
     assert clone(found).get_params() == found.get_params()
     assert repr(wf.WherefromRegressor("swag", lr=0.1)) == "WherefromRegressor(lr=0.1, over='swag')"
     own, other = (set(kind().get_params()) for kind in (wf.WherefromRegressor, wf.WherefromClassifier))
-    assert own - other == {"noise", "held_out"}
+    assert own - other == {"noise", "held_out", "least"}
     assert other - own == {"label_smoothing", "class_weight"}
 
 
@@ -575,3 +575,11 @@ else:
     raise AssertionError
 """
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_intervals_end_at_the_least_that_y_can_be(table):
+    x, y = table
+    y = np.maximum(0, y)
+    found = regressor(least=0.0).fit(x, y)
+    assert found.predict_interval(x, 0.95).min() == 0
+    assert regressor().fit(x, y).predict_interval(x, 0.95).min() < 0

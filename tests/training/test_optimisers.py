@@ -14,7 +14,7 @@ from wherefrom.training.optimisers import OPTIMISERS, Clip
 from wherefrom.training.rules import Group
 from wherefrom.training.torch_engine import TorchEngine
 
-ROWS, BATCH, EPOCHS = 60, 20, 42  # 126 steps
+ROWS, BATCH, EPOCHS = 60, 20, 50  # 150 steps
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 # Each row is a member; every setting that an optimiser has stands somewhere at another value than its default.
