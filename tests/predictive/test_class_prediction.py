@@ -14,6 +14,7 @@ from wherefrom.predictive import class_scores
 from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.one_shot import scalars
 from wherefrom.predictive.one_shot.graph import Drop, Graph
 from wherefrom.predictive.one_shot.heads import softmax
 from wherefrom.predictive.one_shot.moments import Moments
@@ -277,12 +278,16 @@ def test_the_error_of_overlap_is_about_what_it_varies_by():
 
 @pytest.fixture(scope="module")
 def posterior():
+    return doubtful()
+
+
+def doubtful():
     random = np.random.default_rng(3)
     x = random.normal(size=(150, 4))
     y = np.array(CLASSES)[np.digitize(x[:, 0] + 0.5 * random.normal(size=150), [-0.5, 0.7])]
     over = [wf.InitialCondition(3), wf.Iterations(wf.SWAG(4)), wf.Dropout()]
-    doubtful = training(mlp(outputs=3), epochs=15, likelihood=wf.Classification())
-    return wf.marginalise(doubtful, (x, y), over, seed=1, progress=False), x, y
+    short = training(mlp(outputs=3), epochs=15, likelihood=wf.Classification())
+    return wf.marginalise(short, (x, y), over, seed=1, progress=False), x, y
 
 
 def test_one_shot_is_near_many_samples(posterior):
@@ -348,9 +353,11 @@ def test_members_can_be_weighted_by_held_out_rows(posterior):
     assert sum(weighted.weights) == pytest.approx(1)
 
 
-def test_onnx_gives_the_probabilities(posterior, tmp_path):
+def test_onnx_gives_the_probabilities(tmp_path, monkeypatch):
+    """With fewer points of quadrature, here and there alike: each is some nodes to export."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs wherefrom[onnx]")
-    fitted, x, _ = posterior
+    monkeypatch.setattr(scalars, "_POINTS", 3)
+    fitted, x, _ = doubtful()
     fitted.export_onnx(tmp_path / "classes.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "classes.onnx"), providers=["CPUExecutionProvider"])
     mean, variance = session.run(None, {"x": x.astype(np.float32)})

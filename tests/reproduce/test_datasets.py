@@ -121,13 +121,14 @@ def xlsx(*tables: np.ndarray, blank: bool = False) -> bytes:
     """One sheet for each table; with blank cells below and beside, as where something was once deleted."""
     import openpyxl
 
-    book = openpyxl.Workbook()
-    book.remove(book.active)
+    book = openpyxl.Workbook(write_only=not blank)
+    for name in book.sheetnames:
+        del book[name]
     for number, table in enumerate(tables, 1):
         sheet = book.create_sheet(f"Sheet{number}")
         sheet.append([f"X{j}" for j in range(table.shape[1])])
         for row in table:
-            sheet.append([float(value) for value in row])
+            sheet.append(row.tolist())
         if blank:
             sheet.cell(len(table) + 5, table.shape[1] + 3).number_format = "0.00"
             sheet.cell(2, table.shape[1] + 2).value = ""
