@@ -22,6 +22,7 @@ ROOMS = [
     ("mixture",),
     ("posterior",),
     ("marginalisation",),
+    ("documents",),
     ("store",),
     ("own_loop",),
     ("recipes",),
