@@ -38,7 +38,7 @@ from wherefrom.variables import (
 )
 from wherefrom.variables.family import Factory
 
-FORMAT = 2
+FORMAT, _OLDEST = 3, 2  # that is written, and the first that is read
 
 _JSON = "posterior.json"
 
@@ -150,7 +150,7 @@ def load(
             f"{folder} was written by a newer version (format {document['format']}; this one reads up to {FORMAT}): "
             "update wherefrom"
         )
-    if document["format"] < FORMAT:
+    if document["format"] < _OLDEST:
         raise ValueError(f"{folder} was written before the first release, in a format that is no longer read")
     with safe_open(folder / document["tensors"], framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
