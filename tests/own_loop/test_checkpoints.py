@@ -3,8 +3,6 @@
 import json
 import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import wherefrom as wf
+from apart import alone
 from conftest import mlp
 from wherefrom.own_loop.matching import Expected, matched
 from wherefrom.own_loop.weights import Weights
@@ -297,4 +296,4 @@ def test_opening_the_library_imports_no_trainer():
         "found = {'lightning', 'pytorch_lightning', 'transformers'} & set(sys.modules)\n"
         "assert not found, found"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    alone(exec, code, {})

@@ -1,14 +1,12 @@
 """Recorded programs: the same numbers as the function, memory written over only where nobody looks again."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import vmap
 
+from apart import alone
 from wherefrom.training import program
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -98,4 +96,4 @@ def test_recording_does_not_wake_torchs_compiler():
         "import sys, torch; from wherefrom.training import program; "
         "program.record(lambda x: (x @ x).relu(), (torch.ones(2, 2),)); assert 'sympy' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    alone(exec, code, {})

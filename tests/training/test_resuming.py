@@ -1,8 +1,8 @@
 """Trainings that were interrupted end in the same bits as those that were not."""
 
 import json
-import subprocess
-import sys
+import os
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from apart import alone
 from conftest import mlp, training
 from wherefrom.training import checkpoints
 from wherefrom.training.cohort import Examples
@@ -403,21 +404,6 @@ def test_it_is_written_when_it_is_time(problem, tmp_path, monkeypatch):
     assert "trained" in written[-1]
 
 
-KILLED = """
-import os, sys
-import numpy as np
-import wherefrom as wf
-from test_resuming import EPOCHS, killed_setup
-x, y, setup, over = killed_setup()
-left = [4 * 7]
-def report(done):
-    left[0] -= done
-    if left[0] <= 0:
-        os._exit(3)  # nothing is cleaned up
-wf.marginalise(setup, (x, y), over, workers=1, checkpoints=wf.Checkpoints(sys.argv[1], seconds=0), progress=report)
-"""
-
-
 def killed_setup():
     generator = np.random.default_rng(7)
     x = generator.normal(size=(90, 4))
@@ -425,13 +411,21 @@ def killed_setup():
     return x, 3.0 * x[:, 0] + generator.normal(size=90), training(normalised, epochs=EPOCHS), over
 
 
+def train_and_die(folder: Path) -> None:
+    x, y, setup, over = killed_setup()
+    left = [4 * 7]
+
+    def report(done: int) -> None:
+        left[0] -= done
+        if left[0] <= 0:
+            os._exit(3)  # nothing is cleaned up
+
+    wf.marginalise(setup, (x, y), over, workers=1, checkpoints=wf.Checkpoints(folder, seconds=0), progress=report)
+
+
 def test_a_process_that_was_killed(tmp_path):
-    here = str(Path(__file__).parent)
-    paths = [here, str(Path(here).parent), *sys.path]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path[:0] = {paths!r}\n{KILLED}", str(tmp_path)], capture_output=True
-    )
-    assert done.returncode == 3, done.stderr.decode()
+    with pytest.raises(BrokenProcessPool):
+        alone(train_and_die, tmp_path)
     x, y, setup, over = killed_setup()
     (file,) = tmp_path.glob("*.safetensors")
     with checkpoints.safe_open(file, framework="pt") as opened:

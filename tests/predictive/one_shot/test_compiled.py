@@ -1,8 +1,5 @@
 """ReLU's moments as one compiled operation: what torch's operations give, under vmap and in recorded programs too."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
@@ -12,6 +9,7 @@ import torch.nn.functional as F
 from torch.func import vmap
 
 import wherefrom as wf
+from apart import alone
 from conftest import training
 from wherefrom.predictive.one_shot import compiled, scalars
 from wherefrom.predictive.one_shot.moments import Moments
@@ -132,15 +130,17 @@ def network() -> torch.nn.Module:
 
 @pytest.mark.parametrize("how", ["absent", "broken"])
 def test_without_numba_it_is_torch(how, tmp_path):
-    if how == "broken":
-        (tmp_path / "numba.py").write_text("raise ImportError('numba needs another numpy')")
+    (tmp_path / "numba.py").write_text("raise ImportError('numba needs another numpy')")
+    before = {
+        "absent": "sys.modules['numba'] = None",
+        "broken": f"del sys.modules['numba']; sys.path.insert(0, {str(tmp_path)!r})",
+    }
     code = (
-        ("import sys; sys.modules['numba'] = None\n" if how == "absent" else "")
-        + "import torch; from wherefrom.predictive.one_shot import compiled, moments\n"
-        + "assert not compiled.covers(moments.Moments(torch.zeros(2), torch.ones(2)))\n"
+        f"import sys; import numba; {before[how]}\n"
+        "import torch; from wherefrom.predictive.one_shot import compiled, moments\n"
+        "assert not compiled.covers(moments.Moments(torch.zeros(2), torch.ones(2)))\n"
     )
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONPATH": path})
+    alone(exec, code, {})
 
 
 def test_threads_that_come_at_once_wait_for_the_first(tmp_path):
@@ -153,7 +153,7 @@ def test_threads_that_come_at_once_wait_for_the_first(tmp_path):
         "[thread.start() for thread in threads]; [thread.join() for thread in threads]\n"
         "assert found == [True] * 4, found\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    alone(exec, code, {})
 
 
 def test_what_is_not_a_number_stays_none():

@@ -1,22 +1,17 @@
 """The compilation: told of, kept, shared, survived; and the whole contract with every index checked.
 
-Each case is a process of its own, since a process compiles once. They are forked from one that has imported what takes
-long to import and compiled nothing. The training's kernel takes long to compile, and so what holds for every kernel is
-seen on that of one-shot prediction, which takes a second.
+Each case is a process of its own, since a process compiles once. The training's kernel takes long to compile, and so
+what holds for every kernel is seen on that of one-shot prediction, which takes a second.
 """
 
 import io
-import multiprocessing
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,26 +20,11 @@ import torch
 pytest.importorskip("numba", reason="the native engine needs numba: pip install 'wherefrom[fast]'")
 
 import wherefrom as wf
+from apart import SECONDS, alone, start
 from conftest import training
 
 ROOT = Path(__file__).resolve().parents[3]
 MESSAGE = "compiling once for this machine"
-SECONDS = 600
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["numba", "wherefrom.marginalisation", "wherefrom.recipes"])
-
-
-def start(function: Callable[..., Any], *arguments: Any) -> Future:
-    """What a function returns in a process of its own."""
-    pool = ProcessPoolExecutor(1, PROCESSES)
-    future = pool.submit(function, *arguments)
-    pool.shutdown(wait=False)
-    return future
-
-
-def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    return start(function, *arguments).result(SECONDS)
 
 
 def files(cache: Path) -> dict[Path, int]:
@@ -191,7 +171,8 @@ def test_nothing_is_out_of_bounds(checked_cache):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=ROOT,
-        env=os.environ | {"WHEREFROM_CACHE": str(checked_cache), "WHEREFROM_NATIVE_CHECKED": "1"},
+        # What is done with an index is the same however well it is compiled.
+        env=os.environ | {"WHEREFROM_CACHE": str(checked_cache), "WHEREFROM_NATIVE_CHECKED": "1", "NUMBA_OPT": "1"},
         capture_output=True,
         text=True,
         timeout=SECONDS,
