@@ -336,13 +336,28 @@ def uci(
 @reproduce.command()
 def cifar10(
     preset: Annotated[
-        str, typer.Option(help="paper (for a GPU), cpu (two cores, about an hour), or smoke (seconds, without data).")
+        str, typer.Option(help="paper (for a GPU), cpu (two cores, two hours), or smoke (seconds, without data).")
     ] = "cpu",
     epochs: Annotated[int | None, typer.Option(help="Epochs to train for, instead of the preset's.")] = None,
     members: Annotated[int | None, typer.Option(help="Networks in each of the two sets.")] = None,
     samples: Annotated[int | None, typer.Option(help="Samples of each network where M or t is marginalised.")] = None,
     width: Annotated[float | None, typer.Option(help="Width of the network, as a multiple of VGG16's.")] = None,
     batch_norm: Annotated[bool | None, typer.Option(help="Whether VGG16 has batch normalisation.")] = None,
+    start: Annotated[
+        float | None, typer.Option(help="When SWAG starts, as a fraction of the epochs (161/300).")
+    ] = None,
+    schedule: Annotated[
+        str | None,
+        typer.Option(
+            help="swag: the learning rate falls before SWAG starts, and is constant while it collects; printed: the "
+            "formula as the paper prints it, over all epochs."
+        ),
+    ] = None,
+    augment: Annotated[
+        bool | None,
+        typer.Option(help="Only networks that train on shifted and mirrored images, or only on images as they are."),
+    ] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout rate (augmented: 0.5, fitted: 0.1).")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     autocast: Annotated[
@@ -375,6 +390,10 @@ def cifar10(
             samples=samples,
             width=width,
             batch_norm=batch_norm,
+            start=start,
+            schedule=schedule,
+            augment=augment,
+            dropout=dropout,
             device=device,
             dtype=dtype,
             autocast=autocast,

@@ -12,11 +12,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import wherefrom as wf
 from wherefrom.cli import app
 from wherefrom.reproduce.cifar10 import command, study
 from wherefrom.reproduce.cifar10.data import made
-from wherefrom.reproduce.cifar10.presets import COMBINATIONS, PRESETS, kinds_of
-from wherefrom.reproduce.cifar10.scores import BAND, Scores, difference, ensembles, scores
+from wherefrom.reproduce.cifar10.presets import AUGMENTED, COMBINATIONS, FITTED, PLAIN, PRESETS, kinds_of
+from wherefrom.reproduce.cifar10.scores import BAND, ensembles, jackknife_error, scored
 from wherefrom.reproduce.cifar10.study import TEST, Answers, Exam, Kept
 from wherefrom.variables import Design
 
@@ -40,17 +41,54 @@ def test_the_presets_are_the_papers_study():
     paper = PRESETS["paper"]
     assert (paper.width, paper.epochs, paper.members, paper.batch_size) == (1.0, 300, 10, 128)
     assert paper.train_images is None
-    algorithm = paper.training.algorithm
+    algorithm = paper.training(AUGMENTED).algorithm
     assert (algorithm.settings["lr"], algorithm.settings["momentum"]) == (0.05, 0.9)
-    factors = 0.05 * algorithm.schedule(np.array([0.0, 0.4999, 0.7, 0.9, 1.0]))
-    np.testing.assert_allclose(factors, [0.05, 0.05, 0.03, 0.01, 0.01], rtol=1e-3)
     assert len(COMBINATIONS) == len(set(COMBINATIONS)) == 6
     assert kinds_of("fixed") == [(), ("M",), ("t",), ("M", "t")]
     assert kinds_of("drawn") == [(), ("M", "t")]
 
 
+def _maddox_rate(epoch: float, start: int) -> float:
+    """The learning rate as the code of the SWAG paper computes it, with its `swa_start`."""
+    t = epoch / start
+    if t <= 0.5:
+        return 0.05
+    return 0.05 * (1.0 - (1.0 - 0.2) * (t - 0.5) / 0.4) if t <= 0.9 else 0.01
+
+
+def test_the_rate_falls_before_swag_starts_and_is_constant_while_it_collects():
+    paper = PRESETS["paper"]
+    assert paper.first_collected == 161
+    epochs = np.arange(300)
+    ours = 0.05 * paper.training(AUGMENTED).algorithm.schedule(epochs / 300)
+    np.testing.assert_allclose(ours, [_maddox_rate(epoch, 161) for epoch in epochs], atol=1e-12)
+    printed = paper.but(schedule="printed").training(AUGMENTED).algorithm.schedule
+    rates = 0.05 * printed(np.array([0.0, 0.4999, 0.7, 0.9, 1.0]))
+    np.testing.assert_allclose(rates, [0.05, 0.05, 0.03, 0.01, 0.01], rtol=1e-3)
+
+
+def test_swag_collects_twice_an_epoch_where_the_preset_says_so():
+    cpu = PRESETS["cpu"]
+    (iterations,) = (v for v in cpu.over("fixed", 10, 10_000) if isinstance(v, wf.Iterations))
+    collection = iterations.collection(cpu.epochs, 79)
+    assert collection.iterations == 2 * (cpu.epochs - cpu.first_collected)
+    assert collection.first > cpu.first_collected * 79
+
+
+def test_regimes_can_be_picked_and_changed():
+    cpu = PRESETS["cpu"]
+    assert cpu.regimes == (AUGMENTED, FITTED)
+    assert cpu.but(augment=False).regimes == (FITTED,)
+    (one,) = cpu.but(augment=True, dropout=0.2).regimes
+    assert (one.augment, one.dropout) == (True, 0.2)
+    assert cpu.training(FITTED).augment is None
+    assert cpu.training(AUGMENTED).augment is not None
+    rates = {m.p for m in cpu.model(FITTED)().modules() if isinstance(m, torch.nn.Dropout)}
+    assert rates == {FITTED.dropout}
+
+
 def test_the_two_learning_rates_are_drawn_independently_and_uniformly():
-    runs = Design.of(PRESETS["paper"].over("drawn", 4000)).runs(seed=0)
+    runs = Design.of(PRESETS["paper"].over("drawn", 4000, 50_000)).runs(seed=0)
     upper = np.array([run.choices["lr"] for run in runs])
     lower = upper * np.array([run.choices["schedule__final"] for run in runs])
     for rates, low, high in ((upper, 0.04, 0.06), (lower, 0.008, 0.012)):
@@ -71,6 +109,9 @@ def test_the_two_learning_rates_are_drawn_independently_and_uniformly():
         ({"members": 1}, "at least 2 members"),
         ({"width": 0.0}, "above zero"),
         ({"samples": 0}, "samples must be at least 1"),
+        ({"start": 1.0}, "from 0 to below 1"),
+        ({"schedule": "cosine"}, '"swag" or "printed"'),
+        ({"dropout": 0.0}, "between 0 and 1"),
     ],
 )
 def test_what_cannot_be_asked_for(wrong, complaint):
@@ -84,6 +125,10 @@ def test_the_command_says_what_changes_numbers():
         "wherefrom reproduce cifar10 --preset paper --members 3 --seed 4 --device cuda --batch-norm --no-autocast"
     )
     assert command.Request().machine.autocast is None
+    one = command.Request(augment=False, dropout=0.2, start=0.75, schedule="printed")
+    assert one.command == (
+        "wherefrom reproduce cifar10 --preset cpu --start 0.75 --schedule printed --dropout 0.2 --seed 0 --no-augment"
+    )
 
 
 # ---------------------------------------------------------------------- the command
@@ -95,12 +140,17 @@ def test_a_run_writes_its_files(finished):
     summary = json.loads((out / "summary.json").read_text())
     assert summary["command"] == "wherefrom reproduce cifar10 --preset smoke --seed 0"
     assert summary["cpu_seconds"]["training"] > 0
-    assert summary["preset"]["members"] == len(summary["networks"]["drawn"]) == PRESETS["smoke"].members
-    rates = [one["lr"] for one in summary["networks"]["drawn"]]
-    assert len(set(rates)) == len(rates)
+    assert list(summary["regimes"]) == ["augmented", "fitted"]
+    for regime in summary["regimes"].values():
+        assert summary["preset"]["members"] == len(regime["networks"]["drawn"]) == PRESETS["smoke"].members
+        rates = [one["lr"] for one in regime["networks"]["drawn"]]
+        assert len(set(rates)) == len(rates)
+        last = np.mean([one["last loss"] for one in regime["networks"]["fixed"]])
+        assert regime["training_loss"]["fixed"]["end"] == pytest.approx(last, abs=1e-4)
     page = (out / "table.md").read_text()
-    for head in ("## All 2 networks", "### NLL", "### accuracy", "### AUROC", "static, disagreement", "(made by the"):
-        assert head in page
+    for head in ("### All 2 networks", "#### NLL", "#### Δ NLL", "#### AUROC", "static, disagreement", "(made by the"):
+        assert page.count(head) >= 1
+    assert page.count("Mean training loss") == 2
     assert "θ₀ + α + M + t" in text
 
 
@@ -116,9 +166,11 @@ def test_every_combination_size_and_severity_has_its_scores(finished):
     with (out / "scores.csv").open() as file:
         rows = list(csv.DictReader(file))
     labels = {"+".join(names) for names in COMBINATIONS}
-    for metric in ("nll", "accuracy", "brier", "ece"):
-        there = {(r["combination"], r["members"]) for r in rows if r["metric"] == metric and r["images"] == TEST}
-        assert there == {(label, str(size)) for label in labels for size in (1, 2)}
+    for metric in ("nll", "accuracy", "over-confidence", "brier", "ece"):
+        scores = [r for r in rows if r["metric"] == metric and r["images"] == TEST]
+        there = {(r["regime"], r["combination"], r["members"]) for r in scores}
+        assert there == {(regime, x, str(k)) for regime in ("augmented", "fitted") for x in labels for k in (1, 2)}
+        assert all((r["image_error"] == "") == (metric == "ece") for r in scores)
     for metric in ("nll", "ece", "auroc"):
         images = {r["images"] for r in rows if r["metric"] == metric} - {TEST}
         assert images >= {f"{name} {k}" for name in ("noise", "blur", "contrast", "brightness") for k in range(1, 6)}
@@ -137,7 +189,8 @@ def test_a_finished_run_is_not_done_again(finished, tmp_path, monkeypatch):
     result = CliRunner().invoke(app, [*OPTIONS, "--out", str(tmp_path), "--runs", str(runs)])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "scores.csv").read_text() == (out / "scores.csv").read_text()
-    costs = [json.loads((folder / "summary.json").read_text())["costs"] for folder in (out, tmp_path)]
+    summaries = [json.loads((folder / "summary.json").read_text()) for folder in (out, tmp_path)]
+    costs = [[regime["costs"] for regime in summary["regimes"].values()] for summary in summaries]
     assert costs[0] == costs[1]
 
 
@@ -152,19 +205,19 @@ def test_members_trained_after_an_interruption_are_the_same(tmp_path, monkeypatc
     preset = PRESETS["smoke"].but(members=3)
     machine, images = command.Request(preset="smoke").machine, made(128, 0)
     monkeypatch.setattr(study, "available_cores", lambda: 2)
-    whole = study.train(preset, "drawn", images, 0, machine, Kept(None, {}))
-    study.train(preset.but(members=2), "drawn", images, 0, machine, Kept(tmp_path, {}))
-    later = study.train(preset, "drawn", images, 0, machine, Kept(tmp_path, {}))
+    whole = study.train(preset, FITTED, "drawn", images, 0, machine, Kept(None, {}))
+    study.train(preset.but(members=2), FITTED, "drawn", images, 0, machine, Kept(tmp_path, {}))
+    later = study.train(preset, FITTED, "drawn", images, 0, machine, Kept(tmp_path, {}))
     assert len(later) == len(whole) == 3
     for one, other in zip(whole.mixture, later.mixture, strict=True):
         assert one.run.choices == other.run.choices
         torch.testing.assert_close(one.trained.last, other.trained.last, rtol=1e-4, atol=1e-5)
-    fewer = study.train(preset.but(members=2), "drawn", images, 0, machine, Kept(tmp_path, {}))
+    fewer = study.train(preset.but(members=2), FITTED, "drawn", images, 0, machine, Kept(tmp_path, {}))
     assert len(fewer) == 2
 
 
 def test_fixed_and_drawn_rates_share_their_initial_weights_and_batches():
-    first, second = (Design.of(PRESETS["cpu"].over(rates, 5)).runs(seed=0) for rates in ("fixed", "drawn"))
+    first, second = (Design.of(PRESETS["cpu"].over(rates, 5, 10_000)).runs(seed=0) for rates in ("fixed", "drawn"))
     for one, other in zip(first, second, strict=True):
         assert (one.slots["theta0"], one.slots["order"]) == (other.slots["theta0"], other.slots["order"])
 
@@ -226,7 +279,7 @@ def test_ensembles_are_all_there_are_or_many():
 
 
 def test_scores_by_hand(exam, answers):
-    found = Scores(scores(answers, exam))
+    found = scored(answers, exam)
     names = ("t", "theta0")
     p, y = answers[names].of(exam.parts[TEST]).probabilities, exam.labels[TEST]
     pairs = [(p[[i, j]].mean(0)[range(40), y]).log().neg().mean() for i in range(4) for j in range(i)]
@@ -238,7 +291,7 @@ def test_scores_by_hand(exam, answers):
 
 
 def test_auroc_is_of_entropy_and_of_disagreement(exam, answers):
-    found = Scores(scores(answers, exam))
+    found = scored(answers, exam)
     own = answers["theta0",]
     entropy = torch.special.entr(own.probabilities.mean(0)).sum(-1)
     for metric, doubt in (("auroc", entropy), ("auroc by disagreement", entropy - own.entropies.mean(0))):
@@ -250,12 +303,12 @@ def test_auroc_is_of_entropy_and_of_disagreement(exam, answers):
 def test_a_single_answer_does_not_disagree(exam):
     one = torch.randn(1, len(exam.x), 10, dtype=torch.float64).softmax(-1)
     alone = Answers(one, torch.special.entr(one).sum(-1))
-    found = Scores(scores(dict.fromkeys(COMBINATIONS, alone), exam))
+    found = scored(dict.fromkeys(COMBINATIONS, alone), exam)
     assert found.get(("theta0",), "auroc by disagreement", "static").value == 0.5
 
 
 def test_severities_are_means_over_corruptions(exam, answers):
-    found = Scores(scores(answers, exam))
+    found = scored(answers, exam)
     each = [found.get(("theta0",), "ece", f"{name} 4").value for name in ("noise", "blur", "contrast", "brightness")]
     assert found.at_severity(("theta0",), "ece", 4) == pytest.approx(np.mean(each))
     assert found.at_severity(("theta0",), "nll", 0) == found.get(("theta0",), "nll").value
@@ -263,9 +316,22 @@ def test_severities_are_means_over_corruptions(exam, answers):
 
 
 def test_differences_are_paired(exam, answers):
-    assert difference(answers, exam, ("theta0",)) == (0.0, 0.0)
-    found = Scores(scores(answers, exam))
-    apart = difference(answers, exam, ("M", "theta0"))
-    expected = found.get(("M", "theta0"), "nll").value - found.get(("theta0",), "nll").value
-    assert apart.value == pytest.approx(expected)
-    assert apart.error > 0
+    found = scored(answers, exam)
+    assert found.difference(("theta0",), "nll")[3:] == (0.0, 0.0, 0.0)
+    names, y = ("M", "theta0"), exam.labels[TEST]
+    for size in (1, 2, 3, 4):
+        apart = found.difference(names, "nll", size)
+        expected = found.get(names, "nll", members=size).value - found.get(("theta0",), "nll", members=size).value
+        assert apart.value == pytest.approx(expected)
+    each = [answers[own].of(exam.parts[TEST]).probabilities.mean(0)[range(40), y].log().neg() for own in (names, PLAIN)]
+    by_image = (each[0] - each[1]).numpy()
+    assert found.difference(names, "nll").image_error == pytest.approx(by_image.std(ddof=1) / np.sqrt(40))
+
+
+def test_errors_over_members_are_those_of_a_mean_for_single_networks(exam, answers):
+    found = scored(answers, exam)
+    p, y = answers[PLAIN].of(exam.parts[TEST]).probabilities, exam.labels[TEST]
+    each = p[:, range(40), y].log().neg().mean(1).numpy()
+    assert found.get(PLAIN, "nll", members=1).member_error == pytest.approx(each.std(ddof=1) / 2)
+    without = [p[[j for j in range(4) if j != k]].mean(0)[range(40), y].log().neg().mean() for k in range(4)]
+    assert found.get(PLAIN, "nll").member_error == pytest.approx(jackknife_error(np.array(without)))

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +18,20 @@ import torch
 from torch import Tensor
 
 import wherefrom as wf
-from wherefrom.reproduce.cifar10 import data, picture, shift, study, tables
+from wherefrom.reproduce.cifar10 import data, picture, scores, shift, study, tables
 from wherefrom.reproduce.cifar10.data import Images
 from wherefrom.reproduce.cifar10.presets import (
     COMBINATIONS,
     PRESETS,
-    Combination,
     Kind,
     Preset,
     Rates,
+    Regime,
     kind_of,
     kinds_of,
     rates_of,
 )
-from wherefrom.reproduce.cifar10.scores import Scores, difference, scores
+from wherefrom.reproduce.cifar10.scores import Scores
 from wherefrom.reproduce.cifar10.study import Answers, Exam, Kept, Machine
 from wherefrom.reproduce.uci.command import peak_memory, versions
 from wherefrom.training.progress import shown_progress
@@ -50,6 +50,10 @@ class Request:
     samples: int | None = None
     width: float | None = None
     batch_norm: bool | None = None
+    start: float | None = None  # of SWAG
+    schedule: str | None = None
+    augment: bool | None = None  # only this regime
+    dropout: float | None = None
     device: str = "cpu"
     dtype: str = "float32"
     autocast: bool | None = None  # on a GPU
@@ -75,6 +79,10 @@ class Request:
             samples=self.samples,
             width=self.width,
             batch_norm=self.batch_norm,
+            start=self.start,
+            schedule=self.schedule,
+            augment=self.augment,
+            dropout=self.dropout,
         )
 
     @property
@@ -91,41 +99,67 @@ class Request:
     def command(self) -> str:
         """The command line, without what changes no number."""
         usual = Request()
-        options = {name: getattr(self, name) for name in ("epochs", "members", "samples", "width", "seed")}
+        named = ("epochs", "members", "samples", "width", "start", "schedule", "dropout", "seed")
+        options = {name: getattr(self, name) for name in named}
         options |= {
             name: value for name in ("device", "dtype") if (value := getattr(self, name)) != getattr(usual, name)
         }
         said = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
-        switches = {"batch-norm": self.batch_norm, "autocast": self.autocast}
+        switches = {"batch-norm": self.batch_norm, "augment": self.augment, "autocast": self.autocast}
         said += [f"--{'' if on else 'no-'}{name}" for name, on in switches.items() if on is not None]
         return shlex.join(["wherefrom", "reproduce", "cifar10", "--preset", self.preset, *said])
 
 
 def run(request: Request) -> None:
     """The whole study: trainings, answers, scores, and the files that show them."""
-    preset, machine = request.scale, request.machine
+    preset = request.scale
     _check_folder(request.folder)
-    precision = {"dtype": request.dtype, "autocast": str(machine.autocast)}
-    kept = Kept(request.runs, preset.trained_with | precision | {"seed": request.seed})
     train, exam, counts = images(preset, request.data, request.seed, request.progress)
     print(tables.described(preset.settings, counts))
-    posteriors: dict[Rates, wf.Posterior] = {}
+    found: dict[str, Scores] = {}
+    arms: dict[str, Arm] = {}
     with _going_on(request.runs), _bar(request, preset) as (say, done):
-        for rates in ("fixed", "drawn"):
-            posteriors[rates] = study.train(preset, rates, train, request.seed, machine, kept, done)
-            cost = _cost(kept, f"training, {rates} rates")
-            say(f"trained {len(posteriors[rates])} networks with {rates} rates: {cost}")
-        answers: dict[tuple[Rates, Kind], Answers] = {}
-        for rates, posterior in posteriors.items():
-            for kind in kinds_of(rates):
-                answers[rates, kind] = study.answer(posterior, rates, kind, preset.samples, exam, kept)
-                name = "+".join(kind) or "none"
-                cost = _cost(kept, f"answers, {rates} rates, {name} sampled")
-                say(f"answered {len(exam.x):,} images with {rates} rates, {name} sampled: {cost}")
-    by_names = {names: answers[rates_of(names), kind_of(names)] for names in COMBINATIONS}
-    found = Scores(scores(by_names, exam, request.seed))
-    summary = summary_of(request, preset, machine, counts, kept, posteriors)
-    write(request, found, by_names, exam, summary)
+        for regime in preset.regimes:
+            say(tables.regime_title(regime))
+            arms[regime.name] = arm = run_regime(request, regime, train, exam, say, done)
+            by_names = {names: arm.answers[rates_of(names), kind_of(names)] for names in COMBINATIONS}
+            found[regime.name] = scores.scored(by_names, exam, request.seed)
+    write(request, found, summary_of(request, counts, arms))
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What one regime left: its two sets of networks, their answers, and what they cost."""
+
+    posteriors: dict[Rates, wf.Posterior]
+    answers: dict[tuple[Rates, Kind], Answers]
+    kept: Kept
+
+
+def run_regime(
+    request: Request,
+    regime: Regime,
+    train: Images,
+    exam: Exam,
+    say: Callable[[str], None],
+    done: Callable[[int], None] | None,
+) -> Arm:
+    """Train both sets of networks in one regime, and let them answer the exam."""
+    preset, machine = request.scale, request.machine
+    precision = {"dtype": request.dtype, "autocast": str(machine.autocast)}
+    settings = preset.trained_with | asdict(regime) | precision | {"seed": request.seed}
+    arm = Arm({}, {}, Kept(request.runs and request.runs / regime.name, settings))
+    for rates in ("fixed", "drawn"):
+        arm.posteriors[rates] = study.train(preset, regime, rates, train, request.seed, machine, arm.kept, done)
+        cost = _cost(arm.kept, f"training, {rates} rates")
+        say(f"trained {len(arm.posteriors[rates])} networks with {rates} rates: {cost}")
+    for rates, posterior in arm.posteriors.items():
+        for kind in kinds_of(rates):
+            arm.answers[rates, kind] = study.answer(posterior, rates, kind, preset.samples, exam, arm.kept)
+            name = "+".join(kind) or "none"
+            cost = _cost(arm.kept, f"answers, {rates} rates, {name} sampled")
+            say(f"answered {len(exam.x):,} images with {rates} rates, {name} sampled: {cost}")
+    return arm
 
 
 def images(preset: Preset, root: Path | None, seed: int, progress: bool | None) -> tuple[Images, Exam, dict[str, Any]]:
@@ -149,19 +183,14 @@ def images(preset: Preset, root: Path | None, seed: int, progress: bool | None) 
     return train, Exam.of(test, spoiled, others, seed), counts
 
 
-def summary_of(
-    request: Request,
-    preset: Preset,
-    machine: Machine,
-    counts: dict[str, Any],
-    kept: Kept,
-    posteriors: dict[Rates, wf.Posterior],
-) -> dict[str, Any]:
+def summary_of(request: Request, counts: dict[str, Any], arms: dict[str, Arm]) -> dict[str, Any]:
     """How the numbers came about."""
+    preset, machine = request.scale, request.machine
 
     def total(what: str) -> dict[str, float]:
+        every = [item for arm in arms.values() for item in arm.kept.costs.items()]
         return {
-            part: round(sum(cost[what] for name, cost in kept.costs.items() if name.startswith(part)), 2)
+            part: round(sum(cost[what] for name, cost in every if name.startswith(part)), 2)
             for part in ("training", "answers")
         }
 
@@ -175,38 +204,53 @@ def summary_of(
         "cpu_seconds": total("cpu_seconds"),
         "wall_seconds": total("wall_seconds"),
         "peak_memory_mb": round(peak_memory()),
-        "costs": kept.costs,
         "preset": preset.settings,
         "images": counts,
-        "networks": {rates: list(posterior.members()) for rates, posterior in posteriors.items()},
+        "regimes": {name: _arm_summary(arm, preset) for name, arm in arms.items()},
     }
 
 
-def write(
-    request: Request,
-    found: Scores,
-    answers: dict[Combination, Answers],
-    exam: Exam,
-    summary: dict[str, Any],
-) -> None:
-    """The files, and the main tables on the terminal."""
-    folder = request.folder
-    differences = {names: difference(answers, exam, names) for names in COMBINATIONS}
-    found.write(folder / "scores.csv")
+def _arm_summary(arm: Arm, preset: Preset) -> dict[str, Any]:
+    """The costs, the networks, and their mean training loss when SWAG starts and at the end."""
+
+    def mean_loss(rates: Rates, epoch: int) -> float:
+        losses = [component.trained.losses[epoch] for component in arm.posteriors[rates].mixture]
+        return sum(losses) / len(losses)
+
+    moments = {"start": max(0, preset.first_collected - 1), "end": preset.epochs - 1}
+    return {
+        "costs": arm.kept.costs,
+        "training_loss": {
+            rates: {name: round(mean_loss(rates, epoch), 4) for name, epoch in moments.items()}
+            for rates in arm.posteriors
+        },
+        "networks": {rates: list(posterior.members()) for rates, posterior in arm.posteriors.items()},
+    }
+
+
+def write(request: Request, found: dict[str, Scores], summary: dict[str, Any]) -> None:
+    """Write the files, and print the main tables on the terminal."""
+    folder, regimes = request.folder, request.scale.regimes
+    scores.write(folder / "scores.csv", found)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "table.md").write_text(tables.page(found, differences, summary), encoding="utf-8")
+    (folder / "table.md").write_text(tables.page(found, regimes, summary), encoding="utf-8")
     if importlib.util.find_spec("matplotlib") is None:
         print("There is no picture without matplotlib: pip install 'wherefrom[plot]'")
     else:
-        scale = f"CIFAR-10, {request.preset} preset" if not request.scale.is_made else "Made images, no CIFAR-10"
-        picture.draw_sizes(found, folder / "figure.png", f"{scale}: ensembles of each size, their mean and middle 80%")
-        picture.draw_shift(found, folder / "shift.png", f"{scale}: corrupted images, {found.members} networks")
-    for shown in (
-        tables.main_table(found, differences),
-        tables.by_severity(found, "nll"),
-        *([tables.other_things(found)] if found.others else []),
-    ):
-        print(f"\n{shown}")
+        of = f"CIFAR-10, {request.preset} preset" if not request.scale.is_made else "Made images, no CIFAR-10"
+        picture.draw_sizes(found, regimes, folder / "figure.png", of)
+        picture.draw_shift(found, regimes, folder / "shift.png", of)
+    for regime in regimes:
+        own = found[regime.name]
+        print(f"\n{tables.regime_title(regime)}")
+        print(tables.training_loss(summary, regime))
+        for shown in (
+            tables.main_table(own),
+            tables.by_size_difference(own),
+            tables.by_severity(own, "nll"),
+            *([tables.other_things(own)] if own.others else []),
+        ):
+            print(f"\n{shown}")
     print(f"\n{tables.LETTERS}\n{tables.cost(summary)}.")
     for name in ("scores.csv", "summary.json", "table.md", "figure.png", "shift.png"):
         if (folder / name).exists():
@@ -242,7 +286,8 @@ def _going_on(runs: Path | None) -> Iterator[None]:
 @contextmanager
 def _bar(request: Request, preset: Preset) -> Iterator[tuple[Callable[[str], None], Callable[[int], None] | None]]:
     """A function for lines to print, and one to call with epochs done."""
-    with shown_progress("training", 2 * preset.members * preset.epochs, request.progress) as shown:
+    total = 2 * len(preset.regimes) * preset.members * preset.epochs
+    with shown_progress("training", total, request.progress) as shown:
         if shown is None:
             yield (lambda text: print(text, flush=True)), None
             return

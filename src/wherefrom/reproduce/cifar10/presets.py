@@ -1,8 +1,13 @@
 """What is trained: VGG16 by SGD, at the paper's scale, at one that two cores can do, or in seconds.
 
-Two sets of trainings serve all six combinations. In one the learning rates are fixed: it falls from alpha_u = 0.05 to
-alpha_l = 0.01. In the other every network draws its own, alpha_u ~ U[0.04, 0.06] and alpha_l ~ U[0.008, 0.012].
-Networks of the same number have the same initial weights and the same batches in both, so that they are paired.
+Two sets of trainings serve all six combinations. In one the learning rates are fixed: the rate falls from
+alpha_u = 0.05 to alpha_l = 0.01. In the other every network draws its own, alpha_u ~ U[0.04, 0.06] and
+alpha_l ~ U[0.008, 0.012]. Networks of the same number have the same initial weights and the same batches in both, so
+that they are paired.
+
+The learning rate follows the code of the SWAG paper (Maddox et al. 2019): it falls between 0.5 and 0.9 of SWAG's
+*start* (epoch 161 of 300), and is constant at alpha_l while SWAG collects. The formula as the paper prints it, with all
+n_e epochs in the place of SWAG's start, is `schedule="printed"`.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from wherefrom.reproduce.cifar10.vgg import VGG16
 Combination = tuple[str, ...]  # the variables that are marginalised, by the paper's names
 Kind = tuple[str, ...]  # those of them that are sampled in prediction: M, t
 Rates = Literal["fixed", "drawn"]
+Schedule = Literal["swag", "printed"]
 
 OURS = {"M": "F", "t": "t"}  # the paper's names, and the library's
 COMBINATIONS: tuple[Combination, ...] = (
@@ -30,6 +36,7 @@ COMBINATIONS: tuple[Combination, ...] = (
     ("M", "t", "theta0"),
     ("M", "t", "theta0", "alpha"),
 )
+PLAIN: Combination = ("theta0",)  # what the others are compared with
 UPPER, LOWER = 0.05, 0.01  # alpha_u and alpha_l where they are fixed
 UPPER_RANGE, LOWER_RANGE = (0.04, 0.06), (0.008, 0.012)  # of their uniform distributions, where they are drawn
 
@@ -50,6 +57,20 @@ def kinds_of(rates: Rates) -> list[Kind]:
 
 
 @dataclass(frozen=True)
+class Regime:
+    """How hard the networks are regularised, which decides whether they fit their training images."""
+
+    name: str
+    augment: bool  # whether images are shifted and mirrored
+    dropout: float
+
+
+AUGMENTED = Regime("augmented", augment=True, dropout=0.5)  # as in the code of the SWAG paper
+FITTED = Regime("fitted", augment=False, dropout=0.1)  # fits the training images, and becomes over-confident
+REGIMES = {regime.augment: regime for regime in (AUGMENTED, FITTED)}
+
+
+@dataclass(frozen=True)
 class Preset:
     """The scale of the study. A number of images is the most that are used; None is all that there are."""
 
@@ -63,7 +84,10 @@ class Preset:
     test_images: int | None
     shifted_images: int  # of every corruption and severity
     other_images: int  # of every set of other things
-    start: float = 0.5  # of SWAG, as a fraction of the epochs
+    regimes: tuple[Regime, ...] = (AUGMENTED,)
+    start: float = 161 / 300  # of SWAG, as a fraction of the epochs
+    schedule: Schedule = "swag"  # what the learning rate's n_e is: SWAG's start, or all epochs ("printed")
+    snapshots: int = 1  # that SWAG collects in each epoch
     rank: int = 20
     batch_size: int = 128
     momentum: float = 0.9
@@ -78,12 +102,24 @@ class Preset:
             raise ValueError("an ensemble needs at least 2 members")
         if not self.width > 0:
             raise ValueError(f"the width is a multiple of VGG16's, above zero, not {self.width}")
+        if not 0 <= self.start < 1:
+            raise ValueError(f"SWAG starts at a fraction of the epochs, from 0 to below 1, not at {self.start:g}")
+        if self.schedule not in ("swag", "printed"):
+            raise ValueError(f'the schedule is "swag" or "printed", not {self.schedule!r}')
         left = self.epochs - round(self.start * self.epochs)
         if left < 2:
             raise ValueError(f"{self.epochs} epochs leave SWAG {left} from {self.start:g} of them on; it needs two")
+        for regime in self.regimes:
+            if not 0 < regime.dropout < 1:
+                raise ValueError(f"M needs a dropout rate between 0 and 1, not {regime.dropout:g}")
 
-    def but(self, **changes: Any) -> Preset:
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+    def but(self, *, augment: bool | None = None, dropout: float | None = None, **changes: Any) -> Preset:
+        """The same with other settings; `augment` picks a regime, `dropout` is that of all regimes."""
+        regimes = self.regimes if augment is None else (REGIMES[augment],)
+        if dropout is not None:
+            regimes = tuple(replace(regime, dropout=dropout) for regime in regimes)
+        given = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, regimes=regimes, **given)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -93,34 +129,38 @@ class Preset:
     @property
     def trained_with(self) -> dict[str, Any]:
         """The settings that a trained network depends on."""
-        not_theirs = ("name", "members", "samples", "test_images", "shifted_images", "other_images")
+        not_theirs = ("name", "members", "samples", "test_images", "shifted_images", "other_images", "regimes")
         return {name: value for name, value in self.settings.items() if name not in not_theirs}
 
     @property
-    def model(self) -> partial[VGG16]:
-        return partial(VGG16, len(CLASSES), width=self.width, batch_norm=self.batch_norm)
+    def first_collected(self) -> int:
+        """The epoch, counted from 0, from which on SWAG collects."""
+        return round(self.start * self.epochs)
 
-    @property
-    def training(self) -> wf.Training:
+    def model(self, regime: Regime) -> partial[VGG16]:
+        return partial(VGG16, len(CLASSES), width=self.width, batch_norm=self.batch_norm, dropout=regime.dropout)
+
+    def training(self, regime: Regime) -> wf.Training:
         """The classical training that everything starts from."""
+        whole = self.start if self.schedule == "swag" else 1.0
         return wf.Training(
-            model=self.model,
+            model=self.model(regime),
             algorithm=wf.Algorithm(
                 "sgd",
                 lr=UPPER,
                 batch_size=self.batch_size,
                 momentum=self.momentum,
                 weight_decay=self.weight_decay,
-                schedule=wf.schedules.Ramp(final=LOWER / UPPER),
+                schedule=wf.schedules.Ramp(final=LOWER / UPPER, start=0.5 * whole, end=0.9 * whole),
             ),
             epochs=self.epochs,
             likelihood=wf.Classification(classes=len(CLASSES)),
             standardise=False,
-            augment=wf.augment.CropAndFlip(padding=4),
+            augment=wf.augment.CropAndFlip(padding=4) if regime.augment else None,
         )
 
-    def over(self, rates: Rates, members: int) -> list[Any]:
-        """The variables to train over, for so many members."""
+    def over(self, rates: Rates, members: int, images: int) -> list[Any]:
+        """The variables to train over, for so many members trained on so many images."""
         drawn: list[Any] = [wf.InitialCondition(), wf.BatchOrder()]
         if rates == "drawn":
             # The schedule ends at `final` times the first rate. Uniform given that rate, alpha_l = final * lr has the
@@ -131,20 +171,21 @@ class Preset:
                     lr=Uniform(*UPPER_RANGE), schedule__final=lambda h: Uniform(low / h["lr"], high / h["lr"])
                 )
             )
+        steps = -(-images // min(self.batch_size, images))
+        every = max(1, steps // self.snapshots)
         return [
             wf.Jointly(*drawn, draws=members),
-            wf.Iterations(wf.SWAG(rank=self.rank), start=self.start),
+            wf.Iterations(wf.SWAG(rank=self.rank), start=self.start, every=every),
             wf.Dropout(),
         ]
 
 
+BOTH = (AUGMENTED, FITTED)
 PRESETS = {
     one.name: one
     for one in (
         Preset("paper", 1.0, False, 300, 10, 30, None, None, shifted_images=1000, other_images=2000),
-        Preset("cpu", 0.25, True, 22, 5, 12, 10_000, 2_000, shifted_images=250, other_images=300),
-        Preset(
-            "smoke", 1 / 16, True, 4, 2, 4, 128, 60, shifted_images=10, other_images=10, batch_size=32, is_made=True
-        ),
+        Preset("cpu", 0.125, True, 30, 10, 30, 10_000, 5_000, 250, 300, regimes=BOTH, snapshots=2),
+        Preset("smoke", 1 / 16, True, 4, 2, 4, 128, 60, 10, 10, regimes=BOTH, batch_size=32, is_made=True),
     )
 }

@@ -1,7 +1,9 @@
 """Every combination and every ensemble size from the members' answers, without asking a network again.
 
 The score of k members is the mean over the ensembles of k that can be made of all of them; its band reaches from the
-10th to the 90th percentile of these ensembles, and is closed where all members are used, as there is only one.
+10th to the 90th percentile of these ensembles, and is closed where all members are used, as there is only one. It has
+two standard errors: over images (as if other ones had been tested on), and over members (as if others had been
+trained), by the jackknife.
 """
 
 from __future__ import annotations
@@ -11,15 +13,17 @@ import io
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.predictive import class_scores
-from wherefrom.reproduce.cifar10.presets import COMBINATIONS, Combination
+from wherefrom.reproduce.cifar10.presets import COMBINATIONS, PLAIN, Combination
 from wherefrom.reproduce.cifar10.shift import CORRUPTIONS, SEVERITIES
 from wherefrom.reproduce.cifar10.study import TEST, Answers, Exam
 from wherefrom.training import streams
@@ -27,6 +31,7 @@ from wherefrom.training.workers import one_core
 
 BAND = (0.1, 0.9)
 _MOST_ENSEMBLES = 300  # of one size, all of them up to ten members; more are drawn at random
+_Array = NDArray[np.float64]
 
 
 class Score(NamedTuple):
@@ -39,38 +44,44 @@ class Score(NamedTuple):
     value: float
     low: float  # of its band; the value itself for a single ensemble
     high: float
+    image_error: float = math.nan  # standard error over images
+    member_error: float = math.nan  # standard error over members
 
 
 class Difference(NamedTuple):
-    """How much better or worse than theta0 alone on the same images, with its standard error over images."""
+    """A score less that of theta0 alone on the same images and members, with two standard errors of the difference."""
 
+    combination: str
+    members: int
+    metric: str
     value: float
-    error: float
+    image_error: float
+    member_error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:+.4f} ± {self.image_error:.4f} ± {self.member_error:.4f}"
 
 
 @one_core()
-def scores(answers: Mapping[Combination, Answers], exam: Exam, seed: int = 0) -> list[Score]:
+def scored(answers: Mapping[Combination, Answers], exam: Exam, seed: int = 0) -> Scores:
     """All scores: by ensemble size on the test images, and of all members on the others."""
-    found = []
-    for names in COMBINATIONS:
+    y, found, differences = exam.labels[TEST], [], []
+    plain: dict[tuple[int, str], Sized] = {}
+    for names in (PLAIN, *(other for other in COMBINATIONS if other != PLAIN)):
         label, own = "+".join(names), answers[names]
-        test = own.of(exam.parts[TEST])
-        for size in range(1, len(test.probabilities) + 1):
-            each = [
-                _labelled(test.probabilities[chosen].mean(0), exam.labels[TEST])
-                for chosen in ensembles(len(test.probabilities), size, seed)
-            ]
-            for metric in each[0]:
-                values = np.array([one[metric] for one in each])
-                low, high = np.quantile(values, BAND)
-                found.append(Score(TEST, label, size, metric, float(values.mean()), float(low), float(high)))
+        for size, by_metric in _by_size(own.of(exam.parts[TEST]).probabilities, y, seed).items():
+            for metric, sized in by_metric.items():
+                found.append(sized.score(label, size, metric))
+                if names == PLAIN:
+                    plain[size, metric] = sized
+                differences.append(sized.less(plain[size, metric], label, size, metric))
         for part in exam.parts:
             if part != TEST:
                 found += [
                     Score(part, label, len(own.probabilities), metric, value, value, value)
                     for metric, value in _shifted(own, exam, part)
                 ]
-    return found
+    return Scores(found, differences)
 
 
 def ensembles(members: int, size: int, seed: int = 0) -> list[list[int]]:
@@ -85,23 +96,85 @@ def ensembles(members: int, size: int, seed: int = 0) -> list[list[int]]:
     return [sorted(random.choice(members, size, replace=False).tolist()) for _ in range(_MOST_ENSEMBLES)]
 
 
-def difference(answers: Mapping[Combination, Answers], exam: Exam, names: Combination) -> Difference:
-    """The NLL of all members on the test images, less that of theta0 alone, image by image."""
-    y = exam.labels[TEST]
-    mine, plain = (
-        class_scores.nll(answers[one].of(exam.parts[TEST]).probabilities.mean(0), y) for one in (names, ("theta0",))
-    )
-    apart = mine - plain
-    return Difference(float(apart.mean()), float(apart.std() / math.sqrt(len(apart))))
+@dataclass(frozen=True, eq=False)
+class Sized:
+    """One metric of all ensembles of one size."""
+
+    values: _Array  # (ensembles,)
+    by_image: _Array | None  # (images,), the mean over ensembles, where the metric is a mean over images
+    without: _Array  # (members,), the mean over the ensembles that lack this member
+
+    def score(self, combination: str, size: int, metric: str) -> Score:
+        low, high = np.quantile(self.values, BAND)
+        errors = _image_error(self.by_image), jackknife_error(self.without)
+        return Score(TEST, combination, size, metric, float(self.values.mean()), float(low), float(high), *errors)
+
+    def less(self, other: Sized, combination: str, size: int, metric: str) -> Difference:
+        by_image = None if self.by_image is None or other.by_image is None else self.by_image - other.by_image
+        return Difference(
+            combination,
+            size,
+            metric,
+            float(self.values.mean() - other.values.mean()),
+            _image_error(by_image),
+            jackknife_error(self.without - other.without),
+        )
+
+
+def jackknife_error(without: _Array) -> float:
+    """The standard error of a statistic of independent members, from its values without each of them.
+
+    >>> round(jackknife_error(np.array([2.5, 2.0, 1.5])), 4)  # of the mean of 1, 2, 3: sd / sqrt(3)
+    0.5774
+    """
+    count = len(without)
+    return float(np.sqrt((count - 1) / count * np.sum((without - without.mean()) ** 2)))
+
+
+def _image_error(by_image: _Array | None) -> float:
+    return math.nan if by_image is None else float(by_image.std(ddof=1) / math.sqrt(len(by_image)))
+
+
+def _by_size(probabilities: Tensor, y: Tensor, seed: int) -> dict[int, dict[str, Sized]]:
+    """Every metric of the ensembles of every size.  # (members, images, classes)"""
+    members = len(probabilities)
+    found: dict[int, dict[str, Sized]] = {}
+    smaller: dict[str, _Array] = {}
+    for size in range(1, members + 1):
+        chosen = ensembles(members, size, seed)
+        totals: dict[str, Tensor] = {}
+        values: dict[str, list[float]] = {}
+        for some in chosen:
+            together = probabilities[some].mean(0)
+            for metric, row_scores in _rows(together, y).items():
+                totals[metric] = totals.get(metric, 0.0) + row_scores
+                values.setdefault(metric, []).append(float(row_scores.mean()))
+            values.setdefault("ece", []).append(class_scores.reliability(together, y).ece)
+        is_in = np.array([[member in some for member in range(members)] for some in chosen])  # (ensembles, members)
+        found[size] = {}
+        for metric, each in values.items():
+            own = np.array(each)
+            if size < members:  # of the largest ensemble, those that lack a member are one smaller
+                smaller[metric] = np.array([own[~is_in[:, member]].mean() for member in range(members)])
+            by_image = (totals[metric] / len(chosen)).numpy() if metric in totals else None
+            found[size][metric] = Sized(own, by_image, smaller.get(metric, np.full(members, math.nan)))
+    return found
+
+
+def _rows(probabilities: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """The metrics that are means over images, image by image."""
+    correct = class_scores.correct(probabilities, y).double()
+    return {
+        "nll": class_scores.nll(probabilities, y),
+        "accuracy": correct,
+        "brier": class_scores.brier(probabilities, y),
+        "over-confidence": probabilities.max(1).values - correct,
+    }
 
 
 def _labelled(probabilities: Tensor, y: Tensor) -> dict[str, float]:
-    return {
-        "nll": float(class_scores.nll(probabilities, y).mean()),
-        "accuracy": class_scores.accuracy(probabilities, y),
-        "brier": float(class_scores.brier(probabilities, y).mean()),
-        "ece": class_scores.reliability(probabilities, y).ece,
-    }
+    means = {metric: float(each.mean()) for metric, each in _rows(probabilities, y).items()}
+    return means | {"ece": class_scores.reliability(probabilities, y).ece}
 
 
 def _shifted(answers: Answers, exam: Exam, part: str) -> Iterator[tuple[str, float]]:
@@ -131,18 +204,23 @@ def _disagreement(answers: Answers) -> Tensor:
 
 
 class Scores:
-    """Scores by their names."""
+    """Scores and differences by their names."""
 
-    def __init__(self, found: Sequence[Score]) -> None:
-        self.all = list(found)
-        self._known = {(one.images, one.combination, one.members, one.metric): one for one in found}
-        self.members = max(one.members for one in found)
-        images = list(dict.fromkeys(one.images for one in found))
+    def __init__(self, scores: Sequence[Score], differences: Sequence[Difference]) -> None:
+        self.all = list(scores)
+        self._scores = {(one.images, one.combination, one.members, one.metric): one for one in scores}
+        self._differences = {(one.combination, one.members, one.metric): one for one in differences}
+        self.members = max(one.members for one in scores)
+        images = list(dict.fromkeys(one.images for one in scores))
         spoiled = {f"{name} {severity}" for name in CORRUPTIONS for severity in SEVERITIES}
         self.others = [name for name in images if name != TEST and name not in spoiled]
 
     def get(self, names: Combination, metric: str, images: str = TEST, members: int | None = None) -> Score:
-        return self._known[images, "+".join(names), members or self.members, metric]
+        return self._scores[images, "+".join(names), members or self.members, metric]
+
+    def difference(self, names: Combination, metric: str, members: int | None = None) -> Difference:
+        """From theta0 alone, with as many members."""
+        return self._differences["+".join(names), members or self.members, metric]
 
     def at_severity(self, names: Combination, metric: str, severity: int) -> float:
         """The mean over the four corruptions; severity 0 is the clean images, which nothing tells from themselves."""
@@ -150,9 +228,14 @@ class Scores:
             return 0.5 if metric.startswith("auroc") else self.get(names, metric).value
         return float(np.mean([self.get(names, metric, f"{name} {severity}").value for name in CORRUPTIONS]))
 
-    def write(self, path: Path) -> None:
-        text = io.StringIO()
-        table = csv.writer(text, lineterminator="\n")
-        table.writerow(Score._fields)
-        table.writerows((*one[:4], *(f"{number:.8g}" for number in one[4:])) for one in self.all)
-        path.write_text(text.getvalue(), encoding="utf-8")
+
+def write(path: Path, by_regime: Mapping[str, Scores]) -> None:
+    """All scores as a CSV file; a cell is empty where a standard error does not apply."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(("regime", *Score._fields))
+    for regime, scores in by_regime.items():
+        for one in scores.all:
+            numbers = ("" if math.isnan(number) else f"{number:.8g}" for number in one[4:])
+            table.writerow((regime, *one[:4], *numbers))
+    path.write_text(text.getvalue(), encoding="utf-8")

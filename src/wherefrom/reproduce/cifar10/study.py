@@ -24,7 +24,7 @@ from torch import Tensor
 import wherefrom as wf
 from wherefrom.predictive.class_scores import entropy
 from wherefrom.reproduce.cifar10.data import Images
-from wherefrom.reproduce.cifar10.presets import OURS, Kind, Preset, Rates
+from wherefrom.reproduce.cifar10.presets import OURS, Kind, Preset, Rates, Regime
 from wherefrom.reproduce.cifar10.shift import CORRUPTIONS, SEVERITIES, corrupt
 from wherefrom.training.workers import available_cores, one_core
 from wherefrom.variables import Design
@@ -131,6 +131,7 @@ class Machine:
 
 def train(
     preset: Preset,
+    regime: Regime,
     rates: Rates,
     data: Images,
     seed: int,
@@ -138,8 +139,8 @@ def train(
     kept: Kept,
     report: Callable[[int], None] | None = None,
 ) -> wf.Posterior:
-    """One of the two sets, a few members at a time; `report` hears of members' epochs done."""
-    posterior = _found(preset, rates, data, machine, kept)
+    """Train one of the two sets, a few members at a time; `report` is called with the epochs done."""
+    posterior = _found(preset, regime, rates, data, machine, kept)
     checkpoints = kept.folder and kept.folder / "checkpoints"
     if posterior and report:
         report(len(posterior) * preset.epochs)
@@ -147,9 +148,9 @@ def train(
         with kept.costing(f"training, {rates} rates"):
             if posterior is None:
                 posterior = wf.marginalise(
-                    preset.training,
+                    preset.training(regime),
                     (data.x, data.y),
-                    preset.over(rates, min(machine.portion, preset.members)),
+                    preset.over(rates, min(machine.portion, preset.members), len(data)),
                     seed,
                     dtype=machine.dtype,
                     autocast=machine.autocast,
@@ -166,13 +167,15 @@ def train(
     return posterior if len(posterior) == preset.members else posterior.select(theta0=range(preset.members))
 
 
-def _found(preset: Preset, rates: Rates, data: Images, machine: Machine, kept: Kept) -> wf.Posterior | None:
+def _found(
+    preset: Preset, regime: Regime, rates: Rates, data: Images, machine: Machine, kept: Kept
+) -> wf.Posterior | None:
     """The members that an earlier run has kept, with the code that a file cannot hold."""
     if kept.folder is None or not (kept.folder / rates / "posterior.json").exists():
         return None
-    found = wf.load(kept.folder / rates, preset.model, (data.x, data.y), machine.device)
-    design = Design.of(preset.over(rates, len(found)))
-    return replace(found, training=preset.training, design=design, autocast=machine.autocast)
+    found = wf.load(kept.folder / rates, preset.model(regime), (data.x, data.y), machine.device)
+    design = Design.of(preset.over(rates, len(found), len(data)))
+    return replace(found, training=preset.training(regime), design=design, autocast=machine.autocast)
 
 
 # ---------------------------------------------------------------------- answers

@@ -1,12 +1,12 @@
-"""The scores as a page: all members of every combination, ensembles of every size, and images of another kind."""
+"""The scores as a page: for each regime all members of every combination, ensembles of every size, other images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from wherefrom.reproduce.cifar10.presets import COMBINATIONS, Combination
-from wherefrom.reproduce.cifar10.scores import Difference, Scores
+from wherefrom.reproduce.cifar10.presets import COMBINATIONS, PLAIN, Combination, Regime
+from wherefrom.reproduce.cifar10.scores import Scores
 from wherefrom.reproduce.cifar10.shift import SEVERITIES
 from wherefrom.table import Table
 
@@ -15,7 +15,13 @@ LETTERS = (
     "Marginalised: θ₀ the initial weights (with each network's own batch order), α the learning rates, M the "
     "sub-networks that dropout leaves, t the moment of stopping (SWAG)."
 )
-METRICS = {"nll": "NLL", "accuracy": "accuracy", "brier": "Brier", "ece": "ECE"}
+METRICS = {
+    "nll": "NLL",
+    "accuracy": "accuracy",
+    "over-confidence": "over-confidence",
+    "brier": "Brier",
+    "ece": "ECE",
+}
 _SHIFTED = {"nll": "NLL", "ece": "ECE", "auroc": "AUROC"}
 
 
@@ -29,7 +35,17 @@ def title(names: Combination) -> str:
     return " + ".join(SYMBOLS[name] for name in order)
 
 
-def page(scores: Scores, differences: Mapping[Combination, Difference], summary: Mapping[str, Any]) -> str:
+def regime_title(regime: Regime) -> str:
+    """A regime in words.
+
+    >>> regime_title(Regime("fitted", augment=False, dropout=0.1))
+    'Fitted: images as they are, dropout 0.1'
+    """
+    images = "images shifted and mirrored at random" if regime.augment else "images as they are"
+    return f"{regime.name.capitalize()}: {images}, dropout {regime.dropout:g}"
+
+
+def page(found: Mapping[str, Scores], regimes: Sequence[Regime], summary: Mapping[str, Any]) -> str:
     """Everything that a reader may want to look up, in Markdown."""
     preset, images = summary["preset"], summary["images"]
     parts = [
@@ -37,48 +53,81 @@ def page(scores: Scores, differences: Mapping[Combination, Difference], summary:
         "\n".join(f"    {line}" for line in [summary["command"]]),
         "\n".join([f"- {summary['versions']}", f"- {cost(summary)}", f"- {described(preset, images)}"]),
         LETTERS,
-        f"## All {scores.members} networks",
-        "Δ NLL: less that of θ₀ alone on the same images, ± its standard error over images. Brier scores add up over "
-        "the classes; the ECE has 15 bins.",
-        _markdown(main_table(scores, differences)),
-        "## By ensemble size",
+        "Δ is the difference from θ₀ alone, with the same networks on the same images. Its two standard errors follow: "
+        "over images, and over networks (jackknife). Over-confidence is the mean confidence less the accuracy. Brier "
+        "scores add up over the classes; the ECE has 15 bins.",
+    ]
+    for regime in regimes:
+        parts += _regime_page(found[regime.name], regime, summary)
+    return "\n\n".join(parts) + "\n"
+
+
+def _regime_page(scores: Scores, regime: Regime, summary: Mapping[str, Any]) -> list[str]:
+    parts = [
+        f"## {regime_title(regime)}",
+        training_loss(summary, regime),
+        f"### All {scores.members} networks",
+        _markdown(main_table(scores)),
+        "### By ensemble size",
         "The mean over all ensembles of that size that these networks make.",
     ]
+    for metric in ("nll", "accuracy", "over-confidence"):
+        parts += [f"#### {METRICS[metric]}", _markdown(by_size(scores, metric))]
     for metric in ("nll", "accuracy"):
-        parts += [f"### {METRICS[metric]}", _markdown(by_size(scores, metric))]
+        parts += [f"#### Δ {METRICS[metric]}", _markdown(by_size_difference(scores, metric))]
     parts += [
-        "## Corrupted images",
+        "### Corrupted images",
         "The mean over Gaussian noise, blur, contrast and brightness at five severities (0: clean). AUROC: how well "
         "the entropy tells corrupted images from clean ones (0.5: not at all).",
     ]
     for metric, name in _SHIFTED.items():
-        parts += [f"### {name}", _markdown(by_severity(scores, metric))]
+        parts += [f"#### {name}", _markdown(by_severity(scores, metric))]
     if scores.others:
         parts += [
-            "## Images of other things",
+            "### Images of other things",
             "AUROC: how well doubt tells them from CIFAR's test images, by the entropy, and by how much the answers "
             "disagree (mutual information).",
             _markdown(other_things(scores)),
         ]
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
-def main_table(scores: Scores, differences: Mapping[Combination, Difference]) -> Table:
+def training_loss(summary: Mapping[str, Any], regime: Regime) -> str:
+    """Whether the networks had settled when SWAG began."""
+    losses = summary["regimes"][regime.name]["training_loss"]["fixed"]
+    return (
+        f"Mean training loss {losses['start']:.3f} when SWAG starts, {losses['end']:.3f} at the end "
+        "(of batches while training, dropout included)."
+    )
+
+
+def main_table(scores: Scores) -> Table:
+    metrics = ("accuracy", "over-confidence", "brier", "ece")
     rows = [
         (
             title(names),
             scores.get(names, "nll").value,
-            "" if names == ("theta0",) else f"{differences[names].value:+.4f} ± {differences[names].error:.4f}",
-            *(scores.get(names, metric).value for metric in ("accuracy", "brier", "ece")),
+            "" if names == PLAIN else str(scores.difference(names, "nll")),
+            *(scores.get(names, metric).value for metric in metrics),
         )
         for names in COMBINATIONS
     ]
-    return Table(("marginalised", "NLL", "Δ NLL", "accuracy", "Brier", "ECE"), rows)
+    return Table(("marginalised", "NLL", "Δ NLL", *(METRICS[metric] for metric in metrics)), rows)
 
 
 def by_size(scores: Scores, metric: str) -> Table:
     sizes = range(1, scores.members + 1)
     return _table(sizes, lambda names, size: scores.get(names, metric, members=size).value)
+
+
+def by_size_difference(scores: Scores, metric: str = "nll") -> Table:
+    """Every combination less theta0 alone, by ensemble size: one row for each size, since the cells are wide."""
+    others = [names for names in COMBINATIONS if names != PLAIN]
+    rows = [
+        (str(size), *(str(scores.difference(names, metric, size)) for names in others))
+        for size in range(1, scores.members + 1)
+    ]
+    return Table(("networks", *(f"Δ {METRICS[metric]}, {title(names)}" for names in others)), rows)
 
 
 def by_severity(scores: Scores, metric: str) -> Table:
@@ -106,8 +155,9 @@ def cost(summary: Mapping[str, Any]) -> str:
 def described(preset: Mapping[str, Any], images: Mapping[str, Any]) -> str:
     norm = "with" if preset["batch_norm"] else "without"
     return (
-        f"VGG16 of width {preset['width']:g} {norm} batch norm, {preset['epochs']} epochs, {preset['members']} "
-        f"networks in each of two sets, {preset['samples']} samples a network; {images['train']:,} images to train on, "
+        f"VGG16 of width {preset['width']:g} {norm} batch norm, {preset['epochs']} epochs, SWAG from "
+        f"{preset['start']:.2f} of them on ({preset['schedule']} schedule), {preset['members']} networks in each of "
+        f"two sets, {preset['samples']} samples a network; {images['train']:,} images to train on, "
         f"{images['test']:,} to test on, {images['shifted']:,} of each corruption and severity"
         f"{''.join(f', {count:,} of {name}' for name, count in images['others'].items())}"
         f"{' (made by the program)' if preset['is_made'] else ''}"
