@@ -17,7 +17,7 @@ from torch import Tensor
 
 from wherefrom.calibration import By, Calibration, Method
 from wherefrom.laws import Law, delta
-from wherefrom.mixture import fitting, growth, parts, predicting, weighing
+from wherefrom.mixture import fitting, growth, parts, predicting, settled, weighing
 from wherefrom.mixture.growth import DivergedError as DivergedError  # one of the public names of this module
 from wherefrom.mixture.growth import Divergence
 from wherefrom.predictive import batch_norm
@@ -91,8 +91,13 @@ class Posterior:
         weighted = "weighted " if weighing.is_weighted(self) else ""
         return f"Posterior({len(self)} {weighted}member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
 
-    def members(self) -> Table:
-        """Every member's draws, settings, first and last training loss, processor seconds (its share), and engine."""
+    def members(self, data: Any = None) -> Table:
+        """List every member's draws, settings, first and last training loss, processor seconds (its share) and engine.
+
+        Where t is marginalised and there are rows that were not trained on (`data`, or those held out to fit the
+        noise), it also has the loss on these rows at the last iterate and at the mean of the trajectory, and warns if
+        the mean is worse: the networks were then still improving while their trajectories were collected.
+        """
         axes, is_weighted = [axis.name for axis in self.design.axes], weighing.is_weighted(self)
         drawn = dict.fromkeys(s for c in self.mixture for s in c.run.choices if s not in ("init", "share"))
         if self.design.algorithms is not None:
@@ -114,7 +119,11 @@ class Posterior:
                 )
             )
         weighted = ("weight",) if is_weighted else ()
-        return Table((*axes, *drawn, *weighted, "first loss", "last loss", "cpu seconds", "engine"), rows)
+        columns = (*axes, *drawn, *weighted, "first loss", "last loss", "cpu seconds", "engine")
+        if found := settled.on_held_out(self, data):
+            rows = [(*row, *each) for row, each in zip(rows, found.by_member, strict=True)]
+            columns = (*columns, "held-out loss, last iterate", "held-out loss, mean")
+        return Table(columns, rows)
 
     @property
     def weights(self) -> tuple[float, ...]:

@@ -187,8 +187,7 @@ def test_random_steps_are_the_members_own(monkeypatch):
         groups = [range(a, b) for a, b in itertools.pairwise(bounds)]
         with monkeypatch.context() as patch:
             patch.setattr(TorchEngine, "groups", lambda *_, groups=groups: groups)
-            for a, b in zip(together, oracle.train(cohort, "torch", threads=2), strict=True):
-                assert torch.equal(a.last, b.last)
+            oracle.assert_same_members(together, oracle.train(cohort, "torch", threads=2))
     others = replace(cohort, members=tuple(replace(m, order=m.order + 1) for m in cohort.members))
     assert not torch.allclose(oracle.train(others, "torch")[0].last, together[0].last, atol=1e-4)
 

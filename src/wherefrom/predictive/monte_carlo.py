@@ -80,6 +80,10 @@ def outputs(
     refresh: Callable[[Network, Tensor], Tensor] | None = None,
 ) -> Tensor:
     """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
+    has_masks = plan.vary_mask and bool(network.sites)
+    if plan.samples > 1 and not has_masks and not any(member.law.is_random for member in members):
+        once = outputs(network, members, Plan(1, False, False), x, seed, refresh)  # all samples are the same
+        return once.expand(-1, plan.samples, -1, -1).contiguous()
     result = torch.empty(len(members), plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
     # Whole blocks of thetas, in jobs that are small enough to be shared out evenly.
     size = 2 * _THETAS_IN_A_BLOCK if plan.in_blocks else _THETAS_IN_A_BLOCK

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from wherefrom import __version__
+from wherefrom.mixture import settled as settling
 from wherefrom.mixture.held_out import part_trained_on
 from wherefrom.posterior import Posterior
 from wherefrom.predictive.class_scores import auroc
@@ -99,7 +100,7 @@ def content(
         "title": title,
         "kind": "classes" if given.classes else "quantity",
         "unit": unit,
-        "cautions": _cautions(posterior, given),
+        "cautions": _cautions(posterior, given, voices[0]),
         "notes": list(notes),
         "rows": {
             "count": len(given),
@@ -160,7 +161,7 @@ def _output_names(posterior: Posterior, given: Rows, target: str | None) -> list
     return ["y"] if count == 1 else [f"y {j}" for j in range(count)]
 
 
-def _cautions(posterior: Posterior, given: Rows) -> list[str]:
+def _cautions(posterior: Posterior, given: Rows, voice: words.Voice) -> list[str]:
     found = []
     if len(given) < _FEW_ROWS:
         rows = "row is" if len(given) == 1 else "rows are"
@@ -178,6 +179,10 @@ def _cautions(posterior: Posterior, given: Rows) -> list[str]:
         found.append(
             f"{lost} member{'s' * (lost != 1)} diverged and had to be left out: {'; '.join(posterior.diverged)}."
         )
+    settled = None if overlap else settling.compared(posterior, given)
+    if settled is not None and not settled.is_settled:
+        text = str(settled)
+        found.append(f"{text[0].upper()}{text[1:]}. {voice.how('later')}.")
     return found
 
 
@@ -479,7 +484,9 @@ def _collected_from(posterior: Posterior) -> int | None:
 
 
 def _members(posterior: Posterior) -> dict[str, Any]:
-    table = posterior.members()
+    with warnings.catch_warnings():  # of trajectories that had not settled, which the cautions say
+        warnings.simplefilter("ignore")
+        table = posterior.members()
     kept = thinned(len(table), _MOST_ROWS).tolist()
     return {"columns": list(table.columns), "rows": [[_plain(value) for value in table.rows[k]] for k in kept]}
 

@@ -40,6 +40,10 @@ _HOW = {
         "its width depends on it.",
         "Train longer (--epochs 300), or at a lower --lr.",
     ),
+    "later": (
+        "Start to collect later (wf.Iterations(..., start=0.75)), or train longer",
+        "Train longer (--epochs 300)",
+    ),
     "settle": (
         'Weigh the members by rows held out (posterior.weighted("stacking", data)), or keep what scores well.',
         "Leave h out of --over, and name what scores well: --lr 0.001.",

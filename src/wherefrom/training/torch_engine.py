@@ -4,7 +4,7 @@
     batch   (members, rows, ...)     every member its own rows, in its own order
 
 The members' losses are summed and differentiated together: since no member's loss holds another's parameters, each
-gets exactly the gradient that it would get alone.
+gets the gradient that it would get alone, up to rounding: torch multiplies groups of other sizes by other routines.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,11 +58,6 @@ class TorchEngine:
     ) -> list[Trained]:
         """Train some of the cohort's members together; `epoch_done` hears of every epoch, with how many trained."""
         cohort, device = self.cohort, self.device
-        if len(members) == 1 and cohort.network.largest_group(cohort.batch_size) > 1:
-            # torch multiplies a batch of one by another routine: beside a twin of itself, a lone member has the same
-            # last bit as among others. Networks that always train alone need none.
-            one = self.train([members[0], members[0]], lambda _: epoch_done(1), keeping)[0]
-            return [replace(one, last=one.last.clone(), seconds=2 * one.seconds)]
         began = time.thread_time()
         network, layout, count = cohort.network, cohort.network.layout, len(members)
         theta = torch.stack([member.theta0 for member in members]).to(device)

@@ -166,7 +166,7 @@ def checked_cache(tmp_path_factory) -> Path:
 
 def test_nothing_is_out_of_bounds(checked_cache):
     """Every model, loss, batch size and law of the engines' contract, with numba's checks on every index."""
-    options = ["-q", "-p", "no:cacheprovider", "--no-header", "-k", "native and not bits", "--doctest-glob="]
+    options = ["-q", "-p", "no:cacheprovider", "--no-header", "-k", "native and not groups", "--doctest-glob="]
     tests = ["tests/training/test_engines.py", "tests/training/native/test_kernel.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],

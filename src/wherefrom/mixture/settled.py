@@ -1,0 +1,101 @@
+"""Whether trajectories had settled when their laws began: the law's mean against the last iterate, on other rows.
+
+A trajectory that wanders around a solution is better summarised by its mean than by its last iterate. One that is still
+on its way there has its mean behind it: the law is then centred on networks that have learnt less.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from wherefrom.laws import Law, delta
+from wherefrom.mixture.groups import Group, assembled, groups, inputs, refreshing
+from wherefrom.mixture.held_out import not_trained_on
+from wherefrom.predictive import monte_carlo
+from wherefrom.training.data import Rows
+
+if TYPE_CHECKING:
+    from wherefrom.posterior import Posterior
+
+_MOST_ROWS = 2000  # evenly spaced, which tell enough
+_STANDARD_ERRORS = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """The training loss of every member on rows that it was not trained on, at two points of its trajectory."""
+
+    last: Tensor  # (members,), at the last iterate
+    mean: Tensor  # (members,), at the mean of its law
+    error: float  # of the mean difference, over rows
+    rows: int
+
+    @property
+    def excess(self) -> float:
+        """How much worse the mean is than the last iterate, on average over members."""
+        return float((self.mean - self.last).mean())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the mean is not clearly worse."""
+        return not self.excess > _STANDARD_ERRORS * self.error
+
+    @property
+    def by_member(self) -> list[tuple[float, float]]:
+        """The loss of each member at the last iterate and at the mean."""
+        return list(zip(self.last.tolist(), self.mean.tolist(), strict=True))
+
+    def __str__(self) -> str:
+        return (
+            f"the mean of the trajectory is worse than its last iterate on {self.rows:,} rows that were not trained on "
+            f"(loss {float(self.mean.mean()):.4g} against {float(self.last.mean()):.4g}, worse by {self.excess:.2g} ± "
+            f"{self.error:.1g}): the networks were still improving while iterations were collected"
+        )
+
+
+def on_held_out(posterior: Posterior, data: Any) -> Settled | None:
+    """Compare them on the given or held-out rows, and warn if the mean is worse; None where there are no such rows."""
+    if data is None and posterior.held_out is None:
+        return None
+    found = compared(posterior, not_trained_on(posterior, data, "members((x, y))"))
+    if found is not None and not found.is_settled:
+        warnings.warn(f"{found}. Start later, as wf.Iterations(..., start=0.75), or train longer", stacklevel=3)
+    return found
+
+
+def compared(posterior: Posterior, rows: Rows) -> Settled | None:
+    """Compare the two points of every member on these rows; None where no trajectory left a law."""
+    if posterior.design.iterations is None or all(not law.is_random for law in posterior.laws()):
+        return None
+    chosen = torch.arange(0, len(rows), -(-len(rows) // _MOST_ROWS))
+    x, y = inputs(posterior, rows.x[chosen]), posterior.scaler.y(rows.y[chosen], posterior.dtype)
+    means = [law.mean for law in posterior.laws()]
+    iterates = [component.trained.last for component in posterior.mixture]
+    at_mean = _losses(posterior, means, x, y, is_iterate=False)
+    at_last = _losses(posterior, iterates, x, y, is_iterate=True)
+    apart = (at_mean - at_last).mean(0)  # (rows,)
+    error = float(apart.std()) / math.sqrt(len(apart)) if len(apart) > 1 else math.inf
+    return Settled(at_last.mean(1), at_mean.mean(1), error, len(apart))
+
+
+def _losses(posterior: Posterior, thetas: list[Tensor], x: Tensor, y: Tensor, is_iterate: bool) -> Tensor:
+    """The loss of each member's network at one theta, row by row.  # (members, rows)"""
+
+    def law(place: int, group: Group) -> Law:
+        return delta(thetas[place][: group.network.layout.varying_size])
+
+    plan = monte_carlo.Plan.of(1, vary_theta=False, vary_mask=False)
+    found = {}
+    for group in groups(posterior):
+        points = zip(group.places, group.members, strict=True)
+        members = [replace(member, law=law(place, group)) for place, member in points]
+        refresh = None if is_iterate else refreshing(posterior, group)  # an iterate has statistics of its own
+        found[group] = monte_carlo.outputs(group.network, members, plan, x, posterior.seed, refresh)
+    answers = assembled(found)[:, 0].double()  # (members, rows, outputs)
+    return posterior.training.likelihood.loss(answers.unsqueeze(-2), y.double().unsqueeze(-2))
