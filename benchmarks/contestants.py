@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from shapes import LEARNING_RATE, Shape
-from wherefrom.losses import SquaredError
+from wherefrom.point import Algorithm
 from wherefrom.training import streams, workers
 from wherefrom.training.cohort import Cohort, Examples, Member
 from wherefrom.training.engines import Choice
+from wherefrom.training.losses import SquaredError
 from wherefrom.training.network import Network
-from wherefrom.training.point import Algorithm
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ import torch
 from torch import nn
 
 from setting import setting
-from wherefrom.losses import CrossEntropy
 from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.table import Table
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
 from wherefrom.training.cohort import Cohort, Examples, Member
+from wherefrom.training.losses import CrossEntropy
 from wherefrom.training.network import Network
 from wherefrom.training.torch_engine import TorchEngine
 from wherefrom.training.workers import one_core

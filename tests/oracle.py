@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import wherefrom as wf
-from wherefrom.losses import Loss, SquaredError
 from wherefrom.training import streams, workers
 from wherefrom.training.cohort import Cohort, Examples, Member, Trained, orders
 from wherefrom.training.dropout import TrainingMasks
+from wherefrom.training.losses import Loss, SquaredError
 from wherefrom.training.network import Network
 
 CPU = torch.device("cpu")

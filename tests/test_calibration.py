@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 import torch
 
+import made_predictions
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.calibration import Conformal, Fit, Temperature, VarianceScale, fitted
-from wherefrom.predictive.class_prediction import ClassPrediction
+from made_predictions import changed
+from wherefrom.likelihoods.classification import ClassPrediction
+from wherefrom.likelihoods.regression import Prediction
+from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale, fitted
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 from wherefrom.report.views import _output
 
 WEIGHTS = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
@@ -31,7 +33,7 @@ def quantities(rows=400, outputs=1, noise=0.3, seed=0, weights=None, one_shot=Fa
     spread = 0.05 + 0.1 * normal(4, 1, rows, outputs, seed=seed + 2).square() if one_shot else None
     unit = [torch.full((outputs,), value, dtype=torch.float64) for value in (10.0, 3.0)]
     variance = torch.linspace(noise, 2 * noise, outputs, dtype=torch.float64) if noise else None
-    return Prediction(
+    return made_predictions.quantity(
         answers,
         variance,
         *unit,
@@ -55,7 +57,9 @@ def classes(rows=1000, sure=1.0, seed=0, weights=None, samples=3) -> ClassPredic
     logits = 1.5 * normal(1, 1, rows, 3, seed=seed) + 0.3 * normal(4, samples, rows, 3, seed=seed + 1)
     plan = Plan.of(samples, vary_theta=samples > 1, vary_mask=False)
     logs = torch.log_softmax(sure * logits, -1)
-    return ClassPrediction(logs, ("a", "b", "c"), plan, (CrossedAxis("theta0", 4, False),), None, weights=weights)
+    return made_predictions.classes(
+        logs, ("a", "b", "c"), plan, (CrossedAxis("theta0", 4, False),), None, weights=weights
+    )
 
 
 def labels(prediction: ClassPrediction, seed=3) -> list[str]:
@@ -111,7 +115,9 @@ def test_the_factor_of_the_mixture_is_the_most_likely_one():
 
 def test_variance_that_is_not_there_cannot_be_scaled():
     sure = quantities(20, noise=None)
-    points = Prediction(sure.answers[:1, :1], None, sure.location, sure.scale, True, Plan(1, False, False), (), None)
+    points = made_predictions.quantity(
+        sure.answers[:1, :1], None, sure.location, sure.scale, True, Plan(1, False, False), (), None
+    )
     with pytest.raises(ValueError, match="variance is zero at 20 of 20 rows"):
         fitted("variance", points, truth(sure, 1.0), Fit(20))
     with pytest.raises(ValueError, match="predicted exactly"):
@@ -174,18 +180,24 @@ def test_a_one_shot_prediction_is_tempered_as_its_logits_would_be(temperature, o
     centres, deviations = 2 * normal(3, 40, 3), 0.3 + normal(3, 40, 3, seed=1).abs()
     logits = centres[:, None] + deviations[:, None] * normal(3, 4000, 40, 3, seed=2)
     axes, names = (CrossedAxis("theta0", 3, False),), ("a", "b", "c")
-    many = ClassPrediction(torch.log_softmax(logits, -1), names, Plan(4000, True, False), axes, None)
+    many = made_predictions.classes(torch.log_softmax(logits, -1), names, Plan(4000, True, False), axes, None)
     own = many.answers
     spread = own.var(1, keepdim=True)
-    few = ClassPrediction(
-        own.mean(1, keepdim=True).log(), names, Plan(1, False, False), axes, None, spread, lambda: {"t": spread[:, 0]}
+    few = made_predictions.classes(
+        own.mean(1, keepdim=True).log(),
+        names,
+        Plan(1, False, False),
+        axes,
+        None,
+        spread=spread,
+        within=lambda: {"t": spread[:, 0]},
     )
     new, expected = few.tempered(temperature), many.tempered(temperature)
     assert float((new.probabilities - expected.probabilities).abs().max()) < 2.5 * off
     assert float((new.probabilities - expected.probabilities).square().mean().sqrt()) < off
-    found, known = new.spread[:, 0], expected.answers.var(1)
+    found, known = new.mixture.spread[:, 0], expected.answers.var(1)
     assert float((found - known).abs().mean() / known.mean()) < 10 * off + 1e-6
-    torch.testing.assert_close(new.within()["t"], found)
+    torch.testing.assert_close(new.mixture.within()["t"], found)
 
 
 # ---------------------------------------------------------------------- conformal
@@ -211,9 +223,8 @@ def test_intervals_hold_as_often_as_the_beta_distribution_says(level):
 
 
 def _only(prediction: Prediction, rows: slice) -> Prediction:
-    from dataclasses import replace
 
-    return replace(prediction, answers=prediction.answers[:, :, rows])
+    return changed(prediction, answers=prediction.answers[:, :, rows])
 
 
 def _without_signs(conformal: Conformal) -> Conformal:
@@ -245,12 +256,12 @@ def test_few_rows_make_intervals_that_reach_as_far_on_both_sides():
     prediction = quantities(50, 2)
     y = prediction.mean + prediction.std * (normal(50, 2, seed=8).square() - 0.5)
     z = (y - prediction.location) / prediction.scale
-    q = ((z - prediction._mean).abs() / prediction._unit).sort(0).values
+    q = ((z - prediction.mixture.mean).abs() / prediction._unit).sort(0).values
     found = fitted("conformal", prediction, y, Fit(50)).applied(prediction)
     for level, place in ((0.9, 46), (0.95, 49)):
         for end, sign in zip(found.interval(level), (-1, 1), strict=True):
             reach = sign * q[place - 1] * prediction._unit
-            assert torch.equal(end, prediction.location + prediction.scale * (prediction._mean + reach))
+            assert torch.equal(end, prediction.location + prediction.scale * (prediction.mixture.mean + reach))
 
 
 def test_two_tails_need_five_rows_each():
@@ -269,10 +280,10 @@ def test_two_tails_need_five_rows_each():
 
 
 def test_two_tails_end_at_the_least_that_y_can_be():
-    prediction = dataclasses.replace(quantities(300), least=9.0)
+    prediction = changed(quantities(300), least=9.0)
     y = (prediction.mean + prediction.std * (normal(300, seed=6).square() - 3)).clamp_min(9.0)
     found = fitted("conformal", prediction, y, Fit(300)).applied(prediction)
-    free_low, free_high = dataclasses.replace(found, least=None).interval(0.9)
+    free_low, free_high = changed(found, least=None).interval(0.9)
     low, high = found.interval(0.9)
     assert (free_low < 9).any()
     assert (free_high < 9).any()
@@ -303,7 +314,9 @@ def test_sets_of_classes_hold_as_often_as_the_beta_distribution_says():
         y = labels(right, seed)
 
         def told(part, logs=wrong, right=right):
-            return ClassPrediction(logs[:, :, part], right.classes, right.plan, right.axes, None)
+            return made_predictions.classes(
+                logs[:, :, part], right.classes, right.mixture.plan, right.mixture.axes, None
+            )
 
         found = fitted("conformal", told(slice(rows)), y[:rows], Fit(rows)).applied(told(slice(rows, None)))
         covered.append(found.coverage(y[rows:], level))
@@ -340,7 +353,7 @@ def test_a_level_needs_rows():
     with pytest.raises(ValueError, match=r"95% needs at least 19 rows .* there were 9: only infinite intervals"):
         conformal.threshold(0.95)
     with pytest.raises(ValueError, match=r"only sets of all classes would be safe.* ask for 90% at most"):
-        dataclasses.replace(conformal, of_classes=True).threshold(0.95)
+        dataclasses.replace(conformal, all_there_is="sets of all classes").threshold(0.95)
 
 
 @pytest.mark.parametrize(
@@ -367,8 +380,8 @@ def test_what_is_said_of_it_can_be_read():
         "logits left as they are, which is best for 43 rows"
     )
     scores = torch.arange(33.0, dtype=torch.float64)[:, None]
-    for of_classes, what in ((False, "intervals"), (True, "sets of classes")):
-        conformal = Conformal(scores, Fit(33), of_classes)
+    for what in ("intervals", "sets of classes"):
+        conformal = Conformal(scores, Fit(33), what)
         assert str(conformal) == f"conformal {what}, by 33 rows (enough for levels up to 97%)"
         conformal.threshold(0.97)
         with pytest.raises(ValueError, match="at most"):
@@ -376,7 +389,7 @@ def test_what_is_said_of_it_can_be_read():
 
 
 def test_where_nothing_varies_errors_are_absolute():
-    points = Prediction(
+    points = made_predictions.quantity(
         normal(1, 1, 99, 1), None, torch.zeros(1), 2 * torch.ones(1), True, Plan(1, False, False), (), None
     )
     y = points.mean + 2 * normal(99, seed=4)
@@ -389,7 +402,7 @@ def test_where_nothing_varies_errors_are_absolute():
 
 def test_sets_by_probability_are_the_smallest_that_reach_the_level():
     p = torch.tensor([[0.5, 0.3, 0.2], [0.05, 0.9, 0.05], [0.2, 0.2, 0.6]], dtype=torch.float64)
-    found = ClassPrediction(p.log()[None, None], ("a", "b", "c"), Plan(1, False, False), (), None)
+    found = made_predictions.classes(p.log()[None, None], ("a", "b", "c"), Plan(1, False, False), (), None)
     assert found.sets(0.75).tolist() == [[True, True, False], [False, True, False], [True, False, True]]
     assert found.set_size(0.75).tolist() == [2, 1, 2]
     assert found.coverage(["c", "b", "c"], 0.75) == pytest.approx(2 / 3)
@@ -615,7 +628,7 @@ def test_the_factor_of_the_variance_counts_rows_by_their_weights(reading):
     answers = prediction.answers.repeat_interleave(times, 2)
     repeated = fitted(
         "variance",
-        dataclasses.replace(prediction, answers=answers),
+        changed(prediction, answers=answers),
         y.repeat_interleave(times, 0),
         Fit(120, reading=reading),
     )

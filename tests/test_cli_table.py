@@ -204,7 +204,7 @@ def broken(tmp_path, **changes):
         ({}, ("--least", "low"), "--least is auto, none, or a number, not 'low'"),
         ({}, ("--lr", "0"), "--lr is a positive number"),
         ({}, ("--dropout", "1"), "--dropout is a share of units"),
-        ({}, ("--calibrate", "temperature"), "--calibrate temperature is not for a quantity"),
+        ({}, ("--calibrate", "temperature"), "--calibrate temperature is not for quantities"),
         ({}, ("--text", "nothing"), "has no column 'nothing'"),
         ({}, ("--speed", "1"), "No such option: --speed"),
     ],

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.likelihood import most_likely_noise
-from wherefrom.losses import CrossEntropy, together
+from wherefrom.likelihoods.regression import most_likely_noise
+from wherefrom.training.losses import CrossEntropy, together
 
 GENERATOR = torch.Generator().manual_seed(0)
 OUTPUTS, Y = (torch.randn(30, columns, generator=GENERATOR, dtype=torch.float64) for columns in (4, 2))
@@ -62,7 +62,7 @@ def test_members_may_differ_in_label_smoothing():
 def test_class_weights_are_torchs_over_all_rows():
     """Scaled to a mean of one, rows weigh as torch's weighted mean has it."""
     weights = (1.0, 2.0, 0.0, 5.0)
-    rows = wf.Classification(class_weights=weights).row_weights(CLASS, range(4))
+    rows = wf.Classification(class_weights=weights)._class_weights(CLASS, range(4))
     found = wf.Classification().loss(LOGITS, CLASS, rows)
     expected = F.cross_entropy(LOGITS, CLASS.flatten().long(), weight=torch.tensor(weights, dtype=torch.float64))
     torch.testing.assert_close(found, expected)
@@ -70,11 +70,11 @@ def test_class_weights_are_torchs_over_all_rows():
 
 def test_balanced_classes_count_the_same():
     y = torch.tensor([[0.0], [0.0], [0.0], [1.0]])
-    rows = wf.Classification(class_weights="balanced").row_weights(y, ["a", "b"])
+    rows = wf.Classification(class_weights="balanced")._class_weights(y, ["a", "b"])
     torch.testing.assert_close(rows, torch.tensor([2 / 3, 2 / 3, 2 / 3, 2.0], dtype=torch.float64))
-    named = wf.Classification(class_weights={"b": 3, "a": 1}).row_weights(y, ["a", "b"])
+    named = wf.Classification(class_weights={"b": 3, "a": 1})._class_weights(y, ["a", "b"])
     torch.testing.assert_close(named, rows)
-    assert wf.Classification().row_weights(y, ["a", "b"]) is None
+    assert wf.Classification()._class_weights(y, ["a", "b"]) is None
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_what_cannot_be_meant_is_refused(settings, said):
 def test_class_weights_must_be_of_the_classes():
     y = torch.tensor([[0.0], [1.0]])
     with pytest.raises(ValueError, match="for \\['a', 'c'\\], but the classes are"):
-        wf.Classification(class_weights={"a": 1, "c": 2}).row_weights(y, ["a", "b"])
+        wf.Classification(class_weights={"a": 1, "c": 2})._class_weights(y, ["a", "b"])
     with pytest.raises(ValueError, match="3 class_weights for 2 classes"):
-        wf.Classification(class_weights=[1, 2, 3]).row_weights(y, ["a", "b"])
+        wf.Classification(class_weights=[1, 2, 3])._class_weights(y, ["a", "b"])
     with pytest.raises(ValueError, match="weigh nothing"):
-        wf.Classification(class_weights=[0, 0, 1]).row_weights(y, ["a", "b", "c"])
+        wf.Classification(class_weights=[0, 0, 1])._class_weights(y, ["a", "b", "c"])
 
 
 def test_predictions_end_at_the_least_that_y_can_be(tmp_path):

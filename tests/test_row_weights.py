@@ -7,7 +7,6 @@ import torch
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.runs import row_weights
 from wherefrom.training.data import Scaler, as_rows
 
 FULL = wf.Algorithm("adam", lr=0.02, batch_size=1000)
@@ -90,8 +89,8 @@ def test_classes_weigh_as_if_rows_were_repeated(class_weights):
     random = np.random.default_rng(0)
     x, y, weights = random.normal(size=(40, 2)), random.choice(["a", "b", "c"], 40), random.integers(1, 4, size=40)
     likelihood = wf.Classification(class_weights=class_weights)
-    found = row_weights(likelihood, as_rows((x, y, weights), likelihood))
-    many = row_weights(likelihood, as_rows((x.repeat(weights, 0), y.repeat(weights)), likelihood))
+    found = likelihood.row_weights(as_rows((x, y, weights), likelihood))
+    many = likelihood.row_weights(as_rows((x.repeat(weights, 0), y.repeat(weights)), likelihood))
     many = torch.ones(weights.sum(), dtype=torch.float64) if many is None else many
     added = torch.zeros(40, dtype=torch.float64).index_add(
         0, torch.arange(40).repeat_interleave(torch.tensor(weights)), many

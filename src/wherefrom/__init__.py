@@ -14,25 +14,25 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from wherefrom import recipes
-    from wherefrom.calibration import Conformal, Temperature, VarianceScale
     from wherefrom.estimators import WherefromClassifier, WherefromRegressor
     from wherefrom.laws import SWAG, TRADI, Snapshots
-    from wherefrom.likelihood import Classification, Regression
+    from wherefrom.likelihoods import Classification, Regression
+    from wherefrom.likelihoods.classification import ClassPrediction
+    from wherefrom.likelihoods.regression import Prediction
     from wherefrom.marginalisation import marginalise, marginalise_folds
     from wherefrom.own_loop import callbacks
     from wherefrom.own_loop.recorder import Recorder
+    from wherefrom.point import Algorithm, Training
     from wherefrom.posterior import DivergedError, Posterior
     from wherefrom.predictive import one_shot
     from wherefrom.predictive.advice import Advice
-    from wherefrom.predictive.class_prediction import ClassPrediction
-    from wherefrom.predictive.prediction import Prediction
+    from wherefrom.predictive.calibration import Conformal, Temperature, VarianceScale
     from wherefrom.predictive.sources import Sources
     from wherefrom.store import load
     from wherefrom.training import augmentation as augment
     from wherefrom.training import schedules
     from wherefrom.training.checkpoints import Checkpoints
     from wherefrom.training.mlp import MLP
-    from wherefrom.training.point import Algorithm, Training
     from wherefrom.variables import (
         Algorithms,
         BatchOrder,
@@ -50,20 +50,20 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "wherefrom.estimators": ("WherefromClassifier", "WherefromRegressor"),
-    "wherefrom.calibration": ("Conformal", "Temperature", "VarianceScale"),
+    "wherefrom.predictive.calibration": ("Conformal", "Temperature", "VarianceScale"),
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
-    "wherefrom.likelihood": ("Classification", "Regression"),
+    "wherefrom.likelihoods": ("Classification", "Regression"),
     "wherefrom.own_loop.recorder": ("Recorder",),
     "wherefrom.marginalisation": ("marginalise", "marginalise_folds"),
     "wherefrom.posterior": ("DivergedError", "Posterior"),
     "wherefrom.predictive.advice": ("Advice",),
-    "wherefrom.predictive.class_prediction": ("ClassPrediction",),
-    "wherefrom.predictive.prediction": ("Prediction",),
+    "wherefrom.likelihoods.classification": ("ClassPrediction",),
+    "wherefrom.likelihoods.regression": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
     "wherefrom.store": ("load",),
     "wherefrom.training.checkpoints": ("Checkpoints",),
     "wherefrom.training.mlp": ("MLP",),
-    "wherefrom.training.point": ("Algorithm", "Training"),
+    "wherefrom.point": ("Algorithm", "Training"),
     "wherefrom.variables": (
         "Algorithms",
         "BatchOrder",

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, distributions, nn
 from torch.distributions import Distribution
 
-from wherefrom.calibration import CALIBRATIONS, Calibration, Fit
 from wherefrom.laws import LAWS, SWAG, TRADI, Law, Snapshots, TrajectoryLaw
-from wherefrom.likelihood import Classification, Likelihood, Regression
+from wherefrom.likelihoods import LIKELIHOODS, Likelihood
+from wherefrom.predictive.calibration import CALIBRATIONS, Calibration, Fit
 from wherefrom.training import schedules, streams
-from wherefrom.training.point import Algorithm
+from wherefrom.training.algorithm import Algorithm
 from wherefrom.variables import (
     Algorithms,
     Axis,
@@ -95,21 +95,22 @@ def algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def likelihood_to_json(likelihood: Likelihood) -> dict[str, Any]:
-    about = {"kind": type(likelihood).__name__, **asdict(likelihood)}
-    if isinstance(likelihood, Regression) and likelihood.least is None:
-        del about["least"]  # which earlier versions do not know
-    if isinstance(likelihood, Classification) and isinstance(likelihood.class_weights, Mapping):
-        about["class_weights"] = {"of": list(likelihood.class_weights), "are": list(likelihood.class_weights.values())}
-    return about
+    about = {"kind": type(likelihood).__name__, **asdict(likelihood)}  # type: ignore[call-overload]
+    return {
+        name: {"of": list(value), "are": list(value.values())} if isinstance(value, Mapping) else value
+        for name, value in about.items()
+    }
 
 
 def likelihood_from_json(about: dict[str, Any]) -> Likelihood:
-    own = {name: value for name, value in about.items() if name != "kind"}
-    if about["kind"] == "Regression":
-        return Regression(**own)
-    if isinstance(weights := own["class_weights"], dict):
-        own["class_weights"] = dict(zip(weights["of"], weights["are"], strict=True))
-    return Classification(**own)
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in LIKELIHOODS.values()}
+    fields = {
+        name: dict(zip(value["of"], value["are"], strict=True)) if isinstance(value, dict) else value
+        for name, value in about.items()
+        if name != "kind"
+    }
+    likelihood: Likelihood = kinds[about["kind"]](**fields)
+    return likelihood
 
 
 def algorithm_from_json(about: dict[str, Any], code: Code) -> Algorithm:

@@ -30,17 +30,17 @@ from torch import Tensor
 
 from wherefrom import recipes, store
 from wherefrom.laws import Points, Snapshots
-from wherefrom.likelihood import Classification, Likelihood, Regression
+from wherefrom.likelihoods import Classification, Likelihood, Regression
+from wherefrom.likelihoods.classification import ClassPrediction
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.marginalisation import marginalise, marginalise_folds
+from wherefrom.point import Training
 from wherefrom.posterior import Posterior
-from wherefrom.predictive.class_prediction import ClassPrediction
-from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.sources import Sources
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
 from wherefrom.training.data import Rows, column_names
 from wherefrom.training.mlp import MLP
-from wherefrom.training.point import Training
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.variables import Design, Iterations
 
@@ -103,7 +103,12 @@ class _Estimator(BaseEstimator):
             raise ValueError(f"samples is how many each network gives, a whole number from 1 on, not {self.samples!r}")
         seed = _seed(self.random_state)
         rows, aside = self._calibration_rows(rows, seed)
-        rows, held_out = _noise_rows(rows, likelihood, seed)
+        copies = _copies(rows)
+        if likelihood.fits_noise and (different := int(copies.max()) + 1) < 2 * _LEAST_HELD_OUT:
+            raise ValueError(
+                f'noise="fit" holds rows out of training, and there are {different}: give the noise as a number, or '
+                "noise=None"
+            )
         over = self._over()
         design = Design.of(over)
         decay = {"weight_decay": self.weight_decay} if self.weight_decay else {}
@@ -113,21 +118,18 @@ class _Estimator(BaseEstimator):
         epochs = self._most_epochs(rows, algorithm.batch_size) if self.epochs is None else self.epochs
         training = Training(model, algorithm, epochs, likelihood, self.standardise)
         if self.epochs is None and isinstance(model, MLP):
-            training = replace(
-                training, epochs=_best_epochs(_silent(training, held_out), rows, design, seed, self._how())
-            )
-        posterior = self._posterior(training, rows, held_out, over, seed)
+            training = replace(training, epochs=_best_epochs(training, rows, design, seed, self._how()))
+        posterior = marginalise(
+            training, rows, over, seed, held_out=self._held_out(rows, likelihood), groups=copies, **self._how()
+        )
         if aside is not None:
             posterior = posterior.calibrated(self.calibrate, aside, samples=self.samples, method=self.method)
         self.posterior_, self.n_iter_ = posterior, training.epochs
         return self
 
-    def _posterior(
-        self, training: Training, rows: Rows, held_out: Rows | None, over: list[Any], seed: int
-    ) -> Posterior:
-        """Of these rows, with the noise of those that are held out: the library itself would tear copies apart."""
-        found = marginalise(_silent(training, held_out), rows, over, seed, **self._how())
-        return found if held_out is None else replace(found, training=training, held_out=held_out).fit_noise(held_out)
+    def _held_out(self, rows: Rows, likelihood: Likelihood) -> float | None:
+        """The fraction of rows to fit the noise on: as the likelihood says, and at least two of them."""
+        return max(likelihood.held_out, _LEAST_HELD_OUT / len(rows)) if likelihood.fits_noise else None
 
     # ------------------------------------------------------------------ parameters as the library has them
 
@@ -289,7 +291,10 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         targets = np.asarray(targets, dtype=np.float64)
         matrix = targets if targets.ndim == 2 else targets[:, None]
         x, matrix, weights = _canonical(x, matrix, _weights(sample_weight, x))
-        rows = Rows(_tensor(x), _tensor(matrix), _names(self), y_names, targets.ndim == 1, weights=_tensor(weights))
+        columns = matrix.shape[1]
+        rows = Rows(
+            _tensor(x), _tensor(matrix), _names(self), y_names, targets.ndim == 1, columns, weights=_tensor(weights)
+        )
         return self._train(rows, Regression(self.noise, self.held_out, self.least))
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
@@ -358,7 +363,7 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
         x, matrix, weights = _canonical(x[counted], numbers[:, None], None if weights is None else weights[counted])
         weights = _with_classes(weights, matrix[:, 0].astype(int), self.classes_, self.class_weight)
         names = tuple(_plain(label) for label in self.classes_.tolist())
-        rows = Rows(_tensor(x), _tensor(matrix), _names(self), (), True, names, _tensor(weights))
+        rows = Rows(_tensor(x), _tensor(matrix), _names(self), (), True, len(names), names, _tensor(weights))
         return self._train(rows, Classification(label_smoothing=self.label_smoothing))
 
     def predict(self, X: Any) -> Array:
@@ -412,11 +417,6 @@ def _sized(factory: Callable[..., Any], inputs: int, outputs: int) -> Callable[[
 # ---------------------------------------------------------------------- when to stop
 
 
-def _silent(training: Training, held_out: Rows | None) -> Training:
-    """Without the noise, which rows that are held out are to tell."""
-    return training if held_out is None else replace(training, likelihood=Regression(None))
-
-
 def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, how: Mapping[str, Any]) -> int:
     """After how many of its epochs rows that are set aside have the lowest loss: by folds, each with one network.
 
@@ -430,6 +430,7 @@ def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, how:
     folds = range(min(_FOLDS, -(-_ENOUGH_TO_STOP_BY * _FOLDS // different)))
     kept = min(_MOMENTS, training.epochs)
     over = [Iterations(Snapshots(kept), start=0.0), *([design.dropout] if design.dropout else [])]
+    training = replace(training, likelihood=training.likelihood.to_search(False))
     pilots = marginalise_folds(training, rows, [np.flatnonzero(fold != k) for k in folds], over, seed, **how)
     averages = design.iterations is not None
     aside = [rows.take(np.flatnonzero(fold == k)) for k in folds]
@@ -460,7 +461,7 @@ def _losses(pilot: Posterior, rows: Rows, averages: bool) -> Tensor:
     with torch.no_grad():
         answers = network.call_each(network.layout.views(thetas.to(pilot.device)), x, ())
     weights = None if rows.weights is None else rows.weights.to(y)
-    return len(rows) * likelihood.loss(answers, y, weights).cpu()
+    return len(rows) * likelihood.loss_for(pilot.scaler)(answers, y, weights).cpu()
 
 
 def _is_enough(design: Design, epochs: int, steps: int) -> bool:
@@ -507,20 +508,6 @@ def _order(x: Array, y: Array) -> Array:
         for column, direction in zip((*x.T, *y.T), directions, strict=True):  # a product of matrices may round by place
             place += direction * column.astype(np.float64)
     return place.argsort(kind="stable")
-
-
-def _noise_rows(rows: Rows, likelihood: Likelihood, seed: int) -> tuple[Rows, Rows | None]:
-    """The rows to train on, and those to fit the noise on, where it is to be fitted."""
-    if not isinstance(likelihood, Regression) or likelihood.noise != "fit":
-        return rows, None
-    copies = _copies(rows)
-    if (different := int(copies.max()) + 1) < 2 * _LEAST_HELD_OUT:
-        raise ValueError(
-            f'noise="fit" holds rows out of training, and there are {different}: give the noise as a number, or '
-            "noise=None"
-        )
-    kept, held_out = _apart(copies, likelihood.held_out, seed, "held out")
-    return rows.take(kept), rows.take(held_out)
 
 
 def _copies(rows: Rows) -> Array:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from wherefrom.likelihood import Regression
 from wherefrom.mixture.growth import Divergence, finished
+from wherefrom.point import Training
 from wherefrom.posterior import Posterior
 from wherefrom.runs import Execution, Fold, build_networks, train_runs
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.data import as_rows
 from wherefrom.training.engines import Choice
-from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.training.workers import available
 from wherefrom.variables import Design
@@ -28,18 +28,16 @@ def marginalise(
     over: Sequence[Any],
     seed: int = 0,
     *,
-    dtype: torch.dtype = torch.float32,
-    autocast: torch.dtype | None = None,
-    device: str | torch.device = "cpu",
-    engine: Choice = "auto",
-    workers: int | None = None,
-    checkpoints: str | Path | Checkpoints | None = None,
-    on_divergence: Divergence = "raise",
-    progress: Show = None,
+    held_out: Any = None,
+    groups: Any = None,
+    **how: Any,
 ) -> Posterior:
     """Train every draw of the variables in `over`, and return the posterior that marginalises them.
 
     `data` is (x, y) or (x, y, weights) of arrays, tensors or frames, or a map-style torch Dataset.
+
+    `held_out` are rows (x, y) that were not trained on, to fit the noise on, or the fraction of `data` to hold out for
+    it, instead of the likelihood's own. Rows with the same entry in `groups` are trained on, or held out, together.
 
     `engine` is "torch" (any network, any device), "native" (plain MLPs on a CPU, several times as fast; needs numba) or
     "auto" (native where it can be and is worth a compilation). `autocast=torch.bfloat16` multiplies in half the bits
@@ -51,21 +49,7 @@ def marginalise(
 
     Same seed, same members: alone, among others, on any number of workers, or extended later.
     """
-    (posterior,) = marginalise_folds(
-        training,
-        data,
-        [slice(None)],
-        over,
-        seed,
-        dtype=dtype,
-        autocast=autocast,
-        device=device,
-        engine=engine,
-        workers=workers,
-        checkpoints=checkpoints,
-        on_divergence=on_divergence,
-        progress=progress,
-    )
+    (posterior,) = marginalise_folds(training, data, [slice(None)], over, seed, held_out=held_out, groups=groups, **how)
     return posterior
 
 
@@ -84,8 +68,10 @@ def marginalise_folds(
     checkpoints: str | Path | Checkpoints | None = None,
     on_divergence: Divergence = "raise",
     progress: Show = None,
+    held_out: Any = None,
+    groups: Any = None,
 ) -> list[Posterior]:
-    """One posterior for each fold (the indices of its training rows), all of them trained together.
+    """Return one posterior for each fold (the indices of its training rows), all of them trained together.
 
     Fold k is what `marginalise` gives on its rows with seed + k.
     """
@@ -101,9 +87,13 @@ def marginalise_folds(
     if not folds:
         raise ValueError("there are no folds to train on")
     rows, place, design = as_rows(data, training.likelihood), available(device), Design.of(over)
-    if isinstance(training.likelihood, Regression):
-        training.likelihood.check(rows.y)
-    work = [Fold.of(training, rows.take(index), seed + number) for number, index in enumerate(folds)]
+    if held_out is not None and not isinstance(held_out, Real):
+        held_out = as_rows(held_out, training.likelihood, rows.classes).that_count
+    together = None if groups is None else np.asarray(groups)
+    work = [
+        Fold.of(training, rows.take(index), seed + number, held_out, None if together is None else together[index])
+        for number, index in enumerate(folds)
+    ]
     example = work[0].scaler.x(work[0].rows.x, dtype)
     networks = build_networks(training, design, design.dropout, example, rows.targets, seed)
     networks = {family: network.to(place) for family, network in networks.items()}

@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from wherefrom.calibration import By, Calibration, Method
 from wherefrom.laws import Law, delta
 from wherefrom.mixture import fitting, growth, parts, predicting, settled, weighing
 from wherefrom.mixture.growth import DivergedError as DivergedError  # one of the public names of this module
 from wherefrom.mixture.growth import Divergence
+from wherefrom.point import Training
 from wherefrom.predictive import batch_norm
-from wherefrom.predictive.prediction import Reading
+from wherefrom.predictive.calibration import By, Calibration, Method, Reading
 from wherefrom.runs import Component, Execution, family_of
 from wherefrom.table import Table
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.data import Rows, Scaler, Schema
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
-from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.variables import Design, Dropout
 
@@ -147,7 +146,7 @@ class Posterior:
         replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps. Members that
         weigh nothing are left out. The members are weighed as they are without calibration, which is then fitted anew.
         """
-        return weighing.weighted(self, by, data, samples, size, distinct)
+        return fitting.weighted(self, by, data, samples, size, distinct)
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -247,7 +246,9 @@ class Posterior:
 
         inputs = self.schema.inputs(x)
         some = inputs[:: -(-len(inputs) // rows)]
-        return compare(self.one_shot(some, covariance=covariance, rank=rank), self.predict(some, samples, seed))
+        moments = self.one_shot(some, covariance=covariance, rank=rank).mixture
+        sampled = self.predict(some, samples, seed)
+        return compare(moments, sampled.mixture, sampled.is_joint)
 
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior:
         """The same posterior with the noise estimated on rows that were not trained on, for `noise="fit"`.
@@ -311,7 +312,7 @@ class Posterior:
             if self.rows is None:
                 raise ValueError("a loaded posterior has no data: say for which rows advice is wanted, as advise(x)")
             x = self.rows.x[:: -(-len(self.rows) // _ADVISED_ROWS)]
-        return advice(self.predict(x, samples), budget, self.design.names)
+        return advice(self.predict(x, samples).advice_subject(), budget, self.design.names)
 
     # ------------------------------------------------------------------ parts and more of it
 

@@ -21,12 +21,11 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from wherefrom.laws import SWAG, TRADI, Snapshots
-from wherefrom.likelihood import Regression
 from wherefrom.marginalisation import marginalise
+from wherefrom.point import Training
 from wherefrom.posterior import Posterior
 from wherefrom.predictive.weights import greedy
 from wherefrom.training.data import as_rows
-from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.variables import BatchOrder, Dropout, Hyperparameters, InitialCondition, Iterations, Jointly
 
@@ -96,7 +95,7 @@ def hyper_deep_ensemble(
     """
     if chosen < 2:
         raise ValueError(f"chosen must be at least 2; it is {chosen}")
-    if isinstance(training.likelihood, Regression) and training.likelihood.noise is None:
+    if not training.likelihood.has_density:
         raise ValueError("a choice by validation rows needs densities: give the likelihood a noise")
     over = hyper_ensemble(draws, **settings)
     searched = marginalise(training, data, over, seed, progress=progress, on_divergence="keep")

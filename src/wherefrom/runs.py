@@ -8,12 +8,14 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wherefrom import likelihood as likelihoods
-from wherefrom.likelihood import Classification, Likelihood
+from wherefrom.point import Algorithm, Training
 from wherefrom.training import streams
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Collection, Examples, Member, Trained
@@ -21,7 +23,7 @@ from wherefrom.training.data import Rows, Scaler
 from wherefrom.training.engines import Choice
 from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Network
-from wherefrom.training.point import Algorithm, Training
+from wherefrom.training.objective import Objective
 from wherefrom.training.progress import Show, progress_bar
 from wherefrom.training.streamed import in_memory
 from wherefrom.training.torch_classes import TorchOptimiser
@@ -52,19 +54,49 @@ class Fold:
     seed: int
 
     @classmethod
-    def of(cls, training: Training, rows: Rows, seed: int) -> Fold:
-        """Hold rows out where the noise is to be fitted on them; rows that weigh nothing are left out of both."""
-        held_out, rows = None, rows.that_count
-        if training.likelihood.noise == "fit" and not training.is_elsewhere:
-            order = torch.from_numpy(streams.generator(seed, "held out").permutation(len(rows)))
-            aside = round(len(rows) * training.likelihood.held_out)
+    def of(
+        cls, training: Training, rows: Rows, seed: int, held_out: Rows | float | None = None, groups: Any = None
+    ) -> Fold:
+        """Hold rows out where the noise is to be fitted on them; rows that weigh nothing are left out of both.
+
+        `held_out` are other rows to take for it, or the fraction to hold out, instead of the likelihood's; rows of one
+        of the `groups` stay together.
+        """
+        if groups is not None and rows.weights is not None:
+            groups = np.asarray(groups)[(rows.weights > 0).numpy()]
+        rows = rows.that_count
+        share = training.likelihood.held_out if training.likelihood.fits_noise else 0.0
+        if isinstance(held_out, Rows) or training.is_elsewhere:
+            share = 0.0
+        elif held_out is not None:
+            share = float(held_out)
+        if share:
+            is_aside = torch.from_numpy(_drawn_apart(len(rows), share, groups, seed))
+            aside = int(is_aside.sum())
             if aside < 2 or len(rows) - aside < 1:
                 raise ValueError(
                     f'noise="fit" would hold {aside} of {len(rows)} rows out, which is too few; '
                     "raise held_out, or give the noise as a number"
                 )
-            held_out, rows = rows.take(order[:aside].sort().values), rows.take(order[aside:].sort().values)
-        return cls(rows, held_out, Scaler.of(rows, training.standardise), seed)
+            held_out, rows = rows.take(is_aside), rows.take(~is_aside)
+        held_out = held_out if isinstance(held_out, Rows) else None
+        return cls(rows, held_out, Scaler.of(rows, training.standardise, training.likelihood.scales_y), seed)
+
+
+def _drawn_apart(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.bool_]:
+    """Which rows are held out: whole groups in random order, while there is room for them.  # (rows,)"""
+    numbers = np.arange(rows) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if numbers.shape != (rows,):
+        raise ValueError(f"groups must have one entry for each of the {rows} rows, not shape {numbers.shape}")
+    sizes, room = np.bincount(numbers), round(rows * share)
+    chosen = []
+    for group in streams.generator(seed, "held out").permutation(len(sizes)).tolist():
+        if sizes[group] <= room:
+            chosen.append(group)
+            room -= int(sizes[group])
+        if not room:
+            break
+    return np.isin(numbers, chosen)
 
 
 def build_networks(
@@ -121,7 +153,7 @@ def _columns(x: Tensor) -> int:
 def _build_network(
     factory: Factory,
     family: str,
-    likelihood: Likelihood,
+    likelihood: Objective,
     x: Tensor,
     targets: int,
     seed: int,
@@ -134,35 +166,14 @@ def _build_network(
     except (RuntimeError, IndexError) as error:
         hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
         raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
-    needed = likelihood.outputs(targets)
-    if network.outputs != needed:
-        if isinstance(likelihood, Classification):
-            raise ValueError(
-                f"{the_model} has {network.outputs} output{'s' * (network.outputs > 1)}, but there are {targets} "
-                "classes, each with a logit of its own. If y lacks some, name them: wf.Classification(classes=...)"
-            )
-        raise ValueError(
-            f"{the_model} has {network.outputs} outputs, but {likelihood} needs {needed} "
-            f"for {targets} column{'s' * (targets > 1)} of y"
-        )
-    if isinstance(likelihood, Classification):
-        _warn_of_probabilities(network, module, the_model)
-    return network
-
-
-def _warn_of_probabilities(network: Network, module: nn.Module, the_model: str) -> None:
-    """A network that ends in a softmax would get another one, and could never be sure."""
+    likelihood.check_network(the_model, network.outputs, targets)
     with torch.no_grad():
         answers = network.private("draws").call(
             network.layout.views(network.theta(module)), network.probe_rows, (), False
         )
-    sums = answers.sum(1)
-    if bool((answers >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5):
-        warnings.warn(
-            f"{the_model} seems to end in a softmax: its outputs add up to one. They are taken as logits, of which the "
-            "softmax is still to come: leave it out of the model",
-            stacklevel=5,
-        )
+    if warning := likelihood.doubt_network(the_model, answers, False):
+        warnings.warn(warning, stacklevel=5)
+    return network
 
 
 @dataclass(frozen=True)
@@ -278,7 +289,7 @@ class _Trainings:
             key.optimiser,
             batch_size,
             self.training.epochs,
-            self.training.likelihood.loss,
+            self.training.likelihood.loss_for(self.jobs[held[0][0]][0].scaler),
             tuple(self._member(place, tables.index(self._table_key(place))) for place in held),
             tuple(self.tables[table] for table in tables),
             key.collection,
@@ -289,7 +300,7 @@ class _Trainings:
     def _member(self, place: _Place, table: int) -> Member:
         (fold, runs), algorithm = self.jobs[place[0]], self.algorithms[place]
         run = runs[place[1]]
-        order, likelihood = run.slots["order"], likelihood_of(self.training, run)
+        order, likelihood = run.slots["order"], self.training.likelihood.changed(run.choices)
         return Member(
             self.initial[self._family(place)].get(fold.seed, run),
             algorithm.settings,
@@ -299,7 +310,7 @@ class _Trainings:
             network_of(self.networks, run).rates if "dropout" in run.choices else None,
             algorithm.schedule,
             streams.key(fold.seed, "order", order, "augmentation"),
-            None if likelihood is self.training.likelihood else likelihood.loss,
+            likelihood.loss_for(fold.scaler),
             algorithm.replacement,
         )
 
@@ -321,7 +332,7 @@ class _Trainings:
                 chosen = Resample.rows(len(rows), share, fold.seed, draw)
                 drawn_weights = None if rows.weights is None else rows.weights[chosen]
                 rows = replace(rows, x=rows.x[chosen], y=rows.y[chosen], weights=drawn_weights)
-            weights = row_weights(self.training.likelihood, rows)
+            weights = self.training.likelihood.row_weights(rows)
             self.tables[key] = Examples(
                 fold.scaler.x(rows.x, self.how.dtype),
                 fold.scaler.y(rows.y, self.how.dtype),
@@ -349,29 +360,6 @@ def network_of(networks: dict[str, Network], run: Run) -> Network:
     """A run's network: its family's, at the dropout rate that was drawn for it."""
     network = networks[family_of(run)]
     return network.with_dropout_rate(run.choices["dropout"]) if "dropout" in run.choices else network
-
-
-def likelihood_of(training: Training, run: Run) -> Likelihood:
-    """The training's likelihood, with the settings of its loss that were drawn."""
-    return likelihoods.changed(training.likelihood, run.choices)
-
-
-def row_weights(likelihood: Likelihood, rows: Rows) -> Tensor | None:
-    """What each row's loss is multiplied by, with a mean of one: its own weight times its class's.  # (rows,)"""
-    own = rows.weights
-    classes = likelihood.row_weights(rows.y, rows.classes) if isinstance(likelihood, Classification) else None
-    if own is None or classes is None:
-        return classes if own is None else own / own.mean()
-    if isinstance(likelihood, Classification) and likelihood.class_weights == "balanced":
-        # Classes are balanced by what their rows weigh, not by how many these are.
-        numbers = rows.y.flatten().long()
-        counts = torch.bincount(numbers, minlength=len(rows.classes))
-        totals = torch.bincount(numbers, own, minlength=len(rows.classes))
-        classes = classes * (counts / totals)[numbers]
-    found = own * classes
-    if not float(found.sum()) > 0:
-        raise ValueError("all rows are of classes that weigh nothing")
-    return found / found.mean()
 
 
 def algorithm_of(training: Training, several: Algorithms | None, run: Run) -> Algorithm:

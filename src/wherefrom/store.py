@@ -21,16 +21,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from wherefrom import documents
-from wherefrom.calibration import Conformal
 from wherefrom.laws import Law
+from wherefrom.point import Training
 from wherefrom.posterior import Posterior
+from wherefrom.predictive.calibration import Conformal
 from wherefrom.runs import Component, build_networks, family_of
 from wherefrom.training import augmentation
 from wherefrom.training.cohort import Augmentation, Trained
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Network
-from wherefrom.training.point import Training
 from wherefrom.training.workers import available
 from wherefrom.variables import (
     Dropout,

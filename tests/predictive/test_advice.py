@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+import made_predictions
 import wherefrom as wf
 from conftest import mlp, training
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.advice import advice
-from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.components import Answers, CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 
 ROWS = 6
 STD = {"a": 1.0, "b": 0.5, "ab": 0.7, "t": 1.5}
@@ -32,7 +32,7 @@ def prediction(answers: torch.Tensor, a: int, b: int, finite: str = "", noise: f
     one = torch.ones(1, dtype=torch.float64)
     noises = None if noise is None else one * noise
     plan = Plan(answers.shape[1], vary_theta=True, vary_mask=False)
-    return Prediction(answers, noises, 0 * one, one, True, plan, axes, None)
+    return made_predictions.quantity(answers, noises, 0 * one, one, True, plan, axes, None)
 
 
 def option(found, variable: str, budget: int):
@@ -46,7 +46,7 @@ def test_the_error_of_the_mean_is_that_of_a_simulation():
     whole = sum(std**2 for std in STD.values()) + NOISE
     ratios = {"now": [], "theta0": [], "h": [], "samples": []}
     for answers in drawn(4, 3, 5, generator, repeats=200):
-        found = advice(prediction(answers, 4, 3), budget=12)
+        found = advice(prediction(answers, 4, 3).advice_subject(), budget=12)
         assert found.costs == {"theta0": 3, "h": 4}
         assert (option(found, "theta0", 12).draws, option(found, "h", 12).draws) == (4, 3)
         every = {"now": found.now, **{each.variable: each for each in found.options}}
@@ -65,7 +65,9 @@ def test_the_error_of_the_mean_is_that_of_a_simulation():
 def test_standard_errors_are_of_the_right_size():
     """What the jackknife says of one prediction is how much the statement differs between predictions."""
     generator = np.random.default_rng(1)
-    found = [advice(prediction(each, 8, 6), budget=8) for each in drawn(8, 6, 4, generator, repeats=100)]
+    found = [
+        advice(prediction(each, 8, 6).advice_subject(), budget=8) for each in drawn(8, 6, 4, generator, repeats=100)
+    ]
     spread = np.std([each.now.mean_error for each in found], ddof=1)
     said = np.mean([each.now.mean_error_se for each in found])
     assert abs(said / spread - 1) < 3 / math.sqrt(2 * 100)  # by which a spread of 100 is known
@@ -83,7 +85,9 @@ def test_the_error_of_the_variance_falls_as_in_a_simulation(variable):
     spreads = [
         np.std([total(each, size) for each in drawn(*size, 4, generator, repeats=150)], ddof=1) for size in (now, then)
     ]
-    said = [advice(prediction(each, *now), budget=cost) for each in drawn(*now, 4, generator, repeats=30)]
+    said = [
+        advice(prediction(each, *now).advice_subject(), budget=cost) for each in drawn(*now, 4, generator, repeats=30)
+    ]
     ratios = [option(each, variable, cost).variance_error / each.now.variance_error for each in said]
     # A ratio of spreads of 150 is known to 8%, and what is said of it varies as well.
     error = math.hypot(1 / math.sqrt(150), np.std(ratios) / np.mean(ratios) / math.sqrt(len(ratios)))
@@ -96,7 +100,7 @@ def test_the_error_of_the_variance_falls_as_in_a_simulation(variable):
 def test_values_that_were_gone_through_add_nothing():
     generator = np.random.default_rng(3)
     answers = drawn(6, 3, 20, generator)[0]
-    found = advice(prediction(answers, 6, 3, finite="h"), budget=6)
+    found = advice(prediction(answers, 6, 3, finite="h").advice_subject(), budget=6)
     parts = {name: part.variance for name, part in prediction(answers, 6, 3, "h").sources().overall.items()}
     expected = (parts["theta0"] / 6 + parts["t"] / (18 * 20)) / sum(parts.values())
     assert found.now.mean_error == pytest.approx(math.sqrt(expected))
@@ -114,11 +118,11 @@ def test_blocks_of_thetas_and_masks():
     answers = torch.from_numpy(sum(parts)).reshape(members, 4 * groups, ROWS, 1)
     one = torch.ones(1, dtype=torch.float64)
     axes, plan = (CrossedAxis("theta0", members, False),), Plan(4 * groups, True, True)
-    sampled = Prediction(answers, None, 0 * one, one, True, plan, axes, None)
+    sampled = made_predictions.quantity(answers, None, 0 * one, one, True, plan, axes, None)
     overall = {name: part.variance for name, part in sampled.sources().overall.items()}
     carried = (0.5 * overall["t"] + 0.5 * overall["F"] + 0.25 * overall["t x F"]) / (groups * members)
     expected = (overall["theta0"] / members + carried) / sum(overall.values())
-    assert advice(sampled).now.mean_error == pytest.approx(math.sqrt(max(0.0, expected)))
+    assert advice(sampled.advice_subject()).now.mean_error == pytest.approx(math.sqrt(max(0.0, expected)))
 
 
 def test_outputs_are_told_in_their_own_units():
@@ -126,24 +130,26 @@ def test_outputs_are_told_in_their_own_units():
     single = prediction(answers, 5, 3)
     one = torch.ones(2, dtype=torch.float64)
     unit = torch.tensor([1.0, 1000.0], dtype=torch.float64)
-    double = Prediction(
-        answers.expand(-1, -1, -1, 2), NOISE * one, 0 * one, unit, False, single.plan, single.axes, None
+    double = made_predictions.quantity(
+        answers.expand(-1, -1, -1, 2), NOISE * one, 0 * one, unit, False, single.mixture.plan, single.mixture.axes, None
     )
-    assert advice(double).now.mean_error == pytest.approx(advice(single).now.mean_error)
+    assert advice(double.advice_subject()).now.mean_error == pytest.approx(
+        advice(single.advice_subject()).now.mean_error
+    )
 
 
 def test_of_classes_the_indicators_are_what_varies():
     logits = 2 * drawn(5, 3, 6, np.random.default_rng(6))[0]
     logits = torch.cat([logits, torch.zeros_like(logits)], -1)
     axes = (CrossedAxis("theta0", 5, False), CrossedAxis("h", 3, False))
-    found = ClassPrediction(torch.log_softmax(logits, -1), ("no", "yes"), Plan(6, True, False), axes, None)
-    said = advice(found)
+    found = made_predictions.classes(torch.log_softmax(logits, -1), ("no", "yes"), Plan(6, True, False), axes, None)
+    said = advice(found.advice_subject())
     p = found.probabilities
     overall = found.sources().overall
     parts = [overall[name].variance for name in ("theta0", "h", "theta0 x h", "t")]
     variance = parts[0] / 5 + parts[1] / 3 + parts[2] / 15 + parts[3] / 90
     assert said.now.mean_error == pytest.approx(math.sqrt(variance / float((p * (1 - p)).sum(1).mean())))
-    assert said.is_classes
+    assert said.subject.of == "probabilities"
     assert 0 < said.noise_share < 1
 
 
@@ -168,7 +174,9 @@ def test_what_is_said(std, noise, samples, best, said, monkeypatch):
     stretched(std, monkeypatch)
     monkeypatch.setitem(globals(), "ROWS", 60)  # more of them, so that chance does not decide
     answers = drawn(5, 4, samples, np.random.default_rng(7))[0]
-    found = advice(prediction(answers, 5, 4, noise=noise), budget=(1, 5, 10), marginalised=("theta0", "h", "t"))
+    found = advice(
+        prediction(answers, 5, 4, noise=noise).advice_subject(), budget=(1, 5, 10), marginalised=("theta0", "h", "t")
+    )
     assert found.best == best
     assert re.search(said, str(found))
     assert "D by wf.Resample(5)" in str(found)
@@ -179,14 +187,14 @@ def test_what_is_said(std, noise, samples, best, said, monkeypatch):
 def test_variables_that_cannot_be_told_apart_are_named(monkeypatch):
     stretched({"a": 1.0, "b": 1.0, "ab": 0.5, "t": 0.1}, monkeypatch)
     answers = drawn(4, 4, 20, np.random.default_rng(8))[0]
-    found = advice(prediction(answers, 4, 4), budget=8)
+    found = advice(prediction(answers, 4, 4).advice_subject(), budget=8)
     assert {found.best, *found.tied} == {"theta0", "h"}
     assert "might do as well" in str(found)
 
 
 def test_a_budget_that_buys_nothing_says_what_a_draw_costs():
     answers = drawn(5, 4, 20, np.random.default_rng(9))[0]
-    found = advice(prediction(answers, 5, 4), budget=2)
+    found = advice(prediction(answers, 5, 4).advice_subject(), budget=2)
     assert found.best is None
     assert "The budget buys no further draw" in str(found)
     assert "theta0 4, h 5" in str(found)
@@ -194,7 +202,7 @@ def test_a_budget_that_buys_nothing_says_what_a_draw_costs():
 
 
 def test_two_draws_show_no_error():
-    found = advice(prediction(drawn(2, 4, 20, np.random.default_rng(9))[0], 2, 4))
+    found = advice(prediction(drawn(2, 4, 20, np.random.default_rng(9))[0], 2, 4).advice_subject())
     assert math.isnan(found.now.variance_error)
     assert math.isnan(found.now.mean_error_se)
     assert "Two draws of theta0 show no error" in str(found)
@@ -203,7 +211,7 @@ def test_two_draws_show_no_error():
 @pytest.mark.parametrize("budget", [0, (), (1, -2), "five", 2.5])
 def test_a_budget_is_a_number_of_trainings(budget):
     with pytest.raises(ValueError, match="budget is a number of trainings"):
-        advice(prediction(drawn(3, 3, 4, np.random.default_rng(0))[0], 3, 3), budget)
+        advice(prediction(drawn(3, 3, 4, np.random.default_rng(0))[0], 3, 3).advice_subject(), budget)
 
 
 # ---------------------------------------------------------------------- of a posterior
@@ -228,7 +236,7 @@ def test_a_posterior_advises(kind, problem, tmp_path):
         wf.load(tmp_path, model=own.model).advise()
     with pytest.raises(ValueError, match="before they are weighted"):
         posterior.weighted([1, 2, 3, 4, 5, 6, 7, 8, 9]).advise(x, samples=20)
-    one_shot = advice(posterior.one_shot(x), 3)
+    one_shot = advice(posterior.one_shot(x).advice_subject(), 3)
     assert "samples" not in {each.variable for each in one_shot.options}
 
 

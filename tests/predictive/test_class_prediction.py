@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+import made_predictions
 import wherefrom as wf
 from conftest import mlp, training
+from wherefrom.likelihoods.classification import ClassPrediction
 from wherefrom.predictive import class_scores
-from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.one_shot import scalars
@@ -32,7 +33,7 @@ def made(logits, axes=None, plan=None, classes=CLASSES, **changes) -> ClassPredi
     members, samples = logits.shape[:2]
     axes = (CrossedAxis("theta0", members, False),) if axes is None else axes
     plan = Plan.of(samples, vary_theta=samples > 1, vary_mask=False) if plan is None else plan
-    return ClassPrediction(torch.log_softmax(logits, -1), classes, plan, axes, None, **changes)
+    return made_predictions.classes(torch.log_softmax(logits, -1), classes, plan, axes, None, **changes)
 
 
 LOGITS = 2 * normal(4, 6, 5, 3)
@@ -143,7 +144,7 @@ def components(seed: int, draws: int = 6, samples: int = 40):
     both = torch.stack([p, 1 - p], -1).reshape(draws * draws, samples, 1, 2)
     axes = (CrossedAxis("theta0", draws, False), CrossedAxis("h", draws, False))
     plan = Plan.of(samples, vary_theta=True, vary_mask=False)
-    return ClassPrediction(both.log(), (0, 1), plan, axes, None), {"theta0": a**2, "h": b**2, "t": c**2}
+    return made_predictions.classes(both.log(), (0, 1), plan, axes, None), {"theta0": a**2, "h": b**2, "t": c**2}
 
 
 def test_sources_find_known_components():

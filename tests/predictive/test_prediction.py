@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
+import made_predictions
 import wherefrom as wf
 from conftest import mlp, training
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 
 ROWS = 5
 
@@ -22,7 +23,7 @@ def prediction(answers, noise=None, location=0.0, scale=1.0) -> Prediction:
     noise = noise[..., None] if noise is not None and noise.ndim == 3 else noise
     unit = [torch.tensor([float(v)], dtype=torch.float64) for v in (location, scale)]
     plan = Plan(answers.shape[1], vary_theta=answers.shape[1] > 1, vary_mask=False)
-    return Prediction(answers, noise, *unit, True, plan, (), None)
+    return made_predictions.quantity(answers, noise, *unit, True, plan, (), None)
 
 
 @pytest.fixture

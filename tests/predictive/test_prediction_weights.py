@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from wherefrom.likelihood import most_likely_noise
+import made_predictions
+from made_predictions import changed
+from wherefrom.likelihoods.regression import Prediction, most_likely_noise
 from wherefrom.predictive import mixture as module
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.weights import stacking
 
 ROWS, MEMBERS, SAMPLES, OUTPUTS = 7, 4, 5, 2
@@ -37,7 +37,7 @@ def predicted(kind: str, seed: int = 0, outputs: int = OUTPUTS, members: int = M
         "one-shot with noise": 0.1 + normal(members, 1, ROWS, outputs).square(),
     }.get(kind)
     spread = 0.05 + normal(members, 1, ROWS, outputs).square() if kind.startswith("one-shot") else None
-    return Prediction(
+    return made_predictions.quantity(
         answers,
         noise,
         torch.tensor([20.0, -3.0])[:outputs].double(),
@@ -58,11 +58,13 @@ def taking(of: Prediction, members: list[int]) -> Prediction:
         return values[members] if values is not None and values.ndim == 4 and len(values) > 1 else values
 
     axes = (CrossedAxis("theta0", len(members), False),)
-    return replace(of, answers=own(of.answers), noise=own(of.noise), spread=own(of.spread), axes=axes, weights=None)
+    return changed(
+        of, answers=own(of.answers), noise=own(of.mixture.noise), spread=own(of.mixture.spread), axes=axes, weights=None
+    )
 
 
 def weighing(of: Prediction, *weights: float) -> Prediction:
-    return replace(of, weights=torch.tensor(weights, dtype=torch.float64) / math.fsum(weights))
+    return changed(of, weights=torch.tensor(weights, dtype=torch.float64) / math.fsum(weights))
 
 
 def truth(seed: int = 1, outputs: int = OUTPUTS) -> torch.Tensor:
@@ -75,7 +77,7 @@ def everything(said: Prediction, y: torch.Tensor, quantiles: bool = True) -> dic
     found = {name: getattr(said, name) for name in ("mean", "variance", "std", "noise_variance")}
     found["rmse"] = said.rmse(y)
     for reading in READINGS:
-        of_points = reading == "mixture" and said.noise is None and said.spread is None
+        of_points = reading == "mixture" and said.mixture.noise is None and said.mixture.spread is None
         for level in (0.3, 0.9):
             if quantiles or not of_points:
                 found[f"{reading} interval {level}"] = torch.stack(said.interval(level, reading))
@@ -104,7 +106,7 @@ def test_equal_weights_change_nothing_at_all(kind):
 def test_members_that_weigh_nothing_are_left_out(kind):
     """Whatever they answer, and to the last bit."""
     plain = predicted(kind)
-    spoilt = replace(plain, answers=plain.answers.index_fill(0, torch.tensor([0, 2]), math.nan))
+    spoilt = changed(plain, answers=plain.answers.index_fill(0, torch.tensor([0, 2]), math.nan))
     for weights in ((0, 1, 0, 1), (0, 3, 0, 1)):
         kept = [weight for weight in weights if weight]
         expected = everything(weighing(taking(plain, [1, 3]), *kept), truth())
@@ -134,7 +136,7 @@ def test_blocks_of_rows_change_nothing(kind, monkeypatch):
     weighted = weighing(predicted(kind), 5, 2, 0, 1)
     whole = everything(weighted, truth())
     monkeypatch.setattr(module, "_NUMBERS_AT_ONCE", 3 * MEMBERS * SAMPLES)
-    for name, found in everything(replace(weighted), truth()).items():
+    for name, found in everything(changed(weighted), truth()).items():
         torch.testing.assert_close(found, whole[name], rtol=1e-12, atol=1e-12, msg=name)
 
 
@@ -162,7 +164,7 @@ def test_quantiles_of_weighted_points_lie_where_repeated_ones_do():
     answers = torch.randn(4, 400, 3, 1, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     one = torch.ones(1, dtype=torch.float64)
     axes = (CrossedAxis("theta0", 4, False),)
-    plain = Prediction(answers, None, 0 * one, one, True, Plan(400, True, False), axes, None)
+    plain = made_predictions.quantity(answers, None, 0 * one, one, True, Plan(400, True, False), axes, None)
     repeated = taking(plain, [0, 0, 0, 1, 3, 3])
     for probability in (0.025, 0.4, 0.8, 0.975):
         found = weighing(plain, *TIMES).quantile(probability, "mixture")
@@ -181,14 +183,14 @@ def test_the_empirical_distribution_agrees_with_its_quantiles():
 def test_weights_are_those_of_the_axes_where_none_are_given():
     plain = predicted("noise")
     axes = (CrossedAxis("theta0", 2, False), CrossedAxis("h", 2, True, (0.9, 0.1)))
-    crossed = replace(plain, axes=axes)
+    crossed = changed(plain, axes=axes)
     assert crossed.weights.tolist() == pytest.approx([0.45, 0.05, 0.45, 0.05])
     torch.testing.assert_close(crossed.mean, weighing(plain, 9, 1, 9, 1).mean)
-    assert replace(plain, axes=(CrossedAxis("h", 4, True),)).weights is None
-    given = replace(crossed, weights=torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64))
+    assert changed(plain, axes=(CrossedAxis("h", 4, True),)).weights is None
+    given = changed(crossed, weights=torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64))
     assert given.weights.tolist() == [0.4, 0.3, 0.2, 0.1]
     with pytest.raises(ValueError, match=r"there are 3 members, but weights of \(4,\) \(these diverged: h 1\)"):
-        replace(taking(plain, [0, 1, 2]), axes=axes, missing="these diverged: h 1")
+        changed(taking(plain, [0, 1, 2]), axes=axes, missing="these diverged: h 1")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_weights_are_those_of_the_axes_where_none_are_given():
 )
 def test_wrong_weights_are_refused(weights, message):
     with pytest.raises(ValueError, match=message):
-        replace(predicted("noise"), weights=torch.tensor(weights))
+        changed(predicted("noise"), weights=torch.tensor(weights))
 
 
 def test_it_says_that_it_is_weighted():
@@ -287,14 +289,14 @@ def test_log_densities_of_members_in_blocks_of_rows(monkeypatch):
 def test_stacked_members_score_better_than_equal_ones_and_than_each(kind):
     plain = predicted(kind)
     each = plain.member_log_densities(truth(), by_output=True).flatten(1)
-    stacked = replace(plain, weights=stacking(each)).nll(truth(), "mixture")
+    stacked = changed(plain, weights=stacking(each)).nll(truth(), "mixture")
     assert stacked <= plain.nll(truth(), "mixture") + 1e-7
     for member in range(MEMBERS):
         assert stacked <= taking(plain, [member]).nll(truth(), "mixture") + 1e-7
 
 
 def test_a_point_has_no_density():
-    one_sample = replace(predicted("points"), answers=predicted("points").answers[:, :1])
+    one_sample = changed(predicted("points"), answers=predicted("points").answers[:, :1])
     with pytest.raises(ValueError, match=r"4 of 4 members have no variance .* give the likelihood a noise"):
         one_sample.member_log_densities(truth())
     stuck = predicted("points")
@@ -302,7 +304,7 @@ def test_a_point_has_no_density():
     with pytest.raises(ValueError, match="1 of 4 members have no variance of their own at some rows"):
         stuck.member_log_densities(truth())
     sure = predicted("one-shot")
-    sure = replace(sure, spread=torch.zeros_like(sure.spread))
+    sure = changed(sure, spread=torch.zeros_like(sure.mixture.spread))
     with pytest.raises(ValueError, match="4 of 4 members have no variance"):
         sure.member_log_densities(truth())
     with pytest.raises(ValueError, match="y has shape"):

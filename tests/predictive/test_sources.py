@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+import made_predictions
 import wherefrom as wf
 from conftest import training
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.components import CrossedAxis, hoeffding, jackknife, jackknifed
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 
 # The truth: f = a_i + b_j + c_ij + t + u + v(t, u), with these variances.
 TRUTH = {"theta0": 4.0, "h": 2.0, "theta0 x h": 1.0, "t": 3.0, "F": 1.5, "t x F": 0.5}
@@ -40,7 +41,7 @@ def synthetic(
     values = torch.from_numpy(answers.reshape(n * m, samples, rows, 1))
     axes = (CrossedAxis("theta0", n, False), CrossedAxis("h", m, False))
     one = torch.ones(1, dtype=torch.float64)
-    return Prediction(values, None, 0 * one, one, True, Plan(samples, True, True), axes, None)
+    return made_predictions.quantity(values, None, 0 * one, one, True, Plan(samples, True, True), axes, None)
 
 
 @pytest.mark.parametrize(("draws", "samples"), [((3, 3), 8), ((5, 4), 12), ((2, 2), 4)])
@@ -120,7 +121,7 @@ def test_classical_analysis_of_variance_agrees():
     values = torch.from_numpy(answers[:, :, None, None])
     one = torch.ones(1, dtype=torch.float64)
     axes = (CrossedAxis("theta0", 10, False),)
-    sources = Prediction(values, None, 0 * one, one, True, Plan(6, True, False), axes, None).sources()
+    sources = made_predictions.quantity(values, None, 0 * one, one, True, Plan(6, True, False), axes, None).sources()
     assert float(sources.variance["theta0"]) == pytest.approx((between - within) / 6)
     assert float(sources.variance["t"]) == pytest.approx(within)
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+import made_predictions
+from made_predictions import changed
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.components import CrossedAxis, axes_of, hoeffding, weights_of
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 
 POPULATION = 7  # values that a random variable can take, all equally likely
 P, Q = (0.6, 0.3, 0.1), (0.15, 0.85)
@@ -115,7 +117,7 @@ class Known:
         noise = torch.from_numpy(self.noise[index].reshape(members, 1, rows, 1))
         plan = Plan(samples, vary_theta=bool(self.within), vary_mask=two)
         values = torch.from_numpy(np.ascontiguousarray(answers).reshape(members, samples, rows, 1))
-        return Prediction(values, noise, 0 * one, one, True, plan, self.axes, None)
+        return made_predictions.quantity(values, noise, 0 * one, one, True, plan, self.axes, None)
 
 
 def within_errors(values: np.ndarray, truth: float, errors: float) -> bool:
@@ -186,7 +188,7 @@ def crossed(axes: tuple[CrossedAxis, ...], samples: int = 1, rows: int = 6, seed
     noise = 0.1 + torch.rand(members, 1, rows, 1, generator=generator, dtype=torch.float64)
     one = torch.ones(1, dtype=torch.float64)
     plan = Plan(samples, vary_theta=samples > 1, vary_mask=False)
-    return replace(Prediction(answers, noise, 3 * one, 2 * one, True, plan, axes, None), **changes)
+    return changed(made_predictions.quantity(answers, noise, 3 * one, 2 * one, True, plan, axes, None), **changes)
 
 
 def same(one, other, exactly: bool = False) -> None:
@@ -203,7 +205,7 @@ def same(one, other, exactly: bool = False) -> None:
 def test_equal_weights_change_nothing_at_all(samples):
     axes = (CrossedAxis("theta0", 4, False), CrossedAxis("h", 3, True))
     plain = crossed(axes, samples)
-    same(replace(plain, weights=torch.full((12,), 1 / 12, dtype=torch.float64)).sources(), plain.sources(), True)
+    same(changed(plain, weights=torch.full((12,), 1 / 12, dtype=torch.float64)).sources(), plain.sources(), True)
     weighted = (axes[0], replace(axes[1], weights=(1 / 3,) * 3))
     same(crossed(weighted, samples).sources(), plain.sources(), True)
 
@@ -215,26 +217,26 @@ def test_whole_multiples_of_a_value_are_repetitions_of_it():
     repeated = [member for draw in range(4) for member in (2 * draw,) * 3 + (2 * draw + 1,)]
     known = torch.rand(8, 6, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for within, parts in ((None, None), (lambda: {"t": known}, lambda: {"t": known[repeated]})):
-        twice = replace(
+        twice = changed(
             weighted,
             answers=weighted.answers[repeated],
-            noise=weighted.noise[repeated],
+            noise=weighted.mixture.noise[repeated],
             axes=(axes[0], CrossedAxis("h", 4, True)),
             weights=None,
             within=parts,
         )
-        same(replace(weighted, within=within).sources(), twice.sources())
+        same(changed(weighted, within=within).sources(), twice.sources())
 
 
 def test_values_that_weigh_nothing_are_left_out():
     axes = (CrossedAxis("theta0", 3, False), CrossedAxis("h", 3, True, (0.25, 0.0, 0.75)))
     whole = crossed(axes, samples=4)
-    spoilt = replace(whole, answers=whole.answers.index_fill(0, torch.tensor([1, 4, 7]), math.nan))
+    spoilt = changed(whole, answers=whole.answers.index_fill(0, torch.tensor([1, 4, 7]), math.nan))
     kept = [0, 2, 3, 5, 6, 8]
-    part = replace(
+    part = changed(
         whole,
         answers=whole.answers[kept],
-        noise=whole.noise[kept],
+        noise=whole.mixture.noise[kept],
         axes=(axes[0], CrossedAxis("h", 2, True, (0.25, 0.75))),
         weights=None,
     )
@@ -250,10 +252,10 @@ def test_probabilities_are_found_in_the_members_weights():
     assert "F x theta0 x h" in found.sources()
     alone = (CrossedAxis("h", 3, True, P),)
     one = crossed((CrossedAxis("h", 3, True),), samples=4, weights=weights_of(alone))
-    assert axes_of(one) == alone
+    assert axes_of(one.mixture) == alone
     same(one.sources(), crossed(alone, samples=4).sources())
     # And the members' weights are what counts, where the axes say something else.
-    again = replace(said, weights=torch.full((18,), 1 / 18, dtype=torch.float64))
+    again = changed(said, weights=torch.full((18,), 1 / 18, dtype=torch.float64))
     same(again.sources(), crossed(tuple(replace(axis, weights=None) for axis in axes), samples=4).sources(), True)
 
 
@@ -314,8 +316,8 @@ def test_members_that_weigh_nothing_are_left_out(samples):
     whole = crossed(AXES, samples, weights=STACKED)
     dead = torch.nonzero(STACKED == 0).flatten()
     live = torch.nonzero(STACKED).flatten()
-    spoilt = replace(whole, answers=whole.answers.index_fill(0, dead, math.nan))
-    part = replace(whole, answers=whole.answers[live], noise=whole.noise[live], weights=STACKED[live])
+    spoilt = changed(whole, answers=whole.answers.index_fill(0, dead, math.nan))
+    part = changed(whole, answers=whole.answers[live], noise=whole.mixture.noise[live], weights=STACKED[live])
     same(spoilt.sources(), part.sources(), True)  # which has fewer members than its axes, and may
 
 
@@ -332,14 +334,14 @@ def test_missing_members_matter_only_to_a_crossed_design():
     lost = crossed(AXES, missing="these diverged: theta0 3, h 1")
     with pytest.raises(ValueError, match="need every member of the crossed design, but these diverged"):
         lost.sources()
-    some = replace(
-        lost, answers=lost.answers[:5], noise=lost.noise[:5], weights=torch.full((5,), 0.2, dtype=torch.float64)
+    some = changed(
+        lost, answers=lost.answers[:5], noise=lost.mixture.noise[:5], weights=torch.full((5,), 0.2, dtype=torch.float64)
     )
     assert some.sources().names == ("theta0+h", "noise")
 
 
 def test_members_without_axes_are_called_members():
-    assert replace(crossed(AXES, weights=STACKED), axes=()).sources().names == ("members", "noise")
+    assert changed(crossed(AXES, weights=STACKED), axes=()).sources().names == ("members", "noise")
     alone = crossed((), weights=torch.ones(1, dtype=torch.float64))
     assert alone.sources().names == ("noise",)
 

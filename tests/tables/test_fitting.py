@@ -4,6 +4,7 @@ import math
 import os
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 import wherefrom as wf
 from made_table import QUICK, made, write
-from wherefrom.calibration import Conformal, Fit, Temperature, VarianceScale
+from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
 from wherefrom.tables import fitting, plan
 from wherefrom.tables import pilot as fitting_pilot
 from wherefrom.tables.columns import Encoded
@@ -293,8 +294,8 @@ def test_a_quantity_that_is_never_negative_stays_so(folder):
 def test_a_factor_is_applied_by_itself_only_where_it_is_clear():
     clear = {VarianceScale((1.5,), (0.1,), Fit(50)): True, VarianceScale((1.25,), (0.1,), Fit(50)): False}
     clear |= {Temperature(0.77, 0.16, Fit(45)): False, Temperature(2.0, 0.2, Fit(45)): True}
-    assert {each: fitting._is_clear(each) for each in clear} == clear
-    assert fitting._is_clear(Conformal(torch.zeros(1, 1), Fit(1)))
+    assert {each: each.is_clear for each in clear} == clear
+    assert Conformal(torch.zeros(1, 1), Fit(1)).is_clear
 
 
 def test_files_can_be_read_by_others(quantities, tmp_path):
@@ -320,7 +321,7 @@ def test_options_of_a_quantity_are_refused_for_classes(kinds, monkeypatch):
     path, _ = kinds
     monkeypatch.setattr(fitting, "_train", None)
     for changes in ({"least": 5.0}, {"settings": plan.Settings(noise="fit")}):
-        with pytest.raises(ValueError, match="--noise and --least are of a quantity, and 'kind' holds classes"):
+        with pytest.raises(ValueError, match=r"--(noise|least) is not for classes, which 'kind' holds"):
             fit(read(path), Request("kind", **QUICK, **changes), lambda line: None, False)
 
 
@@ -377,7 +378,12 @@ def test_few_different_rows_are_split_as_they_are(folder):
 
 
 def test_rows_that_set_the_temperature_are_from_the_whole_file():
-    some = fitting._some(3000, 200, 0)
+    class Large(list):  # stands for a posterior of so many members
+        schema = SimpleNamespace(targets=1000)
+
+    request = Request("y")
+    some = fitting._to_calibrate("temperature", Large(range(100)), 3000, request)
     assert len(some) == len(set(some.tolist())) == 200
     assert np.histogram(some, bins=4, range=(0, 3000))[0].min() > 25
-    assert fitting._some(100, 200, 0).tolist() == list(range(100))
+    assert fitting._to_calibrate("temperature", Large(range(100)), 100, request).tolist() == list(range(100))
+    assert len(fitting._to_calibrate("variance", Large(range(100)), 3000, request)) == 3000

@@ -4,7 +4,7 @@ import pytest
 
 import wherefrom as wf
 from wherefrom import recipes
-from wherefrom.tables.plan import Settings, as_noise, collecting, training_for, variables, with_draws
+from wherefrom.tables.plan import Settings, collecting, training_for, variables, with_draws
 from wherefrom.tables.target import Target
 from wherefrom.variables import Design
 
@@ -58,7 +58,8 @@ def test_every_recipe_can_be_named():
 
 def test_noise_is_a_word_or_a_number():
     words = ("fit", "predicted", "none", "0.5", "auto")
-    assert [as_noise(word) for word in words] == ["fit", "predicted", None, 0.5, "fit"]
+    made = [training_for(500, QUANTITY, Settings(noise=word)).likelihood.noise for word in words]
+    assert made == ["fit", "predicted", None, 0.5, "fit"]
     with pytest.raises(ValueError, match=r"--noise is auto, fit, predicted, none"):
         Settings(noise="loud")
 

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from wherefrom.tables.scores import Scores, together
+from wherefrom.likelihoods import ClassPrediction, Prediction
+from wherefrom.tables import scores
+from wherefrom.tables.scores import Scores
+
+
+def together(parts, level):
+    """The scores of rows by whichever prediction gave them."""
+    kind = ClassPrediction if "class" in parts else Prediction
+    return scores.together(kind.summary, parts, level)
 
 
 def quantity_rows(random, count):
@@ -27,7 +35,7 @@ def class_rows(random, count, classes=3):
         "nll": [-np.log(probabilities[np.arange(count), place])],
         "brier": [((probabilities - np.eye(classes)[place]) ** 2).sum(1)],
         "probabilities": [probabilities],
-        "place": [place],
+        "class": [place],
         "covered": [probabilities[np.arange(count), place] > 0.1],
         "size": [(probabilities > 0.1).sum(1)],
     }
@@ -63,7 +71,7 @@ def test_what_is_not_defined_is_left_out():
     assert "R2" not in found.values
     assert "NLL" not in together(rows | {"nll": [rows["nll"][0][:20]]}, 0.95).values  # the others have none
     assert found.baselines["RMSE"] == 0
-    rows = class_rows(np.random.default_rng(3), 100) | {"place": [np.zeros(100, dtype=np.int64)]}
+    rows = class_rows(np.random.default_rng(3), 100) | {"class": [np.zeros(100, dtype=np.int64)]}
     assert "AUC" not in together(rows, 0.95).baselines
 
 

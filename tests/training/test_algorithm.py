@@ -9,9 +9,9 @@ from torch.distributions import Uniform
 
 import wherefrom as wf
 from conftest import mlp
+from wherefrom.point import SETTINGS
 from wherefrom.training import schedules
 from wherefrom.training.optimisers import OPTIMISERS
-from wherefrom.training.point import SETTINGS
 
 ADAM = wf.Algorithm("adam", lr=0.01, batch_size=100)
 

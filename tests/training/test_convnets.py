@@ -10,7 +10,6 @@ from torch.utils.data import Dataset
 
 import oracle
 import wherefrom as wf
-from wherefrom.losses import CrossEntropy
 from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.training import network as networks
 from wherefrom.training import program, streams
@@ -18,6 +17,7 @@ from wherefrom.training.augmentation import CropAndFlip, augmented
 from wherefrom.training.cohort import Cohort, Examples, Member, orders
 from wherefrom.training.data import as_rows
 from wherefrom.training.dropout import TrainingMasks
+from wherefrom.training.losses import CrossEntropy
 from wherefrom.training.network import Network, channels_last
 from wherefrom.training.streamed import Streamed
 from wherefrom.training.torch_engine import TorchEngine

@@ -15,9 +15,9 @@ from torch import nn
 import oracle
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training import engines, streams, workers
 from wherefrom.training.cohort import Cohort, Collection, Examples, Trained, orders
+from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training.torch_engine import TorchEngine
 
 try:

@@ -29,15 +29,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from wherefrom.calibration import VarianceScale
-from wherefrom.likelihood import Classification, Regression
 from wherefrom.mixture.groups import groups, refreshing
 from wherefrom.mixture.weighing import is_weighted
+from wherefrom.predictive.calibration import VarianceScale
 from wherefrom.predictive.one_shot import compiled, member
 from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
 from wherefrom.predictive.one_shot.propagate import Passes
-from wherefrom.predictive.prediction import Prediction
 
 if TYPE_CHECKING:
     from wherefrom.posterior import Posterior
@@ -91,17 +89,17 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
 class _Model(nn.Module):
     """The whole of it, but for the repetition: all members' moments are given, and one member's are worked out."""
 
-    def __init__(self, posterior: Posterior, said: Prediction, covariance: Covariance) -> None:
+    def __init__(self, posterior: Posterior, said: Any, covariance: Covariance) -> None:
         super().__init__()
         self.network = copy.copy(groups(posterior)[0].network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
         self.graph = Graph(self.network.skeleton(False))
-        is_classes = isinstance(posterior.training.likelihood, Classification)
-        self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, classes=is_classes)
+        self.scaler, self.likelihood = posterior.scaler, posterior.training.likelihood
+        self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, head=self.likelihood.head)
         self.rewritten = _Rewritten()
-        self.scaler, self.likelihood, self.is_flat = posterior.scaler, posterior.training.likelihood, said.is_flat
-        self.predicts_noise, self.least = self.likelihood.noise == "predicted", said.least if not is_classes else None
-        self.noise = None if self.predicts_noise or said.noise is None else said.noise.cpu()  # calibrated already
+        self.finished = said.exported
+        noise = said.mixture.noise
+        self.noise = None if noise is None or noise.ndim == 4 else noise.cpu()  # of all rows, and calibrated already
         factors = [torch.tensor(each.factor, dtype=torch.float64) for each in _scales(posterior)]
         self.factor = math.prod(factors, start=torch.ones((), dtype=torch.float64))
         weights = torch.tensor(posterior.weights, dtype=torch.float64) / said.answers.shape[1]
@@ -124,16 +122,13 @@ class _Model(nn.Module):
     def mixed(self, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of y, in double precision as the library's.  # from (components, rows, outputs)"""
         mean, spread, noise = means.double(), variances.double(), self.noise
-        if self.predicts_noise and isinstance(self.likelihood, Regression):
-            (mean, log_mean), (spread, log_spread) = self.likelihood.split(mean), self.likelihood.split(spread)
-            # Of a log-normal variable.
-            noise = self.factor * self._average(self.likelihood.predicted_variance(log_mean + 0.5 * log_spread))
+        mean, moments_spread, predicted = self.likelihood.moments(mean, spread)
+        spread = spread if moments_spread is None else moments_spread
+        if predicted is not None:
+            noise = self.factor * self._average(predicted)
         centre = self._average(mean)
         variance = self.factor * (self._average(spread) + self._average((mean - centre).square()))
-        centre = self.scaler.y_mean + self.scaler.y_std * centre
-        centre = centre if self.least is None else centre.clamp_min(self.least)
-        variance = self.scaler.y_std.square() * (variance if noise is None else variance + noise)
-        return (centre.squeeze(-1), variance.squeeze(-1)) if self.is_flat else (centre, variance)
+        return self.finished(centre, variance if noise is None else variance + noise)
 
 
 class _Rewritten(TorchFunctionMode):
@@ -281,7 +276,7 @@ def _rename(graph: Any, body: Any, members: Sequence[Any]) -> None:
         value.name, value.shape[0] = name, "rows"
 
 
-def _check(path: Path, rows: Tensor, said: Prediction) -> None:
+def _check(path: Path, rows: Tensor, said: Any) -> None:
     """That the file says what the library says, of many rows and of one."""
     import onnxruntime
 
@@ -293,7 +288,7 @@ def _check(path: Path, rows: Tensor, said: Prediction) -> None:
         for count in (1, len(rows)):
             mean, variance = map(torch.from_numpy, session.run(None, {"x": rows[:count].numpy()}))
             for found, known in ((mean, said.mean), (variance.sqrt(), said.std)):
-                if not near(found / said.scale, known[:count] / said.scale):
+                if not near(found / said.unit, known[:count] / said.unit):
                     raise ValueError("its answers are not those of one_shot")
     except Exception as error:
         raise ValueError(f"onnxruntime cannot run this network as it should, so no file is written: {error}") from error
@@ -302,7 +297,7 @@ def _check(path: Path, rows: Tensor, said: Prediction) -> None:
 def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
     from wherefrom import __version__
 
-    noise, scales = posterior.training.likelihood.noise, _scales(posterior)
+    noise, scales = getattr(posterior.training.likelihood, "noise", None), _scales(posterior)
     return {
         "wherefrom_version": __version__,
         "x_names": json.dumps(posterior.schema.x_names),

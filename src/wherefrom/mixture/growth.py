@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from wherefrom.likelihood import Classification
 from wherefrom.mixture.fitting import fitted_anew
 from wherefrom.mixture.held_out import like_training
 from wherefrom.runs import Component, Execution, Fold, train_runs
@@ -55,10 +54,9 @@ def finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Diver
 
 def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component]) -> None:
     """Finite losses can be hopeless too: worse by far than those of an answer that is the same for every row."""
-    likelihood = posterior.training.likelihood
-    if not posterior.training.standardise and not isinstance(likelihood, Classification):
-        return
-    worse = [c for c in components if c.trained.losses[-1] > likelihood.hopeless_loss(posterior.schema.targets)]
+    training = posterior.training
+    hopeless = training.likelihood.hopeless_loss(posterior.schema.targets, training.standardise)
+    worse = [c for c in components if c.trained.losses[-1] > hopeless]
     if worse:
         one = worse[0]
         warnings.warn(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from numbers import Real
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.likelihood import Classification, Regression
 from wherefrom.mixture.groups import assembled, groups, inputs, refreshing
 from wherefrom.mixture.weighing import crossed_axes, explicit_weights, turns
 from wherefrom.predictive import monte_carlo
-from wherefrom.predictive.class_prediction import ClassPrediction
-from wherefrom.predictive.prediction import Prediction
-from wherefrom.training.workers import one_core
+from wherefrom.predictive.mixture import Mixture
+from wherefrom.training.data import as_rows
 
 if TYPE_CHECKING:
     from wherefrom.posterior import Posterior
@@ -47,7 +44,12 @@ def thetas(posterior: Posterior, n: int, seed: int) -> list[dict[str, Tensor]]:
 
 def by_samples(posterior: Posterior, x: Any, samples: int, seed: int) -> Any:
     """The prediction at x by Monte Carlo, with so many samples of each member."""
-    rows, likelihood, design = inputs(posterior, x), posterior.training.likelihood, posterior.design
+    return _predictive(posterior, sampled_outputs(posterior, x, samples, seed))
+
+
+def sampled_outputs(posterior: Posterior, x: Any, samples: int, seed: int) -> Mixture:
+    """The networks' outputs at x, with so many samples of each member."""
+    rows, design = inputs(posterior, x), posterior.design
     plan = monte_carlo.Plan.of(samples, vary_theta=design.iterations is not None, vary_mask=design.dropout is not None)
     answers = assembled(
         {
@@ -55,14 +57,19 @@ def by_samples(posterior: Posterior, x: Any, samples: int, seed: int) -> Any:
             for group in groups(posterior)
         }
     )
-    if isinstance(likelihood, Classification):
-        with one_core():
-            return _calibrated(posterior, _of_classes(posterior, torch.log_softmax(answers, -1), plan))
-    noise = None
-    if likelihood.noise == "predicted":
-        answers, log_variance = likelihood.split(answers)
-        noise = likelihood.predicted_variance(log_variance)
-    return _calibrated(posterior, _of_quantities(posterior, answers, noise, plan))
+    return _mixture(posterior, answers, plan)
+
+
+def member_scores(posterior: Posterior, data: Any) -> tuple[Tensor, Tensor]:
+    """The NLL and the CRPS (or Brier score) of each member by itself, one sample of it, row by row.
+
+    Noise that is to be fitted is fitted for each member, on these rows.  # (members, rows) each
+    """
+    likelihood = posterior.training.likelihood
+    rows = as_rows(data, likelihood, posterior.schema.classes)
+    outputs = sampled_outputs(posterior, rows.x, 1, posterior.seed)
+    scores = likelihood.member_scores(outputs.answers[:, 0], rows.y, posterior.scaler)
+    return tuple(torch.nan_to_num(score, nan=math.inf) for score in scores)  # type: ignore[return-value]
 
 
 # ---------------------------------------------------------------------- by moments
@@ -72,9 +79,9 @@ def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance,
     """The prediction at x by one pass of moments for each member."""
     from wherefrom.predictive.one_shot.propagate import propagate
 
-    likelihood, design = posterior.training.likelihood, posterior.design
+    design = posterior.design
     rows, x_variance = inputs(posterior, x), _input_variance(posterior, x, x_std)
-    found = {
+    parts = {
         group: propagate(
             group.network,
             group.members,
@@ -86,34 +93,25 @@ def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance,
             rank=rank,
             probes=None if rank is None else _probes(posterior),
             refresh=refreshing(posterior, group),
-            classes=isinstance(likelihood, Classification),
+            head=posterior.training.likelihood.head,
         )
         for group in groups(posterior)
     }
-    mean = assembled({group: part.mean for group, part in found.items()})
-    spread = assembled({group: part.variance for group, part in found.items()})
-    noise, targets = None, posterior.schema.targets
-    if not isinstance(likelihood, Classification) and likelihood.noise == "predicted":
-        (mean, log_mean), (spread, log_spread) = likelihood.split(mean), likelihood.split(spread)
-        # The mean of a log-normal variable.
-        noise = likelihood.predicted_variance(log_mean.double() + 0.5 * log_spread.double())
+    mean = assembled({group: part.mean for group, part in parts.items()})
+    spread = assembled({group: part.variance for group, part in parts.items()})
 
     def named(name: str) -> str:
         """Components within members, as dropout is called in this design."""
         return " x ".join(design.of_masks if part == "F" else part for part in name.split(" x "))
 
     def within() -> dict[str, Tensor]:
-        parts = {group: part.within() for group, part in found.items()}
-        names = next(iter(parts.values()))
-        all_of = {name: assembled({group: part[name] for group, part in parts.items()}) for name in names}
-        return {named(name): part[..., :targets] for name, part in all_of.items()}
+        by_group = {group: part.within() for group, part in parts.items()}
+        names = next(iter(by_group.values()))
+        return {named(name): assembled({group: part[name] for group, part in by_group.items()}) for name in names}
 
     plan = monte_carlo.Plan(mean.shape[1], vary_theta=False, vary_mask=False)
-    known: dict[str, Any] = {"spread": spread, "within": within, "covariance": covariance}
-    if isinstance(likelihood, Classification):
-        logs = mean.clamp_min(torch.finfo(mean.dtype).tiny).log()
-        return _calibrated(posterior, replace(_of_classes(posterior, logs, plan), **known))
-    return _calibrated(posterior, replace(_of_quantities(posterior, mean, noise, plan), **known))
+    moments = {"spread": spread, "within": within, "covariance": covariance}
+    return _predictive(posterior, _mixture(posterior, mean, plan, **moments))
 
 
 def moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
@@ -158,57 +156,22 @@ def _input_variance(posterior: Posterior, x: Any, x_std: Any) -> Tensor | None:
 # ---------------------------------------------------------------------- as predictions
 
 
-def _of_quantities(
-    posterior: Posterior, answers: Tensor, predicted_noise: Tensor | None, plan: monte_carlo.Plan
-) -> Prediction:
-    """Answers with whatever noise the likelihood has, in the user's units."""
-    likelihood, scaler, schema, noise = (
-        posterior.training.likelihood,
-        posterior.scaler,
-        posterior.schema,
-        predicted_noise,
-    )
-    if likelihood.noise == "fit":
-        if posterior.fitted_noise is None:
-            raise ValueError(
-                "the noise of these members is not fitted, and there are no held-out rows at hand: "
-                "give rows that were not trained on to fit_noise((x, y))"
-            )
-        noise = posterior.fitted_noise
-    elif isinstance(likelihood.noise, Real):
-        noise = (likelihood.noise / scaler.y_std).square()
-    return Prediction(
-        answers,
-        noise,
-        scaler.y_mean,
-        scaler.y_std,
-        schema.y_is_flat,
+def _mixture(posterior: Posterior, outputs: Tensor, plan: monte_carlo.Plan, **moments: Any) -> Mixture:
+    """The members' outputs, with their weights and labels."""
+    return Mixture(
+        outputs,
         plan,
         crossed_axes(posterior),
-        _missing(posterior),
-        schema.y_names,
+        f"these diverged: {'; '.join(posterior.diverged)}" if posterior.diverged else None,
         weights=explicit_weights(posterior),
-        least=likelihood.least if isinstance(likelihood, Regression) else None,
+        **moments,
     )
 
 
-def _of_classes(posterior: Posterior, log_probabilities: Tensor, plan: monte_carlo.Plan) -> ClassPrediction:
-    return ClassPrediction(
-        log_probabilities,
-        posterior.schema.classes,
-        plan,
-        crossed_axes(posterior),
-        _missing(posterior),
-        weights=explicit_weights(posterior),
-    )
-
-
-def _missing(posterior: Posterior) -> str | None:
-    """Why members are missing from the design's product, if any are."""
-    return f"these diverged: {'; '.join(posterior.diverged)}" if posterior.diverged else None
-
-
-def _calibrated(posterior: Posterior, prediction: Any) -> Any:
-    for each in posterior.calibration:
-        prediction = each.applied(prediction)
+def _predictive(posterior: Posterior, outputs: Mixture) -> Any:
+    """What the likelihood makes of the outputs, calibrated."""
+    likelihood = posterior.training.likelihood
+    prediction: Any = likelihood.predictive(outputs, posterior.schema, posterior.scaler, posterior.fitted_noise)
+    for calibration in posterior.calibration:
+        prediction = calibration.applied(prediction)
     return prediction

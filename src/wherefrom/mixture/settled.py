@@ -98,4 +98,5 @@ def _losses(posterior: Posterior, thetas: list[Tensor], x: Tensor, y: Tensor, is
         refresh = None if is_iterate else refreshing(posterior, group)  # an iterate has statistics of its own
         found[group] = monte_carlo.outputs(group.network, members, plan, x, posterior.seed, refresh)
     answers = assembled(found)[:, 0].double()  # (members, rows, outputs)
-    return posterior.training.likelihood.loss(answers.unsqueeze(-2), y.double().unsqueeze(-2))
+    loss = posterior.training.likelihood.loss_for(posterior.scaler)
+    return loss(answers.unsqueeze(-2), y.double().unsqueeze(-2))

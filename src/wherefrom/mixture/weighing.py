@@ -1,28 +1,19 @@
-"""What each member weighs in the mixture: what the design says, or what rows that were not trained on say."""
+"""What each member weighs in the mixture: what the design says, or what was set."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.mixture.fitting import fitted_anew
-from wherefrom.mixture.held_out import not_trained_on
 from wherefrom.predictive.components import CrossedAxis
-from wherefrom.predictive.weights import greedy, stacking
 from wherefrom.variables import Axis
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from wherefrom.posterior import Posterior
-
-By = Literal["stacking", "greedy"]
 
 
 def weights(posterior: Posterior) -> tuple[float, ...]:
@@ -76,28 +67,3 @@ def turns(posterior: Posterior, n: int) -> list[int]:
         found.append(int(np.argmax(own * (k + 1) - given)))
         given[found[-1]] += 1
     return found
-
-
-def weighted(
-    posterior: Posterior, by: By | Sequence[float], data: Any, samples: int, size: int, distinct: int | None
-) -> Posterior:
-    """The same members, those that weigh anything, with weights by held-out rows, or as they are given."""
-    if isinstance(by, str):
-        if by not in ("stacking", "greedy"):
-            raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
-        rows = not_trained_on(posterior, data, f'weighted("{by}", (x, y))')
-        plain = posterior.uncalibrated.predict(rows.x, samples)
-        densities = plain.member_log_densities(rows.truth, by_output=True).flatten(1)
-        found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
-        given = found.tolist()
-    else:
-        given = [float(weight) for weight in by]
-    if len(given) != len(posterior) or min(given) < 0 or not math.isfinite(total := math.fsum(given)) or total <= 0:
-        raise ValueError(f"give one weight for each of the {len(posterior)} members, none below zero, not {given}")
-    changed = replace(
-        posterior,
-        mixture=tuple(component for component, weight in zip(posterior.mixture, given, strict=True) if weight),
-        own_weights=tuple(weight / total for weight in given if weight),
-        is_part=True,
-    )
-    return fitted_anew(replace(changed, fitted_noise=None))

@@ -18,20 +18,19 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.laws import Law, TrajectoryLaw
-from wherefrom.likelihood import Likelihood, Regression
-from wherefrom.losses import MOST_LOG_VARIANCE
+from wherefrom.likelihoods import Likelihood, Regression
 from wherefrom.own_loop.labels import Labelled
 from wherefrom.own_loop.matching import Expected, matched
 from wherefrom.own_loop.recorder import Recorder, unwrapped
 from wherefrom.own_loop.shown import Shown, targets_of, units_of
 from wherefrom.own_loop.weights import Weights
+from wherefrom.point import Algorithm, Training
 from wherefrom.posterior import Posterior
 from wherefrom.runs import Component, build_networks, factories, family_of
 from wherefrom.training import streams
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler
 from wherefrom.training.network import Layout, Network
-from wherefrom.training.point import Algorithm, Training
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.training.workers import available
 from wherefrom.variables import Design, Dropout, Iterations
@@ -105,7 +104,7 @@ def from_members(
         thetas.append(theta)
         law = None if how is None else _law(network.layout, keys, one, theta)
         mixture.append(Component(run, ELSEWHERE, _trained(theta, law, dtype, place)))
-    _warn_of_cut_noise(likelihood, networks, mixture, example)
+    _warn_of_outputs(likelihood, networks, mixture, example)
     posterior = Posterior(
         training,
         design,
@@ -119,7 +118,7 @@ def from_members(
         rows=shown.trained_on,
         held_out=shown.aside,
     )
-    return posterior.fit_noise(shown.aside) if likelihood.noise == "fit" and shown.aside is not None else posterior
+    return posterior.fit_noise(shown.aside) if likelihood.fits_noise and shown.aside is not None else posterior
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,21 +229,15 @@ def _check_function(network: Network, one: _Found, theta: Tensor, example: Tenso
         )
 
 
-def _warn_of_cut_noise(
+def _warn_of_outputs(
     likelihood: Likelihood, networks: Mapping[str, Network], mixture: Sequence[Component], example: Tensor
 ) -> None:
-    """A predicted variance is taken within a millionth and a million: networks that saw y as it was may be beyond."""
-    if not isinstance(likelihood, Regression) or likelihood.noise != "predicted":
-        return
+    """Warn of the first member whose outputs look wrong for this likelihood."""
     for component in mixture:
         network = networks[family_of(component.run)]
-        theta = component.trained.last.cpu()
         with torch.no_grad():
+            theta = component.trained.last.cpu()
             answers = network.private("members").call(network.layout.views(theta), example, (), False)
-        if float(likelihood.split(answers)[1].abs().max()) > MOST_LOG_VARIANCE:
-            warnings.warn(
-                f"{component.run} predicts log variances beyond ±{MOST_LOG_VARIANCE:.1f}, which are cut there: train "
-                "on a y of about unit variance, and say how it was scaled (scaler=...)",
-                stacklevel=4,
-            )
+        if warning := likelihood.doubt_network(str(component.run), answers, True):
+            warnings.warn(warning, stacklevel=4)
             return

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wherefrom.likelihood import Classification, Label, Likelihood
+from wherefrom.likelihoods import Likelihood
 from wherefrom.training import streams
-from wherefrom.training.data import Rows, Scaler, Schema, as_classes, as_inputs, as_rows, as_targets, column_names
+from wherefrom.training.data import Rows, Scaler, Schema, as_inputs, as_rows, column_names
 from wherefrom.training.mlp import MLP
+from wherefrom.training.objective import Label
 from wherefrom.variables.family import Factory
 
 _PROBE_ROWS = 4
@@ -31,6 +32,7 @@ class Shown:
     trained_on: Rows | None
     scaled_by: Rows | None
     aside: Rows | None
+    scales_y: bool = True
 
     @classmethod
     def of(cls, x: Any, y: Any, likelihood: Likelihood, data: Any, standardise_by: Any, held_out: Any) -> Shown:
@@ -47,16 +49,16 @@ class Shown:
         for table in tables:
             if table is not None and table.x.shape[1:] != inputs.shape[1:]:
                 raise ValueError(f"rows of x have the shapes {tuple(inputs.shape[1:])} and {tuple(table.x.shape[1:])}")
-        if isinstance(likelihood, Classification):
-            classes = classes or (known.classes if known is not None else ())
-            about: Any = (len(classes) or None, column_names(y), True)
-        elif y is not None:
-            y_found = as_targets(y)
-            about = (1 if y_found.ndim == 1 else y_found.shape[1], column_names(y), y_found.ndim == 1)
+        targets: int | None
+        is_flat: bool | None
+        if y is not None:
+            _, is_flat, targets, y_names, classes = likelihood.encode(y, classes)
+        elif known is not None:
+            targets, y_names, is_flat, classes = known.targets, known.y_names, known.y_is_flat, known.classes
         else:
-            about = (None, (), None) if known is None else (known.y.shape[1], known.y_names, known.y_is_flat)
-        targets, y_names, is_flat = about
-        return cls(inputs, names, targets, y_names, is_flat, classes, *tables)
+            targets, y_names, is_flat = len(classes) or None, (), True if classes else None
+        trained_on, scaled_by, aside = tables
+        return cls(inputs, names, targets, y_names, is_flat, classes, trained_on, scaled_by, aside, likelihood.scales_y)
 
     def example(self, units: Scaler, dtype: torch.dtype) -> Tensor:
         """A few rows as the networks see them."""
@@ -71,17 +73,13 @@ class Shown:
 
 
 def _classes_of(y: Any, likelihood: Likelihood, data: Any) -> tuple[Label, ...]:
-    """The classes, by the likelihood's own word, by the data trained on, or by some rows of y."""
-    if not isinstance(likelihood, Classification):
-        return ()
-    if isinstance(likelihood.classes, int):
-        return tuple(range(likelihood.classes))
-    if likelihood.classes is not None:
-        return likelihood.classes
+    """The labels of y: those that the user has named, those in the data trained on, or those in some rows of y."""
+    if likelihood.named_classes or likelihood.cells != "labels":
+        return likelihood.named_classes
     if data is not None:
         return as_rows(data, likelihood).classes
     if y is not None:
-        return as_classes(y, None)[1]
+        return likelihood.encode(y).classes
     raise ValueError("the classes are not known: name them, as likelihood=wf.Classification(classes=[...])")
 
 
@@ -105,7 +103,7 @@ def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: in
     if given is not None and shown.scaled_by is not None:
         raise ValueError("give either scaler or standardise_by")
     if shown.scaled_by is not None:
-        return Scaler.of(shown.scaled_by, True)
+        return Scaler.of(shown.scaled_by, True, shown.scales_y)
     known = dict(given._asdict() if isinstance(given, Scaler) else given or {})
     if unknown := set(known) - set(Scaler._fields):
         raise ValueError(f"scaler has {', '.join(Scaler._fields)}, and no {', '.join(map(str, unknown))}")

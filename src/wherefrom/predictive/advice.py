@@ -27,18 +27,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from wherefrom.predictive.components import Answers, Components, Replicates, jackknife, jackknifed
+from wherefrom.predictive.mixture import Mixture
 from wherefrom.table import Table
 from wherefrom.training.workers import one_core
-
-if TYPE_CHECKING:
-    from wherefrom.predictive.class_prediction import ClassPrediction
-    from wherefrom.predictive.prediction import Prediction
 
 _Said = Callable[[Components], Tensor]  # a statement about the components: (1, 1)
 _MORE_SAMPLES = 10  # times as many, as the free alternative
@@ -51,6 +47,17 @@ _TRY = {
     "F": "wf.Dropout() or wf.Families({...})",
     "D": "wf.Resample(5)",
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What advice is about: a mixture, and how to speak of its variance."""
+
+    mixture: Mixture
+    certain: float | None = None  # the variance of y, where its mean says all of it
+    noise: str = "noise"  # what no choice of training causes
+    of: str = "prediction"  # whose variance the components add up to
+    tells: str = "how wide predictions should be"  # what that variance is good for
 
 
 @dataclass(frozen=True)
@@ -91,7 +98,7 @@ class Advice:
     untried: tuple[str, ...]  # variables that are not marginalised
     noise_share: float  # of the predictive variance: what no choice of training causes
     sample_share: float  # of the variance of the mean: what more samples would remove
-    is_classes: bool
+    subject: Subject
 
     def table(self) -> Table:
         """The errors now, and with each budget spent on each variable."""
@@ -114,10 +121,9 @@ class Advice:
         return "\n".join(filter(None, said))
 
     def __str__(self) -> str:
-        of = "probabilities" if self.is_classes else "prediction"
         units = (
-            f"The error of the mean is in predictive standard deviations; those of the variance of the {of}, and\n"
-            "of the part that the variable causes by itself, are relative to them."
+            "The error of the mean is in predictive standard deviations; those of the variance of the "
+            f"{self.subject.of}, and\nof the part that the variable causes by itself, are relative to them."
         )
         return f"{self.table()}\n\n{units}\n\n{self.recommendation}"
 
@@ -149,8 +155,8 @@ class Advice:
     def _of_noise(self) -> str:
         if not self.noise_share > 0.5:
             return ""
-        what = "the classes' own overlap, as every network sees it" if self.is_classes else "noise"
-        return f"{self.noise_share:.0%} of the predictive variance is {what}, which no further draw removes."
+        noise = self.subject.noise
+        return f"{self.noise_share:.0%} of the predictive variance is {noise}, which no further draw removes."
 
     def _of_costs(self) -> str:
         dear = [f"{name} {cost}" for name, cost in self.costs.items() if cost > 1]
@@ -183,14 +189,13 @@ def _listed(names: Sequence[str]) -> str:
 
 
 @one_core()
-def advice(
-    prediction: Prediction | ClassPrediction, budget: int | Sequence[int] = (1, 5, 10), marginalised: Sequence[str] = ()
-) -> Advice:
-    """By a prediction's variance components, and the names of the variables that are marginalised."""
+def advice(subject: Subject, budget: int | Sequence[int] = (1, 5, 10), marginalised: Sequence[str] = ()) -> Advice:
+    """Return advice by the variance components of a mixture, and the names of the variables that are marginalised."""
     budgets = _checked(budget)
-    outlook = _Outlook.of(prediction)
+    outlook = _Outlook.of(subject)
     now = Option("", 0, 0, 0, *outlook.of_mean(), outlook.variance_error())
-    costs = {axis: math.prod(other.draws for other in prediction.axes if other.name != axis) for axis in outlook.draws}
+    axes = subject.mixture.axes
+    costs = {axis: math.prod(other.draws for other in axes if other.name != axis) for axis in outlook.draws}
     options = []
     for trainings in budgets:
         for axis, cost in costs.items():
@@ -219,7 +224,7 @@ def advice(
         tuple(name for name in _TRY if name not in present),
         outlook.noise_share(),
         outlook.sample_part(),
-        outlook.certain is not None,
+        subject,
     )
 
 
@@ -251,21 +256,18 @@ class _Outlook:
     certain: float | None  # of classes, the variance of their indicators
 
     @classmethod
-    def of(cls, prediction: Prediction | ClassPrediction) -> _Outlook:
-        data = Answers.of(prediction)
-        if [axis.name for axis in data.axes] != [axis.name for axis in prediction.axes]:
+    def of(cls, subject: Subject) -> _Outlook:
+        data = Answers.of(subject.mixture)
+        if [axis.name for axis in data.axes] != [axis.name for axis in subject.mixture.axes]:
             raise ValueError(
                 "these members' weights were set one by one, for themselves: ask for advice before they are weighted"
             )
         parts = _overall(data.components())
-        certain = None
-        if not hasattr(prediction, "location"):
-            certain = float((prediction.mean * (1 - prediction.mean)).sum(1).mean())
         if not parts or not float(sum(map(float, parts.values()))) > 0:
             raise ValueError("nothing is random here, as far as can be seen: marginalise a variable first")
         replicates = data.replicated(lambda answers: _overall(answers.components()))
         is_known = bool(replicates) and not data.unknowable_errors(parts, replicates)
-        return cls(data, parts, replicates, is_known, certain)
+        return cls(data, parts, replicates, is_known, subject.certain)
 
     @property
     def draws(self) -> dict[str, int]:

@@ -47,8 +47,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from wherefrom.predictive.class_prediction import ClassPrediction
-    from wherefrom.predictive.prediction import Prediction
+    from wherefrom.predictive.mixture import Mixture
 
 ENTROPY, OVERLAP = "entropy", "overlap"
 _SAMPLE_GROUPS = 10
@@ -117,9 +116,9 @@ class Answers:
     folds: Callable[[], list[Answers]] = list  # the same without each of some groups of samples, where there are any
 
     @classmethod
-    def of(cls, prediction: Prediction | ClassPrediction, entropies: Tensor | None = None) -> Answers:
+    def of(cls, mixture: Mixture, entropies: Tensor | None = None) -> Answers:
         """With the entropies of all answers, (members, samples, rows, 1), those are kept as well."""
-        plan, axes = prediction.plan, axes_of(prediction)
+        plan, axes = mixture.plan, axes_of(mixture)
         shape, members = [axis.draws for axis in axes], len(axes)
         live = {
             place: [draw for draw, weight in enumerate(axis.weights) if weight]
@@ -138,14 +137,14 @@ class Answers:
         masks = "M" if any("F" in axis.name.split("+") for axis in axes) else "F"
         sampled = tuple(name for name, varied in (("t", plan.vary_theta), (masks, plan.vary_mask)) if varied)
         block = (-1, 2, 2) if plan.in_blocks else (-1, 1, 1)
-        answers = arranged(prediction.answers).unflatten(members, block)  # (*members, groups, t, F, rows, outputs)
+        answers = arranged(mixture.answers).unflatten(members, block)  # (*members, groups, t, F, rows, outputs)
         own = None if entropies is None else arranged(entropies).unflatten(members, block)
         noise = None
-        if prediction.noise is not None:
-            noise = arranged(prediction.noise.double().expand_as(prediction.answers).mean(1))
+        if mixture.noise is not None:
+            noise = arranged(mixture.noise.double().expand_as(mixture.answers).mean(1))
         known = None
-        if prediction.within is not None:
-            known = {name: arranged(part) for name, part in prediction.within().items()}
+        if mixture.within is not None:
+            known = {name: arranged(part) for name, part in mixture.within().items()}
         for place, draws in live.items():
             axes = (*axes[:place], axes[place].keeping(draws), *axes[place + 1 :])
 
@@ -257,15 +256,18 @@ def _stacked(each: list[Components], draws: Sequence[int]) -> Components:
     return {name: torch.stack([parts[name] for parts in each]).unflatten(0, draws) for name in each[0]}
 
 
-def axes_of(prediction: Prediction | ClassPrediction) -> tuple[CrossedAxis, ...]:
+def axes_of(mixture: Mixture) -> tuple[CrossedAxis, ...]:
     """The crossed axes, with the probabilities that the members' weights give them; else one axis, of all members."""
-    weights, axes = prediction.weights, prediction.axes
+    weights, axes = mixture.weights, mixture.axes
     if weights is None:
-        if prediction.missing:
-            raise ValueError(f"the sources need every member of the crossed design, but {prediction.missing}")
+        if mixture.missing:
+            raise ValueError(
+                f"the sources need every member of the crossed design, but {mixture.missing}. Take a part that is "
+                "whole, as posterior.select(theta0=[0, 1, 2])"
+            )
         return axes
     shape = [axis.draws for axis in axes]
-    if not prediction.missing and len(weights) == math.prod(shape):
+    if not mixture.missing and len(weights) == math.prod(shape):
         grid = weights.reshape(shape)
         marginals = [grid.movedim(place, 0).reshape(axes[place].draws, -1).sum(1) for place in range(len(shape))]
         found = tuple(

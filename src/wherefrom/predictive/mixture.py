@@ -1,71 +1,249 @@
-"""The members that a predictive distribution is a mixture of, and what they weigh."""
+"""The mixture that a predictive distribution is: the members' answers, what they weigh, and which draws they are.
+
+    p(y | x)  =  sum over members m of  w_m  mean over its samples k of  p(y | answer_mk)
+
+Members may weigh differently; a member's samples share its weight evenly. To weigh a member twice as much is to have it
+twice; to weigh it nothing is to leave it out. A one-shot mixture has one answer for each member (or point of its law),
+which stands for a whole distribution of answers: `spread` is its variance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.components import CrossedAxis, weights_of
-
-if TYPE_CHECKING:
-    from wherefrom.predictive.class_prediction import ClassPrediction
-    from wherefrom.predictive.prediction import Prediction
+from wherefrom.predictive.components import CrossedAxis, Within, weights_of
+from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.training.workers import one_core
 
 _NUMBERS_AT_ONCE = 2**21
 
 
-class Members(NamedTuple):
-    """The members that a mixture is made of, and what they weigh."""
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """The answers of every member and sample at some rows. All averages are taken in double precision."""
 
     answers: Tensor  # (members, samples, rows, outputs)
-    noise: Tensor | None
-    spread: Tensor | None
-    weights: Tensor | None  # none of them zero, and not all equal
+    plan: Plan
+    axes: tuple[CrossedAxis, ...]  # members stand in the order of their product
+    missing: str | None = None  # why members are missing from the product, if any are
+    noise: Tensor | None = None  # the variance of y given each answer, broadcastable to answers
+    spread: Tensor | None = None  # of a one-shot mixture: the variance of each answer, as answers' shape
+    within: Callable[[], Within] | None = None  # and where that comes from, computed on demand
+    covariance: str | None = None  # and how theta's covariance was followed
+    weights: Tensor | None = None  # (members,), adding up to 1; left out, they are those of the axes, else equal
 
-    def weighing(self, weights: Tensor) -> Members:
-        """Those of them that weigh anything."""
-        answers, noise, spread, _ = self
-        if not bool((live := weights > 0).all()):
-            places = torch.nonzero(live).flatten()
-            if noise is not None and noise.ndim == 4 and len(noise) > 1:
-                noise = noise[places]
-            spread = None if spread is None else spread[places]
-            answers, weights = answers[places], weights[places]
-        return Members(answers, noise, spread, None if bool((weights == weights[0]).all()) else weights)
+    def __post_init__(self) -> None:
+        weights = _member_weights(self.weights, self.axes, len(self.answers), self.missing)
+        object.__setattr__(self, "weights", weights)
+
+    @property
+    def rows(self) -> int:
+        return self.answers.shape[2]
+
+    @property
+    def outputs(self) -> int:
+        return self.answers.shape[3]
+
+    @property
+    def method(self) -> str:
+        """How it came about: "monte_carlo" or "one_shot"."""
+        return "monte_carlo" if self.spread is None else "one_shot"
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is a mixture of distributions, and not one of points."""
+        return self.noise is not None or self.spread is not None
+
+    # ------------------------------------------------------------------ moments
+
+    @cached_property
+    @one_core()
+    def mean(self) -> Tensor:  # (rows, outputs)
+        return self.average(self.answers)
+
+    @cached_property
+    @one_core()
+    def mean_noise(self) -> Tensor:  # (rows, outputs)
+        return torch.zeros_like(self.mean) if self.noise is None else self.average(self.noise).expand_as(self.mean)
+
+    @cached_property
+    @one_core()
+    def mean_spread(self) -> Tensor:  # (rows, outputs)
+        return torch.zeros_like(self.mean) if self.spread is None else self.average(self.spread)
+
+    @cached_property
+    @one_core()
+    def variance_of_answers(self) -> Tensor:
+        """The variance of all answers around their mean (with divisor K, as in the paper).  # (rows, outputs)"""
+        live = self._live
+        answers = live.answers.double()
+        if live.weights is None:
+            return answers.var((0, 1), correction=0)
+        return live.average((answers - self.mean).square())
+
+    @cached_property
+    def variance(self) -> Tensor:
+        """The variance of y: the members' mean noise and spread, plus the variance of their answers."""
+        return self.variance_of_answers + self.mean_spread + self.mean_noise
 
     def average(self, values: Tensor) -> Tensor:
-        """Over members and samples.  # (members, samples, rows, outputs) -> (rows, outputs)"""
+        """Average over members and samples by their weights.
+
+        # (members or 1, samples or 1, rows, outputs) -> (rows, outputs); what has fewer dimensions is the same for all
+        """
+        values = values.double()
+        if values.ndim < 4:
+            return values
+        live = self._live
+        values = values[live.places] if live.places is not None and len(values) > 1 else values
+        return live.average(values)
+
+    # ------------------------------------------------------------------ components
+
+    @property
+    def component_weights(self) -> Tensor | None:
+        """The weight of every sample of every member that counts; None if they are all equal.  # (components,)"""
+        weights, samples = self._live.weights, self.answers.shape[1]
+        return None if weights is None else weights.repeat_interleave(samples) / samples
+
+    def components(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Answers and variances of the members that count, a few rows at a time.
+
+        # slice of rows, (components, rows, outputs), (components, rows, outputs)
+        """
+        live = self if self._live.places is None else self.of_members(self._live.places)
+        for rows, answers, variance in live.by_member():
+            yield rows, answers.flatten(0, 1), variance.flatten(0, 1)
+
+    def by_member(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Answers and variances of all members, a few rows at a time.  # (members, samples, rows, outputs)"""
+        members, samples, rows, outputs = self.answers.shape
+        size = max(1, _NUMBERS_AT_ONCE // (members * samples * outputs))
+        for start in range(0, rows, size):
+            some = slice(start, start + size)
+            answers = self.answers[:, :, some].double()
+            variance = torch.zeros((), dtype=torch.float64) if self.noise is None else self.noise.double()
+            variance = (variance[:, :, some] if variance.ndim == 4 else variance).expand_as(answers)
+            if self.spread is not None:
+                variance = variance + self.spread[:, :, some].double()
+            yield some, answers, variance
+
+    def mixed(self, values: Tensor) -> Tensor:
+        """The mean over components, by their weights.  # (components, rows, outputs) -> (rows, outputs)"""
+        weights = self.component_weights
+        return values.mean(0) if weights is None else torch.tensordot(weights, values, 1)
+
+    # ------------------------------------------------------------------ other mixtures
+
+    def of_members(self, places: Tensor) -> Mixture:
+        """These members alone, as a mixture without a crossed design."""
+
+        def some(values: Tensor | None) -> Tensor | None:
+            return values[places] if values is not None and values.ndim == 4 and len(values) > 1 else values
+
+        weights = None if self.weights is None else self.weights[places] / self.weights[places].sum()
+        answers = self.answers[places]
+        return replace(
+            self, answers=answers, noise=some(self.noise), spread=some(self.spread), weights=weights, axes=()
+        )
+
+    def of_rows(self, rows: Any) -> Mixture:
+        """Some of its rows."""
+
+        def some(values: Tensor | None) -> Tensor | None:
+            return values[:, :, rows] if values is not None and values.ndim == 4 else values
+
+        within = self.within
+        return replace(
+            self,
+            answers=self.answers[:, :, rows],
+            noise=some(self.noise),
+            spread=some(self.spread),
+            within=None if within is None else lambda: {name: part[:, rows] for name, part in within().items()},
+        )
+
+    def of_output(self, j: int) -> Mixture:
+        """One of several outputs alone."""
+        one = slice(j, j + 1)
+        within = self.within
+        return replace(
+            self,
+            answers=self.answers[..., one],
+            noise=None if self.noise is None else self.noise[..., one],
+            spread=None if self.spread is None else self.spread[..., one],
+            within=None if within is None else lambda: {name: part[..., one] for name, part in within().items()},
+        )
+
+    def stretched(self, factor: Tensor) -> Mixture:
+        """The same with `factor` times the variance of each output: everything moves away from the mean.
+
+        The mean stays, and so do the shares of the sources.  # (outputs,)
+        """
+        return replace(
+            self,
+            answers=self.mean + factor.sqrt() * (self.answers.double() - self.mean),
+            noise=None if self.noise is None else self.noise * factor,
+            spread=None if self.spread is None else self.spread * factor,
+            within=self.scaled_within(factor),
+        )
+
+    def scaled_within(self, factor: Tensor) -> Callable[[], Within] | None:
+        """The variances within members, each times a factor."""
+        within = self.within
+        return None if within is None else lambda: {name: part * factor for name, part in within().items()}
+
+    # ------------------------------------------------------------------ words
+
+    def described(self, kind: str, output: str, conformal: str | None) -> str:
+        """A prediction in words: its rows, outputs, members and samples, how it came about, and what is conformal."""
+        members, samples, rows, outputs = self.answers.shape
+        is_weighted = self._live.weights is not None or self._live.places is not None
+
+        def counted(count: int, word: str) -> str:
+            return f"{count} {word}{('es' if word == 'class' else 's') * (count != 1)}"
+
+        how = counted(members, "weighted member" if is_weighted else "member")
+        if self.method == "one_shot":
+            how += f", one-shot with {self.covariance} covariance"
+        else:
+            how += f" x {counted(samples, 'sample')}"
+        calibrated = "" if conformal is None else f", conformal {conformal}"
+        return f"{kind}({counted(rows, 'row')}, {counted(outputs, output)}, {how}{calibrated})"
+
+    @cached_property
+    def _live(self) -> _Live:
+        if self.weights is None:
+            return _Live(self.answers, None, None)
+        counts = self.weights > 0
+        places = None if bool(counts.all()) else torch.nonzero(counts).flatten()
+        weights = self.weights if places is None else self.weights[places]
+        are_equal = bool((weights == weights[0]).all())
+        return _Live(self.answers if places is None else self.answers[places], places, None if are_equal else weights)
+
+
+@dataclass(frozen=True, eq=False)
+class _Live:
+    """The members that weigh anything."""
+
+    answers: Tensor
+    places: Tensor | None  # among all members; None: all of them
+    weights: Tensor | None  # None: equal
+
+    def average(self, values: Tensor) -> Tensor:
         if self.weights is None:
             return values.mean((0, 1))
         members, samples = len(self.weights), values.shape[1]
         weights = self.weights.repeat_interleave(samples) / samples
         return torch.tensordot(weights, values.expand(members, -1, -1, -1).flatten(0, 1), 1)
 
-    def variance(self, mean: Tensor) -> Tensor:
-        """Of the answers around their mean.  # (rows, outputs)"""
-        answers = self.answers.double()
-        if self.weights is None:
-            return answers.var((0, 1), correction=0)
-        return self.average((answers - mean).square())
 
-    def components(self) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Answers and their variances, a few rows at a time.  # (members, samples, rows, outputs)"""
-        members, samples, rows, outputs = self.answers.shape
-        size = max(1, _NUMBERS_AT_ONCE // (members * samples * outputs))
-        for start in range(0, rows, size):
-            some = slice(start, start + size)
-            answers = self.answers[:, :, some].double()
-            noise = torch.zeros((), dtype=torch.float64) if self.noise is None else self.noise.double()
-            noise = (noise[:, :, some] if noise.ndim == 4 else noise).expand_as(answers)
-            if self.spread is not None:
-                noise = noise + self.spread[:, :, some].double()
-            yield some, answers, noise
-
-
-def member_weights(
+def _member_weights(
     given: Tensor | None, axes: Sequence[CrossedAxis], members: int, missing: str | None
 ) -> Tensor | None:
     """The members' weights, checked: those that are given, or the axes' own; None where all count the same."""
@@ -74,25 +252,8 @@ def member_weights(
         return None
     weights = torch.as_tensor(weights, dtype=torch.float64).cpu()
     if weights.shape != (members,):
-        said = f" ({missing})" if missing else ""
-        raise ValueError(f"there are {members} members, but weights of {tuple(weights.shape)}{said}")
+        why = f" ({missing})" if missing else ""
+        raise ValueError(f"there are {members} members, but weights of {tuple(weights.shape)}{why}")
     if not bool((weights >= 0).all()) or abs(float(weights.sum()) - 1) > 1e-9:
         raise ValueError(f"weights are not negative and add up to 1, unlike {weights.tolist()}")
     return weights
-
-
-def described(prediction: Prediction | ClassPrediction, live: Members, output: str, conformal: str) -> str:
-    """A prediction in words: its rows, outputs, members and samples, how it came about, and what is conformal."""
-    members, samples, rows, outputs = prediction.answers.shape
-    is_weighted = live.weights is not None or len(live.answers) < members
-
-    def counted(count: int, word: str) -> str:
-        return f"{count} {word}{('es' if word == 'class' else 's') * (count != 1)}"
-
-    who = counted(members, "weighted member" if is_weighted else "member")
-    if prediction.method == "one_shot":
-        how = f"{who}, one-shot with {prediction.covariance} covariance"
-    else:
-        how = f"{who} x {counted(samples, 'sample')}"
-    held = "" if prediction.conformal is None else f", conformal {conformal}"
-    return f"{type(prediction).__name__}({counted(rows, 'row')}, {counted(outputs, output)}, {how}{held})"

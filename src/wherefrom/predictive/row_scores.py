@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal
 
+from wherefrom.predictive import gaussians
 from wherefrom.predictive.class_scores import correct, reliability
 
 Z = 1.959963984540054
@@ -71,15 +71,6 @@ def wilson(part: float, count: int) -> tuple[float, float]:
 # ---------------------------------------------------------------------- quantities
 
 
-def gaussian_crps(error: Tensor, std: Tensor) -> Tensor:
-    """Of an answer N(mean, std^2) that is off by so much, row by row (Gneiting and Raftery 2007).
-
-    std (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)),  z = error / std
-    """
-    z, normal = error / std, Normal(0.0, 1.0)
-    return std * (z * (2 * normal.cdf(z) - 1) + 2 * normal.log_prob(z).exp() - 1 / math.sqrt(math.pi))
-
-
 def of_quantities(y: Tensor, mean: Tensor, covered: Tensor, crps: Tensor, nll: Tensor | None) -> dict[str, Score]:
     """By each row's truth, mean, whether its interval holds the truth, CRPS and, where it has a density, NLL."""
     squares, around = (mean - y).square(), (y - y.mean()).square()
@@ -101,7 +92,7 @@ def always_the_same(y: Tensor) -> dict[str, float]:
     std = float(y.std(correction=0))
     if not std > 0:
         return {"rmse": 0.0}
-    crps = gaussian_crps(y - y.mean(), torch.tensor(std))
+    crps = gaussians.crps(y - y.mean(), torch.tensor(std))
     return {
         "nll": 0.5 * (1 + math.log(2 * math.pi)) + math.log(std),
         "rmse": std,

@@ -12,17 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from wherefrom.predictive.components import ENTROPY, OVERLAP, Answers, Components, jackknife
+from wherefrom.predictive.mixture import Mixture
 from wherefrom.table import Table
-
-if TYPE_CHECKING:
-    from wherefrom.predictive.class_prediction import ClassPrediction
-    from wherefrom.predictive.prediction import Prediction
 
 
 @dataclass(frozen=True)
@@ -101,21 +97,24 @@ class Sources(Mapping[str, Tensor]):
 
 
 def sources(
-    prediction: Prediction | ClassPrediction,
+    mixture: Mixture,
+    scale: Tensor | None = None,
+    is_flat: bool = True,
+    *,
     together: Tensor | None = None,
     entropies: Tensor | None = None,
     unit: str = "variance",
 ) -> Sources:
-    """Split a prediction's variance by the variables that were marginalised.
+    """Split a mixture's variance by the variables that were marginalised.
 
-    With `together`, (rows, outputs), the outputs' variances are added up by these weights, and are one. With the
+    `scale`, (outputs,), takes the answers to y's units; `is_flat` drops the dimension of a single output. With
+    `together`, (rows, outputs), the outputs' variances are added up by these weights, and are one. With the
     `entropies` of all answers, (members, samples, rows, 1), it is the entropy of their mean that is split, and those
     variances say how.
     """
-    data = Answers.of(prediction, entropies)
-    spread, is_flat = prediction.scale.square(), prediction.is_flat
-    if together is not None:
-        spread, is_flat = torch.ones(1, dtype=torch.float64), True
+    data = Answers.of(mixture, entropies)
+    ones = torch.ones(1 if together is not None else mixture.outputs, dtype=torch.float64)
+    spread = ones if scale is None else scale.square()
 
     def split(answers: Answers) -> Components:
         parts = answers.components()

@@ -71,7 +71,9 @@ def content(
     truth, families = given.truth, posterior.design.families is not None
     names = _output_names(posterior, given, target)
     voices = [
-        words.Voice(name, speaks, families, posterior.training.likelihood.noise, bool(posterior.calibration))
+        words.Voice(
+            name, speaks, families, getattr(posterior.training.likelihood, "noise", None), bool(posterior.calibration)
+        )
         for name in names
     ]
     whole = split(posterior.predict(given.x, samples), truth, names)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.class_scores import Reliability, RiskCoverage
-from wherefrom.predictive.prediction import Prediction
 
 Curve = TypeVar("Curve")
 

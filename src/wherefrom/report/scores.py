@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.likelihoods.classification import ClassPrediction
 from wherefrom.predictive import row_scores
-from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.class_scores import brier
 from wherefrom.predictive.row_scores import Score, Z, known, standard_error
 

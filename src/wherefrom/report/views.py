@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.likelihoods.classification import ClassPrediction
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive import row_scores
-from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.class_scores import correct
-from wherefrom.predictive.prediction import Prediction
 from wherefrom.report import scores
 from wherefrom.report.words import meaning, told_apart, verdict
 
@@ -103,9 +103,7 @@ def _output(prediction: Prediction, j: int) -> Prediction:
     """One of several outputs as a prediction of its own."""
     one = slice(j, j + 1)
     changes: dict[str, Any] = {
-        "answers": prediction.answers[..., one],
-        "noise": None if prediction.noise is None else prediction.noise[..., one],
-        "spread": None if prediction.spread is None else prediction.spread[..., one],
+        "mixture": prediction.mixture.of_output(j),
         "location": prediction.location[one],
         "scale": prediction.scale[one],
         "y_names": (),

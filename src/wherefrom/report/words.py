@@ -386,7 +386,7 @@ def further(found: Advice, voice: Voice, samples: int) -> list[str]:
     """What `posterior.advise` found, without its jargon: what to do first, then what else is known."""
     say = [_to_train(found, voice, samples)]
     if found.noise_share > 0.5:
-        what = "the classes' own overlap, as every network sees it" if found.is_classes else "noise"
+        what = found.subject.noise
         say.append(f"{found.noise_share:.0%} of the predictive variance is {what}, which no further network removes.")
     if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in found.costs.items() if cost > 1]:
         say.append(f"Networks for one further draw, with all draws of the others: {listed(dear)}.")
@@ -422,7 +422,7 @@ def _to_train(found: Advice, voice: Voice, samples: int) -> str:
         tied = f" By their errors, more of the {listed([voice.meaning(name) for name in found.tied])} might do as well."
     networks = "one further network" if chosen.trainings == 1 else f"{chosen.trainings} further networks"
     if found.now.mean_error**2 / 2 < _ENOUGH:
-        what = "how much the networks disagree" if found.is_classes else "how wide predictions should be"
+        what = found.subject.tells
         now, then = told_apart(found.now.variance_error * 100, chosen.variance_error * 100)
         return (
             f"With very many networks {off}. More of them would rather tell better {what}: {networks} "

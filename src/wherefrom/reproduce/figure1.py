@@ -104,7 +104,7 @@ def loss(posterior: wf.Posterior, theta: Tensor) -> Tensor:
     """L(theta) over all rows, by the network and the likelihood that were trained.  # (thetas,) -> (thetas,)"""
     x, y = signal()
     outputs = posterior.network.call_each({"theta": theta.double()}, x, ())
-    return posterior.training.likelihood.loss(outputs, y)
+    return posterior.training.likelihood.loss_for(posterior.scaler)(outputs, y)
 
 
 # ---------------------------------------------------------------------- the panels are parts of them

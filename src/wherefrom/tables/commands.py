@@ -17,7 +17,7 @@ from wherefrom.table import Table
 from wherefrom.tables import run as runs
 from wherefrom.tables.columns import Encoded, rows_of
 from wherefrom.tables.fitting import FEWEST_SAMPLES, Request, fit
-from wherefrom.tables.predicting import Method, Predicted, predict_rows, sources_of
+from wherefrom.tables.predicting import Method, Predicted, predict_rows
 from wherefrom.tables.reading import PARQUET, Format, RawTable, read
 from wherefrom.tables.run import Run
 from wherefrom.tables.scores import Scores
@@ -255,7 +255,7 @@ def sources_table(
     run, answers = found.run, found.predicted.answers
     step = -(-len(found.encoded) // _OVERALL_ROWS)
     some = run.posterior.predict(found.encoded.take(slice(None, None, step)), samples or run.samples)
-    overall = sources_of(some).overall
+    overall = some.all_sources().overall
     columns = found.columns(keep)
     talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(found.encoded))}:\n")
     has_families = run.posterior.design.families is not None
@@ -267,7 +267,7 @@ def sources_table(
         ],
     )
     talk.show(str(table))
-    order = np.argsort(-found.predicted.doubt(), kind="stable")[:rows].tolist()
+    order = np.argsort(-found.predicted.doubt, kind="stable")[:rows].tolist()
     shown = [name for name in ("mean", "std", "predicted", "confidence", "entropy") if name in answers]
     named = [name for name in columns if name in found.table.columns]
     header = ("row", *named, *shown, *found.predicted.sources, "outside")

@@ -19,10 +19,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.calibration import Calibration, Temperature, VarianceScale
-from wherefrom.likelihood import Regression
+from wherefrom.likelihoods import LIKELIHOODS
 from wherefrom.marginalisation import marginalise
+from wherefrom.point import Training
 from wherefrom.posterior import Posterior
+from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
 from wherefrom.tables.columns import Encoded, TableEncoder, rows_of
 from wherefrom.tables.outside import Surroundings
@@ -32,8 +33,6 @@ from wherefrom.tables.reading import Integers, RawTable
 from wherefrom.tables.run import HeldOut, Run
 from wherefrom.tables.target import Target, known
 from wherefrom.training import streams
-from wherefrom.training.data import as_rows
-from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.variables import Design
 
@@ -42,8 +41,6 @@ FEWEST_SAMPLES = 4
 _FEWEST_ROWS = 20
 _MOST_HELD_OUT = 6000
 _FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
-_CLEARLY = 3.0  # standard errors
-_CALIBRATION_NUMBERS = 3_000_000  # answers of classes, above which fewer rows calibrate
 _FEWEST_DIFFERENT = 100  # rows; fewer are those of a few levels, which repeat by their nature
 _MOST_DRAWS = 20
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
@@ -207,11 +204,7 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, no
     """Learn from a table: `tell` hears what is done, `note` what the user should know."""
     began = time.monotonic()
     target = Target.of(table, request.target, request.task, request.least)
-    if request.calibrate in (no := ("variance",) if target.classes else ("temperature",)):
-        kind = "classes: take temperature" if target.classes else "a quantity: take variance"
-        raise ValueError(f"--calibrate {no[0]} is not for {kind} or conformal")
-    if target.classes and (request.settings.noise != "auto" or isinstance(request.least, float)):
-        raise ValueError(f"--noise and --least are of a quantity, and {target.name!r} holds classes: leave them out")
+    _check_options(request, target)
     notes = _Notes(note)
     for line in table.notes:
         notes.append(line)
@@ -255,6 +248,17 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, no
         about,
         HeldOut.of(encoded, y, table.rows, encoder.row_names(table), rows.calibrate, rows.test, target),
     )
+
+
+def _check_options(request: Request, target: Target) -> None:
+    """Whether the target can be calibrated so, and has what the options speak of."""
+    likelihood = LIKELIHOODS[target.task]
+    if request.calibrate not in ("auto", "none", *likelihood.calibrations):
+        offered = " or ".join(likelihood.calibrations)
+        raise ValueError(f"--calibrate {request.calibrate} is not for {likelihood.target}: take {offered}")
+    given = {"noise": request.settings.noise != "auto", "least": isinstance(request.least, float)}
+    if wrong := [name for name, is_given in given.items() if is_given and name not in likelihood.table_options]:
+        raise ValueError(f"--{wrong[0]} is not for {likelihood.target}, which {target.name!r} holds: leave it out")
 
 
 def _with_target(table: RawTable, target: Target, notes: list[str]) -> tuple[RawTable, NDArray[Any]]:
@@ -331,19 +335,8 @@ def _train(
 def _marginalised(
     training: Training, data: tuple[Encoded, Any], copies: Integers | None, over: list[Any], seed: int, progress: Show
 ) -> Posterior:
-    """Trained; where rows have copies, none of a row that is trained on is among those that the noise is fitted on."""
-    likelihood = training.likelihood
-    if copies is None or not isinstance(likelihood, Regression) or likelihood.noise != "fit":
-        return marginalise(training, data, over, seed, progress=progress)
-    numbers, sizes = np.unique(copies, return_counts=True)
-    order = streams.generator(seed, "tables", "noise").permutation(len(numbers))
-    aside = order[_that_fit(sizes[order], max(1, round(likelihood.held_out * len(copies))))]
-    is_aside = np.isin(copies, numbers[aside])
-    x, y = data
-    silent = replace(training, likelihood=replace(likelihood, noise=None))
-    found = marginalise(silent, (x.take(~is_aside), y[~is_aside]), over, seed, progress=progress)
-    held_out = as_rows((x.take(is_aside), y[is_aside]), likelihood)
-    return replace(found, training=training, held_out=held_out).fit_noise(held_out)
+    """Train; copies of a row are all trained on, or all held out to fit the noise on."""
+    return marginalise(training, data, over, seed, groups=copies, progress=progress)
 
 
 def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
@@ -353,7 +346,7 @@ def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried
         found += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
     if "hidden" in found and (design.dropout is not None or request.settings.dropout):
         found.remove("hidden")  # without hidden units there is nothing to drop
-    if request.settings.noise == "auto" and not target.classes:
+    if request.settings.noise == "auto" and "noise" in LIKELIHOODS[target.task].table_options:
         found.append("noise")
     return found
 
@@ -388,17 +381,20 @@ def _within_budget(
 # ------------------------------------------------------------------ calibration
 
 
-def _some(count: int, most: int, seed: int) -> Integers:
-    """At most so many rows, at random: a file may be sorted."""
-    order = streams.generator(seed, "tables", "calibrate").permutation(count)
-    return np.sort(order[:most])
+def _to_calibrate(by: str, posterior: Posterior, count: int, request: Request) -> Integers:
+    """The rows to calibrate by: all, or as many at random (a file may be sorted) as a fit should look at."""
+    most = KINDS_OF_CALIBRATION[by].most_numbers
+    if most is None:
+        return np.arange(count)
+    answers = len(posterior) * request.samples * posterior.schema.targets
+    order = streams.generator(request.seed, "tables", "calibrate").permutation(count)
+    return np.sort(order[: max(200, most // answers)])
 
 
 def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell, notes: list[str]) -> Posterior:
     """As asked. By itself, quantities get conformal intervals, and a factor of the variance, or a temperature of
     classes, only where it is clearly not 1: few rows say too little, of rare classes above all.
     """
-    is_classes = bool(posterior.schema.classes)
     asked: Sequence[str] = (request.calibrate,)
     if request.calibrate == "none":
         return posterior
@@ -408,30 +404,20 @@ def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell
                 f"not calibrated, because {rows_of(len(y))} to do it by are too few: --held-out sets more aside"
             )
             return posterior
-        asked = ("temperature",) if is_classes else ("variance", "conformal")
-    if is_classes:
-        answers = len(posterior) * request.samples * len(posterior.schema.classes)
-        some = _some(len(y), max(200, _CALIBRATION_NUMBERS // answers), request.seed)
-        x, y = x.take(some), y[some]
+        asked = posterior.training.likelihood.calibrates_tables
     for by in asked:
+        rows = _to_calibrate(by, posterior, len(y), request)
         try:
-            found = posterior.calibrated(by, (x, y), request.samples)  # type: ignore[arg-type]
+            found = posterior.calibrated(by, (x.take(rows), y[rows]), request.samples)  # type: ignore[arg-type]
         except ValueError as error:
             if request.calibrate != "auto":
                 raise
             notes.append(f"not calibrated by {by}: {error}")
             continue
-        if request.calibrate == "auto" and not _is_clear(found.calibration[-1]):
+        if request.calibrate == "auto" and not found.calibration[-1].is_clear:
             factor = str(found.calibration[-1]).split(",")[0]
             tell(f"not calibrated by {by}: {rows_of(len(y))} do not clearly ask for it ({factor})")
             continue
         posterior = found
         tell(f"calibrated: {posterior.calibration[-1]}")
     return posterior
-
-
-def _is_clear(found: Calibration) -> bool:
-    """Whether a factor is farther from 1 than chance would have it."""
-    if isinstance(found, VarianceScale):
-        return any(abs(f - 1) > _CLEARLY * e for f, e in zip(found.factor, found.standard_error, strict=True))
-    return not isinstance(found, Temperature) or abs(found.value - 1) > _CLEARLY * found.standard_error

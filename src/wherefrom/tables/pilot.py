@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,15 +28,14 @@ from torch import Tensor
 
 from wherefrom.laws import Snapshots
 from wherefrom.laws.law import Points
-from wherefrom.likelihood import Classification, Regression
 from wherefrom.marginalisation import marginalise_folds
+from wherefrom.mixture.predicting import member_scores
+from wherefrom.point import Training
 from wherefrom.posterior import DivergedError, Posterior
-from wherefrom.predictive.row_scores import gaussian_crps
 from wherefrom.runs import Component
 from wherefrom.tables.reading import Integers
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
-from wherefrom.training.point import Training
 from wherefrom.training.progress import Show
 from wherefrom.variables import Hyperparameters, Iterations
 
@@ -91,7 +90,7 @@ class _Trial:
 
     def crps_gain(self, other: _Trial) -> tuple[float, float]:
         """The same of the CRPS."""
-        return _mean(other.answers.crps(other.place) - self.answers.crps(self.place))
+        return _mean(other.answers.crps[other.place] - self.answers.crps[self.place])
 
 
 def pilot(
@@ -114,8 +113,7 @@ def pilot(
     copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
     search = _Search(data, _folds(copies, seed), averages, epochs, seed, until, progress)
     wanted, notes = training.likelihood, []
-    if isinstance(wanted, Regression) and (wanted.noise != "predicted" or "noise" in tried):
-        training = replace(training, likelihood=Regression())
+    training = replace(training, likelihood=wanted.to_search("noise" in tried))
     rates = {"lr"} & {*tried}
     found = search.best(training, {*tried} & {"lr", "dropout"})
     if "hidden" in tried and not search.is_late(found):
@@ -127,13 +125,14 @@ def pilot(
         if gain > 0:
             notes.append(f"no hidden units: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
             found = linear
-    if "noise" in tried and isinstance(wanted, Regression) and not search.is_late(found):
-        told = search.best(replace(found.training, likelihood=Regression("predicted")), set(), found)
+    by_row = wanted.by_row if "noise" in tried else None
+    if by_row is not None and not search.is_late(found):
+        told = search.best(replace(found.training, likelihood=by_row.to_search(False)), set(), found)
         gain, error = told.gain(found)
         crps_gain, crps_error = told.crps_gain(found)
         if gain > error and crps_gain > crps_error:
             notes.append(f"noise row by row: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
-            found, wanted = told, replace(wanted, noise="predicted")
+            found, wanted = told, by_row
     chosen = replace(found.training, likelihood=wanted)
     return Pilot(chosen, found.seen, tuple(found.answers.nll.mean(1).tolist()), found.seconds, tuple(notes))
 
@@ -271,8 +270,8 @@ class _Search:
         parts = []
         for posterior, component, (_, test) in zip(posteriors, components, self.folds, strict=True):
             seen, networks = _after_epochs(posterior, component, self.averages)
-            parts.append(_answers(networks, x.take(test), y[test]))
-        answers = _Answers.together(parts)
+            parts.append(member_scores(networks, (x.take(test), y[test])))
+        answers = _Answers(*(torch.cat(each, 1) for each in zip(*parts, strict=True)))
         place = len(seen) - 1 if self.epochs else _first_good(answers.nll.mean(1).tolist())
         chosen = replace(training, epochs=max(LEAST_EPOCHS, seen[place]))
         return _Trial(chosen, tuple(seen), answers, place, seconds)
@@ -291,44 +290,11 @@ def _after_epochs(posterior: Posterior, component: Component, averages: bool) ->
     return seen, replace(posterior.marginalising(), mixture=tuple(members))
 
 
-def _answers(networks: Posterior, x: Any, y: Any) -> tuple[Tensor, Tensor | None]:
-    """Each network's errors and variances at rows, nan where it has none; of classes, their NLL alone.
-
-    # (members, rows)
-    """
-    prediction = networks.predict(x)
-    if isinstance(networks.training.likelihood, Classification):
-        return -prediction.member_log_densities(y), None
-    error = torch.as_tensor(y, dtype=torch.float64) - prediction.samples[:, 0]
-    if prediction.noise is None:
-        return error, torch.full_like(error, math.nan)
-    return error, (prediction.scale.square() * prediction.noise.double()).flatten(1)
-
-
-@dataclass(frozen=True, eq=False)
-class _Answers:
-    """How likely each row is, by the networks after every number of epochs."""
+class _Answers(NamedTuple):
+    """How well the networks after every number of epochs predict each row."""
 
     nll: Tensor  # (len(seen), rows)
-    error: Tensor
-    variance: Tensor | None  # of quantities
-
-    @classmethod
-    def together(cls, parts: Sequence[tuple[Tensor, Tensor | None]]) -> _Answers:
-        """Of all folds; where the noise is the same for all rows, its variance is their mean square."""
-        error = torch.cat([part for part, _ in parts], 1)
-        variances = [part for _, part in parts if part is not None]
-        if not variances:
-            return cls(torch.nan_to_num(error, nan=math.inf), error, None)
-        variance, squares = torch.cat(variances, 1), error.square()
-        variance = torch.where(variance.isnan(), squares.mean(1, keepdim=True), variance)
-        variance = variance.clamp_min(torch.finfo(torch.float64).tiny)
-        nll = 0.5 * ((2 * math.pi * variance).log() + squares / variance)
-        return cls(torch.nan_to_num(nll, nan=math.inf), error, variance)
-
-    def crps(self, place: int) -> Tensor:
-        assert self.variance is not None
-        return gaussian_crps(self.error[place], self.variance[place].sqrt())
+    crps: Tensor  # of classes, the Brier score
 
 
 def _mean(values: Tensor) -> tuple[float, float]:

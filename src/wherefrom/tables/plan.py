@@ -12,10 +12,10 @@ from typing import Any
 
 from wherefrom import recipes
 from wherefrom.laws import SWAG, TRADI, Snapshots
-from wherefrom.likelihood import Classification, Noise, Regression
+from wherefrom.likelihoods import LIKELIHOODS, TableWishes
+from wherefrom.point import Algorithm, Training
 from wherefrom.tables.target import Target
 from wherefrom.training.mlp import MLP
-from wherefrom.training.point import Algorithm, Training
 from wherefrom.variables import (
     BatchOrder,
     Design,
@@ -47,7 +47,7 @@ class Settings:
     noise: str = "auto"
 
     def __post_init__(self) -> None:
-        as_noise(self.noise)
+        _check_noise(self.noise)
         if self.dropout is not None and not 0 <= self.dropout < 1:
             raise ValueError(f"--dropout is a share of units, from 0 to below 1, not {self.dropout:g}")
         if self.lr is not None and not 0 < self.lr < math.inf:
@@ -65,15 +65,11 @@ def as_hidden(written: str | None) -> tuple[int, ...] | None:
     return widths
 
 
-def as_noise(written: str) -> Noise:
-    if written == "auto":  # until a pilot knows better
-        return "fit"
-    if written in ("fit", "predicted"):
-        return written  # type: ignore[return-value]
-    if written == "none":
-        return None
+def _check_noise(written: str) -> None:
+    if written in ("auto", "fit", "predicted", "none"):
+        return
     try:
-        return float(written)
+        float(written)
     except ValueError:
         raise ValueError(f"--noise is auto, fit, predicted, none, or a standard deviation, not {written!r}") from None
 
@@ -88,16 +84,11 @@ def training_for(rows: int, target: Target, settings: Settings) -> Training:
     dropout = 0.05 if settings.dropout is None else settings.dropout
     fitting = 2 ** round(math.log2(max(1, rows / 200)))
     batch_size = settings.batch_size or min(256, max(32, fitting), max(1, rows // 4))
-    noise = as_noise(settings.noise)
-    likelihood = Classification(target.classes) if target.classes else _regression(rows, noise, target.least)
+    aside = min(max(10, rows // 10), _NOISE_ROWS)  # to fit the noise on; of a large table not more than enough
+    wishes = TableWishes(target.classes, target.least, settings.noise, min(0.5, aside / rows))
+    likelihood = LIKELIHOODS[target.task].of_table(wishes)
     algorithm = Algorithm("adam", lr=settings.lr or 0.003, batch_size=batch_size)
     return Training(MLP(hidden, dropout=dropout), algorithm, epochs=1, likelihood=likelihood)
-
-
-def _regression(rows: int, noise: Noise, least: float | None) -> Regression:
-    """Enough rows to fit the noise on, and of a large table not more than that."""
-    aside = min(max(10, rows // 10), _NOISE_ROWS)
-    return Regression(noise, min(0.5, aside / rows), least)
 
 
 def variables(over: str | None, recipe: str | None, draws: int | None, *, lr: float) -> list[Any]:

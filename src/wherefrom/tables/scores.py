@@ -10,7 +10,7 @@ Scores of rows are collected in turns (`of_rows`) and put together at the end (`
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 
 from wherefrom.predictive import row_scores
-from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.row_scores import Score
 from wherefrom.table import Table
 from wherefrom.tables.target import known
@@ -113,74 +112,36 @@ def _shown(value: float, error: float | None, baseline: float | None, in_percent
 # ------------------------------------------------------------------ in turns
 
 
-def of_rows(prediction: Any, answers: Rows, truth: NDArray[Any]) -> Rows:
-    """Of the rows whose truth is known, what their scores are made of."""
+def of_rows(prediction: Any, columns: Rows, truth: NDArray[Any]) -> Rows:
+    """What the scores of the rows are made of whose truth is known, and among the classes if there are any."""
     there = known(truth)
-    if isinstance(prediction, ClassPrediction):
-        there &= np.array([label in prediction.classes for label in truth])
+    if classes := getattr(prediction, "classes", ()):
+        there &= np.array([label in classes for label in truth])
     if not there.any():
         return {}
-    rows = _of_classes if isinstance(prediction, ClassPrediction) else _of_quantity
-    return {name: values[there] for name, values in rows(prediction, answers, truth, there).items()}
-
-
-def _of_classes(prediction: ClassPrediction, answers: Rows, truth: NDArray[Any], there: NDArray[np.bool_]) -> Rows:
-    classes = list(prediction.classes)
-    given = np.array([label if ok else classes[0] for label, ok in zip(truth, there, strict=True)])
-    rows = {
-        "nll": prediction.nll(given, by_row=True).numpy(),
-        "brier": prediction.brier(given, by_row=True).numpy(),
-        "probabilities": prediction.probabilities.numpy(),
-        "place": np.array([classes.index(label) for label in given.tolist()]),
-    }
-    if "set" in answers:
-        sets = answers["set"].tolist()
-        rows["covered"] = np.array([label in row for label, row in zip(given.tolist(), sets, strict=True)])
-        rows["size"] = np.array(list(map(len, sets)))
-    return rows
-
-
-def _of_quantity(prediction: Any, answers: Rows, truth: NDArray[Any], there: NDArray[np.bool_]) -> Rows:
-    filled = np.where(there, truth.astype(np.float64), 0.0)
-    rows = {
-        "truth": filled,
-        "mean": answers["mean"],
-        "covered": (filled >= answers["lower"]) & (filled <= answers["upper"]),
-        "width": answers["upper"] - answers["lower"],
-        "crps": prediction.crps(filled, by_row=True).numpy(),
-    }
-    if (answers["std"] > 0).all():
-        rows["nll"] = prediction.nll(filled, by_row=True).numpy()
-    return rows
+    rows = np.flatnonzero(there)
+    some = {name: values[there] for name, values in columns.items()}
+    values = truth[there]
+    return prediction.of_rows(torch.from_numpy(rows)).row_scores(some, np.array(values.tolist()))
 
 
 # ------------------------------------------------------------------ together
 
 
-def together(parts: Mapping[str, Sequence[NDArray[Any]]], level: float) -> Scores:
-    """The scores of all rows."""
+def together(summary: Callable[..., Any], parts: Mapping[str, Sequence[NDArray[Any]]], level: float) -> Scores:
+    """The scores of all rows; `summary` is that of the predictions."""
     if not parts:
         return Scores()
     rows = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
-    count, size = max(map(len, rows.values())), {}
+    count = max(map(len, rows.values()))
     if len(rows.get("nll", ())) < count:  # some rows have no density
         rows.pop("nll", None)
-    if "place" in rows:
-        probabilities, place = rows["probabilities"], rows["place"]
-        found = row_scores.of_classes(probabilities, place, rows["nll"], rows["brier"])
-        baselines = row_scores.always_the_shares(place, probabilities.shape[1])
-        if "covered" in rows:
-            found["coverage"] = Score.share(rows["covered"])
-            size["mean size of the set"] = float(rows["size"].double().mean())
-    else:
-        found = row_scores.of_quantities(rows["truth"], rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
-        baselines = row_scores.always_the_same(rows["truth"])
-        size["mean width of the interval"] = float(rows["width"].mean())
-    named = _NAMES | {"coverage": f"coverage of the {100 * level:.4g}% {'set' if 'place' in rows else 'interval'}"}
-    there = {named[name]: found[name] for name in named if name in found and found[name].value is not None}
+    scores, baselines, sizes, covers = summary(rows)
+    named = _NAMES | {"coverage": f"coverage of the {100 * level:.4g}% {covers}"}
+    there = {named[name]: scores[name] for name in named if name in scores and scores[name].value is not None}
     return Scores(
         count,
-        {name: score.value for name, score in there.items() if score.value is not None} | size,
+        {name: score.value for name, score in there.items() if score.value is not None} | sizes,
         {name: error for name, score in there.items() if (error := _error(score)) is not None},
         {named[name]: value for name, value in baselines.items() if named.get(name) in there},
     )

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.laws import Law, TrajectoryLaw
-from wherefrom.losses import Loss
 from wherefrom.training import schedules, streams
+from wherefrom.training.losses import Loss
 from wherefrom.training.network import Network
 from wherefrom.training.resumable import Keeping
 from wherefrom.training.schedules import Schedule

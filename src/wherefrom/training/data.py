@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from wherefrom.likelihood import Classification, Label, Likelihood
 from wherefrom.training import streamed
+from wherefrom.training.objective import Label, Objective
 from wherefrom.training.streamed import Streamed
 
 
@@ -26,13 +26,9 @@ class Rows:
     x_names: tuple[str, ...]  # of a frame's columns; empty for arrays
     y_names: tuple[str, ...]
     y_is_flat: bool  # the user's y was one-dimensional, so predictions are too
-    classes: tuple[Label, ...] = ()  # whose numbers y holds, where it is not a quantity
+    targets: int  # how many things the network speaks of: columns of y, or classes
+    classes: tuple[Label, ...] = ()  # the labels whose numbers y holds, if it holds any
     weights: Tensor | None = None  # (rows,), how much each counts in relation to the others
-
-    @property
-    def targets(self) -> int:
-        """How many things the network speaks of: columns of y, or classes."""
-        return len(self.classes) or self.y.shape[1]
 
     @property
     def truth(self) -> Any:
@@ -134,10 +130,10 @@ class Schema:
         return tensor
 
 
-def as_rows(data: Any, likelihood: Likelihood, known: Sequence[Label] = ()) -> Rows:
+def as_rows(data: Any, likelihood: Objective, known: Sequence[Label] = ()) -> Rows:
     """Rows from (x, y) or (x, y, weights) of arrays, tensors or frames, or from a map-style torch Dataset.
 
-    The likelihood says whether y holds quantities or classes, and `known` which classes there are, if that is known.
+    The likelihood encodes y; `known` are its classes, if it has any that are known already.
     """
     if isinstance(data, Rows):
         return data
@@ -152,19 +148,14 @@ def as_rows(data: Any, likelihood: Likelihood, known: Sequence[Label] = ()) -> R
             "marginalise(training, (x, y), over=[...])"
         )
     x = as_inputs(x_raw)
-    classes: tuple[Label, ...] = ()
-    if isinstance(likelihood, Classification):
-        y, classes = as_classes(y_raw, tuple(known) or likelihood.classes)
-    else:
-        y = as_targets(y_raw)
+    y, is_flat, targets, y_names, classes = likelihood.encode(y_raw, tuple(known))
     if len(x) != len(y):
         raise ValueError(f"x has {len(x)} rows but y has {len(y)}")
     if len(y) == 0:
         raise ValueError("the data has no rows")
     _check_same_index(x_raw, y_raw)
-    matrix = y if y.ndim == 2 else y.unsqueeze(1)
     weights = None if w_raw is None else as_weights(w_raw, len(y))
-    return Rows(x, matrix, column_names(x_raw), column_names(y_raw), y.ndim == 1, classes, weights)
+    return Rows(x, y, column_names(x_raw), y_names, is_flat, targets, classes, weights)
 
 
 def as_weights(weights: Any, rows: int) -> Tensor:
@@ -360,8 +351,8 @@ class Scaler(NamedTuple):
     y_std: Tensor
 
     @classmethod
-    def of(cls, rows: Rows, standardise: bool) -> Scaler:
-        """Tables are standardised column by column; images, sequences and integers are left as they are."""
+    def of(cls, rows: Rows, standardise: bool, scales_y: bool = True) -> Scaler:
+        """Standardise tables column by column, and y where the likelihood says so; leave images and integers."""
         is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
         if standardise and is_table and isinstance(rows.x, Streamed):
             raise ValueError(
@@ -369,8 +360,8 @@ class Scaler(NamedTuple):
                 "column: do so in the Dataset, and say Training(..., standardise=False)"
             )
         x_moments = _moments(rows.x, rows.weights) if standardise and is_table else _no_change(1)
-        is_quantity = standardise and not rows.classes
-        return cls(*x_moments, *(_moments(rows.y, rows.weights) if is_quantity else _no_change(rows.y.shape[1])))
+        y_moments = _moments(rows.y, rows.weights) if standardise and scales_y else _no_change(rows.y.shape[1])
+        return cls(*x_moments, *y_moments)
 
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():

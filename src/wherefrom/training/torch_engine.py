@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.losses import together
 from wherefrom.training import program, streams
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, orders, parts
 from wherefrom.training.dropout import TrainingMasks
+from wherefrom.training.losses import together
 from wherefrom.training.network import channels_last
 from wherefrom.training.optimisers import OPTIMISERS, clipping
 from wherefrom.training.program import Program

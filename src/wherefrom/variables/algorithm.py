@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from torch.distributions import AffineTransform, Distribution, ExpTransform, TransformedDistribution, Uniform
 
 from wherefrom.training import streams
-from wherefrom.training.point import Algorithm
+from wherefrom.training.algorithm import Algorithm
 from wherefrom.training.schedules import SCHEDULES
 from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.finite import Finite, shares

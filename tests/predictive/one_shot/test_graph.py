@@ -259,7 +259,7 @@ def test_rank_looks_at_training_rows_where_x_is_not_standardised():
     y = x[:, 0] - x[:, 1]
     model = lambda: nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Linear(20, 1))  # noqa: E731
     found = swag((x, y), model, standardise=False)
-    kept = (found.one_shot(x[:30], rank=2).spread / found.one_shot(x[:30]).spread).median()
+    kept = (found.one_shot(x[:30], rank=2).mixture.spread / found.one_shot(x[:30]).mixture.spread).median()
     assert kept > 0.95
 
 

@@ -37,7 +37,7 @@ def relative_errors(found: wf.Posterior, samples: int, **how) -> tuple[torch.Ten
     one, many = found.one_shot(NEW, **how), found.predict(NEW, samples)
     answers = many.answers.double()
     std = answers.std(1)
-    return (one.answers[:, 0] - answers.mean(1)) / std, one.spread[:, 0].double().sqrt() / std - 1
+    return (one.answers[:, 0] - answers.mean(1)) / std, one.mixture.spread[:, 0].double().sqrt() / std - 1
 
 
 # ---------------------------------------------------------------------- numbers
@@ -71,12 +71,12 @@ def test_dropping_the_correlations_is_worse(whole):
 def test_fewer_shared_deviations_lose_little_and_only_variance(whole):
     swag = whole.marginalising("theta0", "t")
     everything = swag.one_shot(NEW)
-    lost = [(1 - swag.one_shot(NEW, rank=rank).spread / everything.spread) for rank in (1, 2, 4, 8)]
+    lost = [(1 - swag.one_shot(NEW, rank=rank).mixture.spread / everything.mixture.spread) for rank in (1, 2, 4, 8)]
     assert all(float(part.mean()) > 0 for part in lost)
     assert all(float(more.mean()) > float(less.mean()) for more, less in itertools.pairwise(lost))
     assert float(lost[-1].mean()) < 0.05
-    assert torch.equal(swag.one_shot(NEW, rank=10).spread, everything.spread)  # all of them
-    assert torch.equal(swag.one_shot(NEW, rank=99).spread, everything.spread)
+    assert torch.equal(swag.one_shot(NEW, rank=10).mixture.spread, everything.mixture.spread)  # all of them
+    assert torch.equal(swag.one_shot(NEW, rank=99).mixture.spread, everything.mixture.spread)
 
 
 def test_the_kept_deviations_do_not_depend_on_the_rows(whole):
@@ -126,7 +126,7 @@ def test_snapshots_are_their_points_and_one_network_is_certain(problem):
     many = posterior(problem, [wf.InitialCondition(2), wf.Iterations(wf.Snapshots(5))])
     said = many.one_shot(NEW)
     assert said.answers.shape[:2] == (2, 5)
-    assert torch.count_nonzero(said.spread) == 0
+    assert torch.count_nonzero(said.mixture.spread) == 0
     points = torch.stack([law.tensors()["points"] for law in many.laws()])
     alone = torch.stack(
         [
@@ -145,7 +145,7 @@ def test_rows_and_members_do_not_depend_on_how_many_are_done_at_once(whole, monk
     monkeypatch.setattr(propagate, "_CALL_NUMBERS", 2000)
     after = whole.one_shot(NEW)
     torch.testing.assert_close(after.answers, before.answers, rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(after.spread, before.spread, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(after.mixture.spread, before.mixture.spread, rtol=1e-4, atol=1e-7)
 
 
 # ---------------------------------------------------------------------- a Prediction like any other

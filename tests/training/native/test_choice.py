@@ -13,9 +13,9 @@ pytest.importorskip("numba", reason="the native engine needs numba: pip install 
 import oracle
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.losses import CrossEntropy, SquaredError
 from wherefrom.training import engines, native
 from wherefrom.training.cohort import Cohort, Collection, Examples
+from wherefrom.training.losses import CrossEntropy, SquaredError
 from wherefrom.training.native import codes
 from wherefrom.training.native.plain import NotPlain, Operation, recognise
 from wherefrom.training.network import Network

@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.class_prediction import ClassPrediction
+from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.graph import NoRuleError
-from wherefrom.predictive.prediction import Prediction
 from wherefrom.training.workers import one_core
 
 _GROUPS = 10
@@ -50,8 +49,11 @@ class OneShotCheck:
 
 
 @one_core()
-def compare(one_shot: Prediction | ClassPrediction, sampled: Prediction | ClassPrediction) -> OneShotCheck:
-    """Compare the moments of the answers, without noise, which both have in common."""
+def compare(one_shot: Mixture, sampled: Mixture, jointly: bool) -> OneShotCheck:
+    """Compare the moments of the answers, without noise, which both have in common.
+
+    `jointly` measures the outputs of a row by one standard deviation, such as probabilities that add up to one.
+    """
     answers = sampled.answers.double()
     groups = min(_GROUPS, answers.shape[1])
     weights = torch.full((len(answers),), 1 / len(answers), dtype=torch.float64)
@@ -61,14 +63,13 @@ def compare(one_shot: Prediction | ClassPrediction, sampled: Prediction | ClassP
     each, own_spread = one_shot.answers.double(), one_shot.spread.double().mean(1)
     own_mean = torch.tensordot(weights, each.mean(1), 1)
     own_std = torch.tensordot(weights, (each - own_mean).square().mean(1) + own_spread, 1).sqrt()
-    is_classes = isinstance(sampled, ClassPrediction)
-    own_std = _of_all_classes(own_std) if is_classes else own_std
-    alive = ((_of_all_classes(std) if is_classes else std) > 0) & (own_std > 0)
+    own_std = _of_all_outputs(own_std) if jointly else own_std
+    alive = ((_of_all_outputs(std) if jointly else std) > 0) & (own_std > 0)
     if not bool(alive.any()):
         raise ValueError("nothing is uncertain at these rows: there is nothing to compare")
 
     def errors(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        std = _of_all_classes(std) if is_classes else std
+        std = _of_all_outputs(std) if jointly else std
         return ((own_mean - mean) / std)[alive], (own_std / std - 1)[alive]
 
     # Without each group of samples in turn: the samples' own noise, in either error.
@@ -85,7 +86,7 @@ def compare(one_shot: Prediction | ClassPrediction, sampled: Prediction | ClassP
     bias = float(errors(mean, std)[1].mean())
     mean_error, mean_se, std_error, std_se = said
     samples, covariance = answers.shape[1], one_shot.covariance or ""
-    return OneShotCheck(mean_error, mean_se, std_error, std_se, bias, len(sampled), samples, covariance)
+    return OneShotCheck(mean_error, mean_se, std_error, std_se, bias, sampled.rows, samples, covariance)
 
 
 def remembered(posterior: Any, check: Callable[[], OneShotCheck]) -> OneShotCheck | None:
@@ -98,10 +99,10 @@ def remembered(posterior: Any, check: Callable[[], OneShotCheck]) -> OneShotChec
     return _remembered[posterior]
 
 
-def _of_all_classes(std: Tensor) -> Tensor:
-    """A row's own measure, for every class: those that hardly ever are meant do not matter much, nor does their doubt.
+def _of_all_outputs(std: Tensor) -> Tensor:
+    """One measure for all outputs of a row: classes that are hardly ever meant matter little, and so does their doubt.
 
-    # (rows, classes) -> (rows, classes)
+    # (rows, outputs) -> (rows, outputs)
     """
     return std.square().mean(-1, keepdim=True).sqrt().expand_as(std)
 

@@ -23,6 +23,7 @@ from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training.network import Network
 
 Covariance = Literal["diagonal", "low_rank", "full"]
+Head = Literal["identity", "softmax"]
 
 _MOST_FACTORS = 128  # of the inputs and of channels, beside theta's own; those that are more are taken as independent
 
@@ -34,7 +35,7 @@ class Uncertain:
     covariance: Covariance
     masks: bool
     inputs: bool
-    classes: bool = False  # whether the answers are logits, and what is wanted are the probabilities of classes
+    head: Head = "identity"  # what is applied to the network's outputs
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ def run(
         given = _with_covariance(given)
     elif places.inputs and noise is not None:
         given = _with_shared_inputs(rows, noise, places)
-    out = graph.run(given, tensors, drops_of(network, what.masks, places), jointly=what.classes)
-    out = softmax(out, -1) if what.classes else out
+    out = graph.run(given, tensors, drops_of(network, what.masks, places), jointly=what.head == "softmax")
+    out = softmax(out, -1) if what.head == "softmax" else out
     shape = (-1, network.outputs)
     return out.mean.reshape(shape), out.total_variance.reshape(shape)
 

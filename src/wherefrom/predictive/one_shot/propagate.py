@@ -17,7 +17,7 @@ from torch.func import vmap
 from wherefrom.laws import Gaussian
 from wherefrom.predictive.monte_carlo import SampledMember
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
-from wherefrom.predictive.one_shot.member import Covariance, Places, Uncertain, drops_of, run, tensors_of
+from wherefrom.predictive.one_shot.member import Covariance, Head, Places, Uncertain, drops_of, run, tensors_of
 from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training import program
 from wherefrom.training.network import Network
@@ -57,7 +57,7 @@ def propagate(
     rank: int | None,
     probes: Tensor | None,
     refresh: Refresh | None,
-    classes: bool,
+    head: Head,
 ) -> Propagated:
     """One pass for each member; the passes that tell t, F and inputs apart are made when they are asked for."""
     if covariance not in get_args(Covariance):
@@ -66,7 +66,7 @@ def propagate(
         raise ValueError('rank says how many of the shared deviations covariance="low_rank" keeps: a whole number')
     uncertain = {"t": vary_theta, "F": vary_mask, "inputs": x_variance is not None}
     names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
-    job = Passes(network, members, x, x_variance, covariance, refresh, rank, probes, classes)
+    job = Passes(network, members, x, x_variance, covariance, refresh, rank, probes, head)
     mean, variance = job.moments(names)
 
     def within() -> dict[str, Tensor]:
@@ -106,7 +106,7 @@ class Passes:
     refresh: Refresh | None
     rank: int | None = None
     probes: Tensor | None = None  # rows that tell which factors matter most, where x is not standardised
-    classes: bool = False  # whether probabilities are wanted, and not the logits themselves
+    head: Head = "identity"  # what is applied to the network's outputs
 
     @one_core()
     def moments(self, uncertain: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -115,7 +115,7 @@ class Passes:
         A Gaussian law is one component; points are as many as there are, each without a variance of its own.
         """
         network, x = self.network, self.x
-        what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain, self.classes)
+        what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain, self.head)
         pass_through = self._prepared().passing(what)
         x_variance = self.x_variance if what.inputs else None
         centres, spreads, factors = self.thetas("t" in uncertain)

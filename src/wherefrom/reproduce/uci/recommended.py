@@ -26,8 +26,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.likelihoods.regression import Prediction
+from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.weights import stacking
 from wherefrom.reproduce.uci.study import Array, Outcome, Report, Score, Split, in_units, scores_of
 from wherefrom.training import streams
@@ -249,22 +250,18 @@ def mixed(predictions: Sequence[Prediction], weights: Sequence[float]) -> Predic
     answers, noises = [], []
     for prediction, count in zip(predictions, counts, strict=True):
         own = prediction.answers.double()
-        assert prediction.noise is not None
-        noise = prediction.noise.double().expand_as(own).flatten(0, 1)
+        assert prediction.mixture.noise is not None
+        noise = prediction.mixture.noise.double().expand_as(own).flatten(0, 1)
         own = own.flatten(0, 1)
         # Evenly spaced among all members' samples; the same ones again where there are fewer.
         chosen = torch.arange(count) * max(len(own), count) // count % len(own)
         answers.append(prediction.location + prediction.scale * own[chosen])
         noises.append(prediction.scale.square() * noise[chosen])
+    plan = Plan.of(ANSWERS, vary_theta=True, vary_mask=False)
+    mixture = Mixture(torch.cat(answers).unsqueeze(0), plan, (), noise=torch.cat(noises).unsqueeze(0))
+    first = predictions[0]
     return replace(
-        predictions[0],
-        answers=torch.cat(answers).unsqueeze(0),
-        noise=torch.cat(noises).unsqueeze(0),
-        location=torch.zeros_like(predictions[0].location),
-        scale=torch.ones_like(predictions[0].scale),
-        plan=Plan.of(ANSWERS, vary_theta=True, vary_mask=False),
-        axes=(),
-        missing=None,
+        first, mixture=mixture, location=torch.zeros_like(first.location), scale=torch.ones_like(first.scale)
     )
 
 

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 import wherefrom as wf
+from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.prediction import Prediction
 from wherefrom.reproduce.uci.setups import OURS, Combination, Setup
 from wherefrom.training.engines import Choice
 
@@ -122,7 +122,7 @@ def _scored(
     """(combination, metric, value) of one part of the posterior on one fold."""
     label = "+".join(names)
     prediction = part.predict(x, setup.samples, method=setup.method)
-    if names == ("M",) and prediction.noise is None:
+    if names == ("M",) and prediction.mixture.noise is None:
         # Samples of so small a rate often hold no dropped unit that matters; the moments are known without them.
         exact = exact_dropout(part, x)
         sampled = [(SAMPLED_M, prediction)] if prediction.method == "monte_carlo" else []
@@ -146,7 +146,7 @@ def scores_of(prediction: Prediction, y: Array) -> Iterator[tuple[str, float]]:
     """Read as a Gaussian, as the paper does; where there is noise, as the mixture too."""
     yield "nll", prediction.nll(y)
     yield from _moment_scores(prediction, y)
-    if prediction.noise is not None:
+    if prediction.mixture.noise is not None:
         yield "mixture nll", prediction.nll(y, "mixture")
         yield "mixture coverage", prediction.coverage(y, LEVEL, "mixture")
 
@@ -174,7 +174,9 @@ def exact_dropout(part: wf.Posterior, x: Array) -> Prediction:
     mean = hidden @ weight + theta[last + "bias"].double()
     std = (hidden.square() @ weight.square() * dropout.rate / (1 - dropout.rate)).sqrt()
     answers = torch.stack([mean - std, mean + std]).unsqueeze(0)
-    return replace(part.predict(x, samples=1), answers=answers, plan=Plan.of(2, vary_theta=False, vary_mask=True))
+    prediction = part.predict(x, samples=1)
+    mixture = replace(prediction.mixture, answers=answers, plan=Plan.of(2, vary_theta=False, vary_mask=True))
+    return replace(prediction, mixture=mixture)
 
 
 def _paper_name(source: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
+from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
 
 RELU, LEAKY_RELU, TANH, SILU, GELU, GELU_TANH, SOFTPLUS, DROPOUT = range(8)
 OPERATIONS = {

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from wherefrom.laws import Iterates, Law
-from wherefrom.losses import CrossEntropy, Loss
 from wherefrom.training import streams, torch_engine
 from wherefrom.training.cohort import Cohort, Examples, Member, Trained, first_bad_epoch, parts
+from wherefrom.training.losses import CrossEntropy, Loss
 from wherefrom.training.native import compiling, kernel, packing
 from wherefrom.training.native.codes import LOSSES, OPTIMISERS, WITHOUT
 from wherefrom.training.native.kernel import Kept, Task

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from wherefrom.losses import MOST_LOG_VARIANCE
+from wherefrom.training.losses import MOST_LOG_VARIANCE
 from wherefrom.training.native.codes import GAUSSIAN, SQUARED_ERROR
 from wherefrom.training.native.functions import exp
 from wherefrom.training.native.jit import jit

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Member
 from wherefrom.training.dropout import SPARSE, poisson_cumulative, thresholds
+from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training.native import layers
 from wherefrom.training.native.codes import OPERATIONS, SETTINGS, WITHOUT
 from wherefrom.training.native.jit import padded

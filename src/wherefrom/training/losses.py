@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -73,9 +73,10 @@ class CrossEntropy:
 
 
 def together(losses: Sequence[Loss], like: Tensor) -> Loss:
-    """The losses of members that train together as one, for outputs with a leading dimension of members."""
-    if all(loss == losses[0] for loss in losses):
+    """Return one loss for members that train together, each with its own numbers, in a leading dimension."""
+    first: Any = losses[0]
+    if all(loss == first for loss in losses):
         return losses[0]
-    assert all(isinstance(loss, CrossEntropy) for loss in losses)  # the others have nothing to differ in
-    smoothing = [loss.label_smoothing for loss in losses if isinstance(loss, CrossEntropy)]
-    return CrossEntropy(like.new_tensor(smoothing).reshape(-1, 1, 1))
+    assert all(type(loss) is type(first) for loss in losses)
+    columns = {field.name: [getattr(loss, field.name) for loss in losses] for field in fields(first)}
+    return replace(first, **{name: like.new_tensor(values).reshape(-1, 1, 1) for name, values in columns.items()})

@@ -38,18 +38,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.class_prediction import ClassPrediction
-from wherefrom.predictive.prediction import Prediction, Reading
 from wherefrom.table import Table
 from wherefrom.training.data import Rows
 from wherefrom.training.workers import one_core
 
 By = Literal["variance", "temperature", "conformal"]
+Reading = Literal["gaussian", "mixture"]
 Method = Literal["monte_carlo", "one_shot", "auto"]
 
 _FEWEST_ROWS = 2
@@ -59,6 +58,7 @@ _LEAST_LOG, _MOST_LOG, _STEPS = -6.0, 6.0, 33  # of a factor of the variance; of
 _SECTIONS = 20
 _DIFFERENCE = 0.02  # in a logarithm, to differentiate by
 _LEAST_CHANGE = 1e-6  # of an NLL, that is worth a word
+_CLEARLY = 3.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,7 @@ class VarianceScale:
     """
 
     by: ClassVar[By] = "variance"
+    most_numbers: ClassVar[int | None] = None
     factor: tuple[float, ...]  # s^2, of each output
     standard_error: tuple[float, ...]
     fit: Fit
@@ -91,6 +92,11 @@ class VarianceScale:
     def __post_init__(self) -> None:
         if not all(0 < each < math.inf for each in self.factor):
             raise ValueError(f"a factor of the variance is above zero, and finite, unlike {self.factor}")
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether a factor is farther from 1 than chance would have it."""
+        return any(abs(f - 1) > _CLEARLY * e for f, e in zip(self.factor, self.standard_error, strict=True))
 
     def applied(self, prediction: Any) -> Any:
         return prediction.stretched(torch.tensor(self.factor, dtype=torch.float64))
@@ -110,6 +116,7 @@ class Temperature:
     """
 
     by: ClassVar[By] = "temperature"
+    most_numbers: ClassVar[int | None] = 3_000_000  # answers that a fit should look at, which it does many times
     value: float
     standard_error: float
     fit: Fit
@@ -117,6 +124,11 @@ class Temperature:
     def __post_init__(self) -> None:
         if not 0 < self.value < math.inf:
             raise ValueError(f"a temperature is above zero, and finite, unlike {self.value}")
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether it is farther from 1 than chance would have it."""
+        return abs(self.value - 1) > _CLEARLY * self.standard_error
 
     def applied(self, prediction: Any) -> Any:
         return prediction if self.value == 1 else prediction.tempered(self.value)
@@ -127,6 +139,15 @@ class Temperature:
         less = "less" if self.value > 1 else "more"
         divided = _with_error(self.value, self.standard_error)
         return f"logits divided by {divided}, so probabilities {less} extreme, by {_described(self.fit)}"
+
+
+class ConformalScores(NamedTuple):
+    """What rows would have needed of an interval or a set to be in it, and how to speak of it."""
+
+    scores: Tensor  # (rows, outputs)
+    is_signed: bool  # scores below zero are of rows that lie below their mean
+    what: str  # "intervals", or "sets of classes"
+    all_there_is: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,9 +170,12 @@ class Conformal:
     """
 
     by: ClassVar[By] = "conformal"
+    most_numbers: ClassVar[int | None] = None
+    is_clear: ClassVar[bool] = True
     scores: Tensor  # (rows, outputs), what each row would have needed; sorted
     fit: Fit
-    of_classes: bool = False  # sets of classes, not intervals
+    what: str = "intervals"
+    all_there_is: str = "infinite intervals"  # that would be safe with too few rows
     is_signed: bool = False  # scores below zero are of rows that lie below their mean
 
     def reach(self, level: float) -> tuple[Tensor, Tensor]:
@@ -177,10 +201,9 @@ class Conformal:
         place = math.ceil((rows + 1) * level - 1e-9)
         if place > rows:
             needed = math.ceil(level / (1 - level) - 1e-9)
-            all_there_is = "sets of all classes" if self.of_classes else "infinite intervals"
             raise ValueError(
                 f"a level of {100 * level:g}% needs at least {needed:,} rows to calibrate on, and there were {rows:,}: "
-                f"only {all_there_is} would be safe. Give more rows, or ask for {self._highest_level} at most"
+                f"only {self.all_there_is} would be safe. Give more rows, or ask for {self._highest_level} at most"
             )
         scores = self.scores.abs().sort(0).values if self.is_signed else self.scores
         return scores[place - 1]
@@ -189,8 +212,7 @@ class Conformal:
         return replace(prediction, conformal=self)
 
     def __str__(self) -> str:
-        what = "sets of classes" if self.of_classes else "intervals"
-        return f"conformal {what}, by {_described(self.fit)} (enough for levels up to {self._highest_level})"
+        return f"conformal {self.what}, by {_described(self.fit)} (enough for levels up to {self._highest_level})"
 
     @property
     def _highest_level(self) -> str:
@@ -244,14 +266,16 @@ def _decimals(number: float) -> int:
 # ---------------------------------------------------------------------- which there can be
 
 
-def checked(by: Any, is_classes: bool) -> By:
-    """The name of a calibration that fits what is predicted."""
+_NEEDS = {"variance": "have no variance to scale", "temperature": "have no logits to divide"}
+
+
+def checked(by: Any, offered: Sequence[By], target: str) -> By:
+    """The name of a calibration that the likelihood offers; `target` says what is predicted, in the plural."""
     if by not in CALIBRATIONS:
         raise ValueError(f'calibrate by "variance", "temperature" or "conformal", not {by!r}')
-    if by == "variance" and is_classes:
-        raise ValueError('classes have no variance to scale: calibrate by "temperature", or by "conformal"')
-    if by == "temperature" and not is_classes:
-        raise ValueError('quantities have no logits to divide: calibrate by "variance", or by "conformal"')
+    if by not in offered:
+        others = ", or by ".join(f'"{each}"' for each in offered)
+        raise ValueError(f"{target} {_NEEDS[by]}: calibrate by {others}")
     return by
 
 
@@ -280,12 +304,11 @@ def fitted(by: By, prediction: Any, y: Any, fit: Fit, weights: Tensor | None = N
         return _variance_scale(prediction, y, fit, share)
     if by == "temperature":
         return _temperature(prediction, y, fit, share)
-    if isinstance(prediction, ClassPrediction):
-        return Conformal(prediction.distance(y).sort(0).values, fit, of_classes=True)
-    return Conformal(prediction.deviation(y).sort(0).values, fit, is_signed=True)
+    scores, is_signed, what, all_there_is = prediction.conformal_scores(y)
+    return Conformal(scores.sort(0).values, fit, what, all_there_is, is_signed)
 
 
-def _variance_scale(prediction: Prediction, y: Any, fit: Fit, share: Tensor) -> VarianceScale:
+def _variance_scale(prediction: Any, y: Any, fit: Fit, share: Tensor) -> VarianceScale:
     if float(prediction.deviation(y).abs().amax(0).min()) < _ROUNDING:
         raise ValueError("every one of these rows is predicted exactly: there is no variance to be scaled")
     mean, reading = prediction._matrix(prediction.mean), fit.reading
@@ -305,7 +328,7 @@ def _variance_scale(prediction: Prediction, y: Any, fit: Fit, share: Tensor) -> 
     return VarianceScale(tuple(factor.tolist()), tuple((factor * error).tolist()), fit)
 
 
-def _temperature(prediction: ClassPrediction, y: Any, fit: Fit, share: Tensor) -> Temperature:
+def _temperature(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Temperature:
     def nll(log_temperature: Tensor) -> Tensor:  # (1,) -> (rows, 1)
         return prediction.tempered(float(log_temperature.exp())).nll(y, by_row=True).unsqueeze(1)
 
@@ -362,38 +385,12 @@ def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor, share: Tensor, 
 
 def compared(before: Any, after: Any, y: Any, levels: Sequence[float]) -> Table:
     """Scores of the same rows, as they were predicted without calibration and with it."""
-    scores = _class_scores if isinstance(before, ClassPrediction) else _scores
-    both = [scores(prediction, y, levels) for prediction in (before, after)]
+    both = [prediction.scores_by_level(y, levels) for prediction in (before, after)]
     return Table(("score", "before", "after"), [(name, value, both[1][name]) for name, value in both[0].items()])
 
 
-def _scores(prediction: Prediction, y: Any, levels: Sequence[float]) -> dict[str, float]:
-    found = {"NLL": _or_nan(prediction.nll, y), "CRPS": prediction.crps(y)}
-    for level in levels:
-        found[f"coverage of {level:.0%}"] = _or_nan(prediction.coverage, y, level)
-        found[f"width of {level:.0%}, in deviations of y"] = _or_nan(_width, prediction, level)
-    return found
-
-
-def _class_scores(prediction: ClassPrediction, y: Any, levels: Sequence[float]) -> dict[str, float]:
-    found = {"NLL": prediction.nll(y), "Brier score": prediction.brier(y), "ECE": prediction.ece(y)}
-    for level in levels:
-        found[f"coverage of {level:.0%}"] = _or_nan(prediction.coverage, y, level)
-        found[f"classes in a set of {level:.0%}"] = _or_nan(_size, prediction, level)
-    return found
-
-
-def _width(prediction: Prediction, level: float) -> float:
-    low, high = prediction.interval(level)
-    return float(((high - low) / prediction.scale).mean())
-
-
-def _size(prediction: ClassPrediction, level: float) -> float:
-    return float(prediction.set_size(level).double().mean())
-
-
-def _or_nan(score: Callable[..., float], *about: Any) -> float:
-    """Not a number where there is no density, or there were too few rows for the level."""
+def or_nan(score: Callable[..., float], *about: Any) -> float:
+    """A score, or not a number where there is no density, or there were too few rows for the level."""
     try:
         return score(*about)
     except ValueError:

@@ -8,7 +8,7 @@ from numbers import Integral
 
 from torch import nn
 
-from wherefrom.likelihood import Classification, Likelihood, Regression
+from wherefrom.likelihoods import Likelihood, Regression
 from wherefrom.training.algorithm import SETTINGS, Algorithm
 from wherefrom.training.cohort import Augmentation
 
@@ -60,8 +60,10 @@ class Training:
             )
         if not isinstance(self.epochs, Integral) or self.epochs < 1:
             raise ValueError(f"epochs must be a whole number, at least 1; it is {self.epochs!r}")
-        if not isinstance(self.likelihood, Regression | Classification):
-            raise TypeError(f"likelihood must be wf.Regression(...) or wf.Classification(...), not {self.likelihood!r}")
+        if isinstance(self.likelihood, type) or not hasattr(self.likelihood, "predictive"):
+            raise TypeError(
+                f"likelihood must be wf.Regression(...), wf.Classification(...) or the like, not {self.likelihood!r}"
+            )
         if self.augment is not None and not callable(self.augment):
             raise TypeError(f"augment must be a function of a batch and a generator, not {self.augment!r}")
         if not callable(self.model):

@@ -1,0 +1,26 @@
+"""What y is: quantities, classes, counts. One file each, and one line here."""
+
+from __future__ import annotations
+
+from wherefrom.likelihoods.classification import Classification, ClassPrediction
+from wherefrom.likelihoods.likelihood import Likelihood, Predictive, TableWishes
+from wherefrom.likelihoods.regression import Prediction, Regression
+
+LIKELIHOODS: dict[str, type[Likelihood]] = {
+    likelihood.task: likelihood
+    for likelihood in (
+        Regression,
+        Classification,
+    )
+}
+
+__all__ = [
+    "LIKELIHOODS",
+    "ClassPrediction",
+    "Classification",
+    "Likelihood",
+    "Prediction",
+    "Predictive",
+    "Regression",
+    "TableWishes",
+]

@@ -1,0 +1,653 @@
+"""Classification: y is one of several classes; what is predicted are their probabilities, and whose doubt it is.
+
+Every answer of the network is a distribution p_k over the classes, and the prediction is their mixture,
+
+    p = sum_k w_k p_k,        H(p)  =  sum_k w_k H(p_k)   +   I
+                              entropy  expected entropy      mutual information
+
+where the expected entropy is doubt that every answer shares (the classes overlap), and the mutual information is how
+much the answers disagree: what knowing the right theta would tell about the class. A one-shot prediction has one answer
+for each member, with a variance: its expected entropy is exact to second order, H(p_k) - sum_c Var(p_kc) / 2 p_kc.
+
+A set of classes holds the right one with a given probability. By the probabilities alone it is the smallest set of most
+probable classes that add up to it; of a posterior that was calibrated by conformal prediction, it is all classes whose
+probability is at least the threshold that was found on held-out rows.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.predictive import class_scores
+from wherefrom.predictive.advice import Subject
+from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
+from wherefrom.predictive.class_scores import Reliability, RiskCoverage
+from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.row_scores import Score, always_the_shares, of_classes
+from wherefrom.predictive.sources import Sources, sources
+from wherefrom.training.data import Rows, Scaler, Schema, as_classes, column_names
+from wherefrom.training.losses import CrossEntropy, Loss
+from wherefrom.training.objective import Encoded, Label, own_row_weights
+from wherefrom.training.workers import one_core
+
+_SMALLEST, _MOST_SPREAD, _TURNS, _ROWS_AT_ONCE = 1e-12, 12.0, 24, 256
+_NODES = torch.stack([torch.from_numpy(each) for each in np.polynomial.hermite_e.hermegauss(24)])
+_NODES[1] /= _NODES[1].sum()  # nodes and weights of a standard normal variable
+
+SetRule = Literal["probability", "conformal"]
+Split = Literal["variance", "mutual_information", "entropy"]
+Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance", "confidence"]
+
+
+@dataclass(frozen=True)
+class Classification:
+    """A y that is one of several classes; the network has one output, a logit, for each.
+
+    Labels are whole numbers, words, or true and false. `classes` is their number, where y holds 0, 1, ... and may lack
+    some, or the labels themselves, in the order of the outputs; left out, they are those found in y, sorted.
+
+    `label_smoothing` s trains towards 1 - s for a row's class and s shared by all classes. `class_weights` multiply the
+    loss of each row by its class's weight: a dictionary from label to weight, one number for each class, or "balanced",
+    which makes all classes count the same. They are scaled to a mean of one over the training rows. What is predicted
+    are then the probabilities among rows so weighted.
+
+    >>> Classification(classes=["benign", "malignant"]).outputs(targets=2)
+    2
+    """
+
+    task: ClassVar[str] = "classification"
+    target: ClassVar[str] = "classes"
+    has_density: ClassVar[bool] = True
+    settings: ClassVar[tuple[str, ...]] = ("label_smoothing",)
+    scales_y: ClassVar[bool] = False
+    cells: ClassVar[Cells] = "labels"
+    table_options: ClassVar[tuple[str, ...]] = ("classes",)
+    calibrations: ClassVar[tuple[By, ...]] = ("temperature", "conformal")
+    calibrates_tables: ClassVar[tuple[By, ...]] = ("temperature",)
+    head: ClassVar[Head] = "softmax"
+    fits_noise: ClassVar[bool] = False  # whatever is left to chance, the probabilities say
+    held_out: ClassVar[float] = 0.0
+    classes: int | tuple[Label, ...] | None = None
+    label_smoothing: float = 0.0
+    class_weights: Literal["balanced"] | tuple[float, ...] | Mapping[Label, float] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.label_smoothing, Real):
+            raise TypeError(f"label_smoothing must be a number, not {self.label_smoothing!r}")
+        CrossEntropy(self.label_smoothing)  # checks it
+        object.__setattr__(self, "classes", _classes(self.classes))
+        weights: Any = self.class_weights
+        if weights is None or (isinstance(weights, str) and weights == "balanced"):
+            return
+        if hasattr(weights, "to_dict"):  # a Series, by its labels
+            weights = weights.to_dict()
+        weights = weights.tolist() if hasattr(weights, "tolist") else weights
+        if isinstance(weights, str) or not isinstance(weights, Mapping | Sequence):
+            raise TypeError(
+                'class_weights must be "balanced", a dictionary from label to weight, or one number for each class, '
+                f"not {weights!r}"
+            )
+        numbers: list[Any] = list(weights.values()) if isinstance(weights, Mapping) else list(weights)
+        if not all(isinstance(one, Real) and 0 <= float(one) < math.inf for one in numbers) or not any(numbers):
+            raise ValueError(f"class_weights are finite numbers, none below zero and not all zero, unlike {weights!r}")
+        object.__setattr__(self, "class_weights", dict(weights) if isinstance(weights, Mapping) else tuple(weights))
+
+    @property
+    def named_classes(self) -> tuple[Label, ...]:
+        return tuple(range(self.classes)) if isinstance(self.classes, int) else self.classes or ()
+
+    # ------------------------------------------------------------------ training
+
+    def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
+        numbers, labels = as_classes(y, classes or self.classes)
+        return Encoded(numbers.unsqueeze(1), True, len(labels), column_names(y), labels)
+
+    def outputs(self, targets: int) -> int:
+        """How many outputs the network must have for so many classes."""
+        return targets
+
+    @property
+    def loss(self) -> Loss:
+        """What training minimises: (..., rows, classes), (..., rows, 1) class numbers -> (...)"""
+        return CrossEntropy(self.label_smoothing)
+
+    def loss_for(self, scaler: Scaler) -> Loss:
+        return self.loss
+
+    def changed(self, settings: Mapping[str, Any]) -> Classification:
+        if "label_smoothing" not in settings:
+            return self
+        return replace(self, label_smoothing=float(settings["label_smoothing"]))
+
+    def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
+        """Far above what equal probabilities would have."""
+        return 2.0 * math.log(max(2, targets))
+
+    def check_network(self, model: str, outputs: int, targets: int) -> None:
+        if outputs != targets:
+            raise ValueError(
+                f"{model} has {outputs} output{'s' * (outputs > 1)}, but there are {targets} "
+                "classes, each with a logit of its own. If y lacks some, name them: wf.Classification(classes=...)"
+            )
+
+    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
+        """A network that ends in a softmax would get another one, and could never be sure."""
+        sums = outputs.sum(1)
+        if not bool((outputs >= 0).all()) or not torch.allclose(sums, torch.ones_like(sums), atol=1e-5):
+            return None
+        return (
+            f"{model} seems to end in a softmax: its outputs add up to one. They are taken as logits, of which the "
+            "softmax is still to come: leave it out of the model"
+        )
+
+    def row_weights(self, rows: Rows) -> Tensor | None:
+        given, classes = rows.weights, self._class_weights(rows.y, rows.classes)
+        if given is None or classes is None:
+            return classes if given is None else own_row_weights(rows)
+        if self.class_weights == "balanced":
+            # Classes are balanced by what their rows weigh, not by how many these are.
+            numbers = rows.y.flatten().long()
+            counts = torch.bincount(numbers, minlength=len(rows.classes))
+            totals = torch.bincount(numbers, given, minlength=len(rows.classes))
+            classes = classes * (counts / totals)[numbers]
+        product = given * classes
+        if not float(product.sum()) > 0:
+            raise ValueError("all rows are of classes that weigh nothing")
+        return product / product.mean()
+
+    def _class_weights(self, y: Tensor, classes: Sequence[Label]) -> Tensor | None:
+        """What each row's loss is multiplied by, with a mean of one.  # (rows, 1) class numbers -> (rows,)"""
+        if self.class_weights is None:
+            return None
+        numbers = y.flatten().long()
+        counts = torch.bincount(numbers, minlength=len(classes)).double()
+        if self.class_weights == "balanced":
+            each = torch.where(counts > 0, 1 / counts.clamp_min(1), 0.0)
+        elif isinstance(self.class_weights, Mapping):
+            if set(self.class_weights) != set(classes):
+                raise ValueError(f"class_weights are for {list(self.class_weights)}, but the classes are {classes}")
+            each = torch.tensor([float(self.class_weights[label]) for label in classes], dtype=torch.float64)
+        else:
+            if len(self.class_weights) != len(classes):
+                raise ValueError(f"there are {len(self.class_weights)} class_weights for {len(classes)} classes")
+            each = torch.tensor(self.class_weights, dtype=torch.float64)
+        own = each[numbers]
+        if not float(own.sum()) > 0:
+            raise ValueError("all rows are of classes that weigh nothing")
+        return own / own.mean()
+
+    # ------------------------------------------------------------------ prediction
+
+    def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
+        """One-shot prediction has passed the softmax already; the indicators of classes have no noise of their own."""
+        return Moments(outputs, spread, None)
+
+    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> ClassPrediction:
+        if outputs.spread is None:
+            with one_core():
+                logs = torch.log_softmax(outputs.answers, -1)
+        else:
+            logs = outputs.answers.clamp_min(torch.finfo(outputs.answers.dtype).tiny).log()
+        return ClassPrediction(replace(outputs, answers=logs), schema.classes)
+
+    def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
+        raise ValueError(f"{self} has no noise to fit")
+
+    by_row: ClassVar[None] = None
+
+    def to_search(self, leaves_noise: bool) -> Classification:
+        return self
+
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
+        logs, numbers = torch.log_softmax(outputs.double(), -1), y.flatten().long()
+        nll = -logs.gather(-1, numbers.expand(len(logs), -1).unsqueeze(-1)).squeeze(-1)
+        return nll, torch.stack([class_scores.brier(each.exp(), numbers) for each in logs])
+
+    @classmethod
+    def of_table(cls, wishes: TableWishes) -> Classification:
+        return cls(wishes.classes)
+
+
+def _classes(given: Any) -> int | tuple[Label, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, Integral) and not isinstance(given, bool):
+        if given < 2:
+            raise ValueError(f"there must be at least 2 classes, not {given}")
+        return int(given)
+    if isinstance(given, str) or not hasattr(given, "__iter__"):
+        raise TypeError(f"classes must be their number, or a list of their labels, not {given!r}")
+    labels = tuple(label.item() if hasattr(label, "item") else label for label in given)
+    if not all(isinstance(label, str | int) for label in labels) or len({type(label) for label in labels}) > 1:
+        raise TypeError(f"labels are words, whole numbers, or true and false, all of one kind: not {given!r}")
+    if len(set(labels)) < len(labels) or len(labels) < 2:
+        raise ValueError(f"name at least two classes, each once, not {given!r}")
+    return labels
+
+
+@dataclass(frozen=True, eq=False)
+class ClassPrediction:
+    """The predictive distribution over classes at some rows.
+
+    `probabilities` has a row for each row of x and a column for each of `classes`; `predicted` holds the labels of the
+    most probable ones. `mean`, `variance` and `std` are those of the class probabilities.
+    """
+
+    is_joint: ClassVar[bool] = True
+    logs: Mixture  # of the log probabilities of every answer
+    classes: tuple[Label, ...]
+    conformal: Conformal | None = None  # which classes a set holds, where the posterior was calibrated so
+
+    def __len__(self) -> int:
+        return self.logs.rows
+
+    def __repr__(self) -> str:
+        return self.logs.described("ClassPrediction", "class", None if self.conformal is None else "sets")
+
+    @property
+    def method(self) -> str:
+        """How it came about: "monte_carlo" or "one_shot"."""
+        return self.logs.method
+
+    @property
+    def weights(self) -> Tensor | None:
+        """What each member weighs; None if all weigh the same.  # (members,)"""
+        return self.logs.weights
+
+    @property
+    def log_probabilities(self) -> Tensor:
+        """Of every answer.  # (members, samples, rows, classes)"""
+        return self.logs.answers
+
+    @cached_property
+    @one_core()
+    def mixture(self) -> Mixture:
+        """The mixture of probabilities."""
+        return replace(self.logs, answers=self.logs.answers.exp())
+
+    # ------------------------------------------------------------------ probabilities
+
+    @property
+    def answers(self) -> Tensor:
+        """The class probabilities of every answer, whatever its member weighs.  # (members, samples, rows, classes)"""
+        return self.mixture.answers
+
+    @property
+    def member_probabilities(self) -> Tensor:
+        """Each member's own probabilities, the mean of its answers.  # (members, rows, classes)"""
+        return self.answers.double().mean(1)
+
+    @property
+    def probabilities(self) -> Tensor:
+        """Of each class at each row, the mean over all answers.  # (rows, classes)"""
+        return self.mixture.mean
+
+    @property
+    def mean(self) -> Tensor:
+        """The same."""
+        return self.probabilities
+
+    @property
+    def variance(self) -> Tensor:
+        """Of the class probabilities, over all answers.  # (rows, classes)"""
+        return self.mixture.variance
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """The label of the most probable class at each row.  # (rows,)"""
+        return np.array(self.classes)[self.probabilities.argmax(1).numpy()]
+
+    @property
+    def confidence(self) -> Tensor:
+        """The probability of the most probable class.  # (rows,)"""
+        return self.probabilities.amax(1)
+
+    # ------------------------------------------------------------------ sets of classes
+
+    def sets(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
+        """Whether each class is in the set that holds the right one with this probability.  # (rows, classes)
+
+        By "probability" it is the smallest set of most probable classes that add up to the level, which is right as far
+        as the probabilities are; by "conformal", all classes whose probability is at least what all but so many
+        held-out rows gave to their own class, which holds on average over rows, and can be no class at all. Left out,
+        it is the conformal one where there is one.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+        by = by or ("probability" if self.conformal is None else "conformal")
+        if by == "probability":
+            ordered, places = self.probabilities.sort(dim=1, descending=True, stable=True)
+            before = ordered.cumsum(1) - ordered
+            return torch.zeros_like(ordered, dtype=torch.bool).scatter(1, places, before < level)
+        if by != "conformal":
+            raise ValueError(f'sets are by "probability" or "conformal", not {by!r}')
+        if self.conformal is None:
+            raise ValueError('there are no conformal sets: predict by posterior.calibrated("conformal", (x, y))')
+        return 1 - self.probabilities <= self.conformal.threshold(level)
+
+    def set_size(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
+        """How many classes are in the set of each row.  # (rows,)"""
+        return self.sets(level, by).sum(1)
+
+    def coverage(self, y: Any, level: float = 0.95, by: SetRule | None = None) -> float:
+        """The share of rows whose own class is in the set."""
+        held = self.sets(level, by).gather(1, self._numbers(y).unsqueeze(1))
+        return float(held.double().mean())
+
+    def distance(self, y: Any) -> Tensor:
+        """What the probability of each row's own class lacks.  # (rows, 1)"""
+        return 1 - self.probabilities.gather(1, self._numbers(y).unsqueeze(1))
+
+    @one_core()
+    def tempered(self, temperature: float) -> ClassPrediction:
+        """The same with every answer's logits divided by the temperature: above 1, less sure.
+
+        A one-shot prediction knows each member's mean probabilities and their variances, not its logits. Each class's
+        log-odds are taken as normal, with the mean and variance that give these, and are divided by the temperature,
+        the other classes keeping their proportions: exact for two classes, about so for more.
+        """
+        if not 0 < temperature < math.inf:
+            raise ValueError(f"a temperature is above zero, and finite; {temperature} is not")
+        logs, spread = torch.log_softmax(self.log_probabilities / temperature, -1), self.logs.spread
+        if spread is None:
+            return replace(self, logs=replace(self.logs, answers=logs))
+        blocks = [each.split(_ROWS_AT_ONCE, 2) for each in (self.log_probabilities, logs, spread)]
+        moments = [_tempered(old, new, some, temperature) for old, new, some in zip(*blocks, strict=True)]
+        means, variances = (torch.cat(part, 2) for part in zip(*moments, strict=True))
+        cooler = replace(
+            self.logs,
+            answers=means.clamp_min(torch.finfo(torch.float32).tiny).log().to(logs.dtype),
+            spread=variances.to(spread.dtype),
+        )
+        changed = replace(self, logs=cooler)
+        times = _ratio(changed._variance_within(), self._variance_within())
+        return replace(self, logs=replace(cooler, within=self.logs.scaled_within(times)))
+
+    def _variance_within(self) -> Tensor:
+        """Of each member's answers.  # (members, rows, classes)"""
+        spread = self.logs.spread
+        return self.answers.double().var(1, correction=0) + (0.0 if spread is None else spread.double().mean(1))
+
+    # ------------------------------------------------------------------ doubt
+
+    @property
+    def entropy(self) -> Tensor:
+        """All doubt about the class, in nats.  # (rows,)"""
+        return class_scores.entropy(self.probabilities)
+
+    @cached_property
+    @one_core()
+    def expected_entropy(self) -> Tensor:
+        """The doubt that every answer has by itself, which no choice of training would remove.  # (rows,)"""
+        return self.mixture.average(_entropies(self.answers, self.logs.spread)).squeeze(-1)
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """The doubt that comes from the answers' disagreement, in nats.  # (rows,)"""
+        return (self.entropy - self.expected_entropy).clamp_min(0.0)
+
+    # ------------------------------------------------------------------ scores
+
+    @one_core()
+    def nll(self, y: Any, by_row: bool = False) -> Any:
+        """Negative log-likelihood of the classes y, in nats; the mean over rows, or each row's."""
+        own = self._own_log_probabilities(y)
+        weights = torch.full(own.shape[:1], 1 / len(own), dtype=torch.float64) if self.weights is None else self.weights
+        each = torch.logsumexp(own + weights.log()[:, None, None], (0, 1)) - math.log(own.shape[1])
+        return -each if by_row else float(-each.mean())
+
+    def accuracy(self, y: Any) -> float:
+        """The share of rows whose most probable class is the right one."""
+        return class_scores.accuracy(self.probabilities, self._numbers(y))
+
+    def brier(self, y: Any, by_row: bool = False) -> Any:
+        """Squared distance of the probabilities to the truth, added up over classes; the mean over rows, or each's."""
+        each = class_scores.brier(self.probabilities, self._numbers(y))
+        return each if by_row else float(each.mean())
+
+    def reliability(self, y: Any, bins: int = 15, adaptive: bool = False) -> Reliability:
+        """Confidence against how often it is right, by bins of equal width, or of equal counts if adaptive."""
+        return class_scores.reliability(self.probabilities, self._numbers(y), bins, adaptive)
+
+    def ece(self, y: Any, bins: int = 15, adaptive: bool = False) -> float:
+        """Expected calibration error: the mean distance between confidence and accuracy."""
+        return self.reliability(y, bins, adaptive).ece
+
+    def risk_coverage(self, y: Any, by: Doubt = "confidence") -> RiskCoverage:
+        """The share of wrong answers among the rows that are least in doubt, by how many of them are answered."""
+        errors = ~class_scores.correct(self.probabilities, self._numbers(y))
+        return class_scores.risk_coverage(-self.doubt(by), errors)
+
+    def doubt(self, by: Doubt = "entropy") -> Tensor:
+        """A number for each row that is large where there is doubt: confidence counts by what it lacks.  # (rows,)"""
+        if by not in get_args(Doubt):
+            raise ValueError(f"doubt is told by one of {', '.join(map(repr, get_args(Doubt)))}, not {by!r}")
+        if by == "confidence":
+            return 1 - self.confidence
+        return self.variance.sum(1) if by == "variance" else getattr(self, by)
+
+    def auroc(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
+        """How well doubt tells rows like these from rows from elsewhere: 1 is perfect, 0.5 is chance."""
+        return class_scores.auroc(self.doubt(by), _of_prediction(outside).doubt(by))
+
+    def aupr(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
+        """The same by average precision, where rows from elsewhere are the ones to be found."""
+        return class_scores.aupr(self.doubt(by), _of_prediction(outside).doubt(by))
+
+    @one_core()
+    def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
+        """The log probability that each member by itself gives y: what `stacking` and `greedy` choose weights by.
+
+        # (members, rows[, 1])
+        """
+        own = self._own_log_probabilities(y)
+        found = torch.logsumexp(own, 1) - math.log(own.shape[1])
+        return found.unsqueeze(-1) if by_output else found
+
+    # ------------------------------------------------------------------ sources
+
+    @one_core()
+    def sources(self, of: Split = "variance", by_class: bool = False) -> Sources:
+        """Where the variance of the class probabilities comes from, row by row and overall.
+
+        It is added up over the classes, or kept apart `by_class`. The mutual information, in nats, is split by its
+        second-order form, sum_c V_c / 2 p_c, which is a variance again, scaled to the whole. As the parts are estimated
+        without bias, and the whole is that of the draws at hand, they add up to somewhat more where draws are few.
+
+        The entropy is all doubt, in nats: its last line, "overlap", is the expected entropy, and the others divide the
+        mutual information by their shares of it, so that all of them add up to the entropy. A row without any doubt is
+        all overlap.
+        """
+        if of not in get_args(Split):
+            raise ValueError(f'sources are of "variance", of "mutual_information" or of "entropy", not {of!r}')
+        if by_class:
+            if of != "variance":
+                raise ValueError(f"{of.replace('_', ' ')} speaks of all classes together: leave by_class out")
+            return sources(self.mixture, torch.ones(len(self.classes), dtype=torch.float64), is_flat=False)
+        if of == "variance":
+            return sources(self.mixture, together=torch.ones_like(self.probabilities))
+        each = 0.5 / self.probabilities.clamp_min(torch.finfo(torch.float64).tiny)
+        second_order = (each * self.variance).sum(1)
+        scale = torch.where(second_order > 0, self.mutual_information / second_order, 0.0)
+        entropies = _entropies(self.answers, self.logs.spread) if of == "entropy" else None
+        return sources(self.mixture, together=each * scale[:, None], entropies=entropies, unit="nats")
+
+    # ------------------------------------------------------------------ tables
+
+    @property
+    def row_doubt(self) -> Tensor:
+        return self.entropy
+
+    def all_sources(self) -> Sources:
+        return self.sources(of="entropy")
+
+    def of_rows(self, rows: Any) -> ClassPrediction:
+        return replace(self, logs=self.logs.of_rows(rows))
+
+    def columns(self, level: float) -> tuple[Columns, list[str]]:
+        notes: list[str] = []
+        columns: Columns = {"predicted": self.predicted, "confidence": self.confidence.numpy()}
+        columns |= {f"p {label}": p.numpy() for label, p in zip(self.classes, self.probabilities.T, strict=True)}
+        if self.conformal is not None:
+            columns["set"] = self._labels_in_sets(level, notes)
+        columns |= {"entropy": self.entropy.numpy(), "disagreement": self.mutual_information.numpy()}
+        return columns, notes
+
+    def _labels_in_sets(self, level: float, notes: list[str]) -> np.ndarray:
+        """The labels of the classes one of which is right, as often as the level says."""
+        try:
+            sets = self.sets(level)
+        except ValueError as error:  # too few rows were calibrated on for so high a level
+            notes.append(f"{error}; the most probable classes that add up to it are taken")
+            sets = self.sets(level, "probability")
+        labels = np.empty(len(sets), dtype=object)
+        for row, is_in in enumerate(sets.tolist()):
+            labels[row] = tuple(itertools.compress(self.classes, is_in))
+        return labels
+
+    def row_scores(self, columns: Columns, truth: Any) -> Columns:
+        numbers = self._numbers(truth).numpy()
+        scores: Columns = {
+            "nll": self.nll(truth, by_row=True).numpy(),
+            "brier": self.brier(truth, by_row=True).numpy(),
+            "probabilities": self.probabilities.numpy(),
+            "class": numbers,
+        }
+        if "set" in columns:
+            sets, labels = columns["set"].tolist(), [self.classes[number] for number in numbers]
+            scores["covered"] = np.array([label in row for label, row in zip(labels, sets, strict=True)])
+            scores["size"] = np.array(list(map(len, sets)))
+        return scores
+
+    @staticmethod
+    def summary(rows: Mapping[str, Tensor]) -> Summary:
+        probabilities, numbers = rows["probabilities"], rows["class"]
+        scores = of_classes(probabilities, numbers, rows["nll"], rows["brier"])
+        sizes = {}
+        if "covered" in rows:
+            scores["coverage"] = Score.share(rows["covered"])
+            sizes["mean size of the set"] = float(rows["size"].double().mean())
+        return Summary(scores, always_the_shares(numbers, probabilities.shape[1]), sizes, "set")
+
+    # ------------------------------------------------------------------ calibration
+
+    def conformal_scores(self, y: Any) -> ConformalScores:
+        return ConformalScores(self.distance(y), False, "sets of classes", "sets of all classes")
+
+    def advice_subject(self) -> Subject:
+        certain = float((self.mean * (1 - self.mean)).sum(1).mean())  # the variance of the classes' indicators
+        return Subject(
+            self.mixture,
+            certain,
+            noise="the classes' own overlap, as every network sees it",
+            of="probabilities",
+            tells="how much the networks disagree",
+        )
+
+    def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
+        scores = {"NLL": self.nll(y), "Brier score": self.brier(y), "ECE": self.ece(y)}
+        for level in levels:
+            scores[f"coverage of {level:.0%}"] = or_nan(self.coverage, y, level)
+            scores[f"classes in a set of {level:.0%}"] = or_nan(self._mean_set_size, level)
+        return scores
+
+    def _mean_set_size(self, level: float) -> float:
+        return float(self.set_size(level).double().mean())
+
+    # ------------------------------------------------------------------ inside
+
+    def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the probabilities, which have no other unit.  # (rows, classes)"""
+        return mean, variance
+
+    @property
+    def unit(self) -> Tensor:
+        return torch.ones(len(self.classes), dtype=torch.float64)
+
+    def _numbers(self, y: Any) -> Tensor:
+        """The classes y by their numbers.  # (rows,)"""
+        numbers, _ = as_classes(y, self.classes)
+        if len(numbers) != len(self):
+            raise ValueError(f"y has {len(numbers)} rows, but the prediction is for {len(self)}")
+        return numbers.long()
+
+    def _own_log_probabilities(self, y: Any) -> Tensor:
+        """Of the class that each row has.  # (members, samples, rows)"""
+        numbers = self._numbers(y).expand(*self.log_probabilities.shape[:2], -1)
+        return self.log_probabilities.gather(3, numbers.unsqueeze(-1)).squeeze(-1).double()
+
+
+def _entropies(answers: Tensor, spread: Tensor | None) -> Tensor:
+    """Of each answer, in nats: where it stands for many, the mean of theirs.  # (members, samples, rows, 1)"""
+    each = torch.special.entr(answers.double()).sum(-1, keepdim=True)
+    if spread is None:
+        return each
+    less = spread.double() / (2 * answers.double().clamp_min(torch.finfo(torch.float64).tiny))
+    return (each - less.sum(-1, keepdim=True)).clamp_min(0.0)
+
+
+def _tempered(logs: Tensor, new_logs: Tensor, variance: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Means and variances of probabilities p, where log-odds are divided by a temperature that takes the mean p to q.
+
+    What the normal variable's own moments are off by is put right in both: at a temperature of 1, nothing changes.
+    # (members, components, rows, classes)
+    """
+    p, q = (each.double().exp().clamp(_SMALLEST, 1 - _SMALLEST) for each in (logs, new_logs))
+    variance = variance.double()
+    spread = _spread_of_log_odds(p, variance)
+    shift = _centre(p, spread) - p.logit()
+    old_mean, old_variance = _logistic(p.logit() + shift, spread)
+    new_mean, new_variance = _logistic(q.logit() + shift / temperature, spread / temperature)
+    mean = torch.sigmoid(new_mean.logit(_SMALLEST) + p.logit() - old_mean.logit(_SMALLEST))
+    whole = mean.sum(-1, keepdim=True)
+    return mean / whole, variance * _ratio(new_variance, old_variance) / whole.square()
+
+
+def _spread_of_log_odds(p: Tensor, variance: Tensor) -> Tensor:
+    """The deviation of a normal variable whose logistic function has mean p and this variance, by bisection."""
+    low, high = torch.zeros_like(p), torch.full_like(p, _MOST_SPREAD)
+    for _ in range(_TURNS):
+        middle = (low + high) / 2
+        is_small = _logistic(_centre(p, middle), middle)[1] < variance
+        low, high = torch.where(is_small, middle, low), torch.where(is_small, high, middle)
+    return (low + high) / 2
+
+
+def _centre(p: Tensor, spread: Tensor) -> Tensor:
+    """The mean of that variable: MacKay's, E logistic(N(m, s^2)) = logistic(m / sqrt(1 + pi s^2 / 8)), nearly."""
+    return p.logit() * (1 + math.pi / 8 * spread.square()).sqrt()
+
+
+def _logistic(centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance of the logistic function of a normal variable."""
+    nodes, weights = _NODES.unbind()
+    values = torch.sigmoid(centre.unsqueeze(-1) + spread.unsqueeze(-1) * nodes)
+    mean = values @ weights
+    return mean, (values.square() @ weights - mean.square()).clamp_min(0.0)
+
+
+def _ratio(above: Tensor, below: Tensor) -> Tensor:
+    """Zero where there is nothing to compare with."""
+    return torch.where(below > 0, above / below.clamp_min(torch.finfo(below.dtype).tiny), 0.0)
+
+
+def _of_prediction(outside: Any) -> ClassPrediction:
+    if not isinstance(outside, ClassPrediction):
+        raise TypeError(f"rows from elsewhere are given by their prediction, posterior.predict(x), not {type(outside)}")
+    return outside

@@ -1,0 +1,191 @@
+"""The slot for what y is: how it is encoded and learnt, what is predicted, how that is calibrated, scored and shown.
+
+A likelihood is a frozen dataclass with the methods of `Likelihood`; what it predicts has those of `Predictive`. No
+other room asks which likelihood it is. A new one is one file with both, registered by one line in `likelihoods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wherefrom.predictive.advice import Subject
+from wherefrom.predictive.calibration import By, Conformal, ConformalScores
+from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.row_scores import Score
+from wherefrom.predictive.sources import Sources
+from wherefrom.training.data import Scaler, Schema
+from wherefrom.training.objective import Label, Objective
+
+Cells = Literal["numbers", "labels"]  # what a table's column of y holds
+Columns = dict[str, NDArray[Any]]  # by name, a value for each row
+
+
+class Moments(NamedTuple):
+    """What a network's outputs say about y, in standardised units. All have the shape of the answers."""
+
+    answers: Tensor  # (..., rows, targets), the mean of y
+    spread: Tensor | None  # the variance of the answers, where outputs are known by their moments
+    noise: Tensor | None  # the variance of y given the answers, where the outputs say it
+
+
+class Summary(NamedTuple):
+    """The scores of some rows, those of one answer for all rows, and the size of what is predicted."""
+
+    scores: dict[str, Score]
+    baselines: dict[str, float]
+    sizes: dict[str, float]
+    covers: str  # what a level speaks of: "interval" or "set"
+
+
+@dataclass(frozen=True)
+class TableWishes:
+    """What a user of a table says about the target; a likelihood takes what it understands."""
+
+    classes: tuple[Any, ...] = ()
+    least: float | None = None
+    noise: str = "auto"
+    held_out: float = 0.1
+
+
+class Predictive(Protocol):
+    """What is said about y at some rows."""
+
+    is_joint: ClassVar[bool]  # whether the answers of a row are parts of one whole, such as probabilities
+
+    @property
+    def mixture(self) -> Mixture: ...
+
+    @property
+    def conformal(self) -> Conformal | None: ...
+
+    def __len__(self) -> int: ...
+
+    @property
+    def mean(self) -> Tensor: ...
+
+    @property
+    def variance(self) -> Tensor: ...
+
+    @property
+    def std(self) -> Tensor: ...
+
+    @property
+    def row_doubt(self) -> Tensor:
+        """A number for each row by which rows are put in order of doubt.  # (rows,) or (rows, outputs)"""
+        ...
+
+    def nll(self, y: Any, *, by_row: bool = False) -> Any: ...
+
+    def coverage(self, y: Any, level: float = 0.95) -> float: ...
+
+    def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
+        """The log density that each member by itself gives y.  # (members, rows[, outputs])"""
+        ...
+
+    def sources(self) -> Sources: ...
+
+    def all_sources(self) -> Sources:
+        """Split all doubt, whatever of it no choice of training causes included."""
+        ...
+
+    def of_rows(self, rows: Any) -> Self:
+        """The same prediction for some of its rows."""
+        ...
+
+    def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean and variance that a file returns, from those of the mixture."""
+        ...
+
+    @property
+    def unit(self) -> Tensor:
+        """The size of y, to compare errors by.  # (outputs,)"""
+        ...
+
+    # calibration
+
+    def conformal_scores(self, y: Any) -> ConformalScores: ...
+
+    def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
+        """Scores to compare before and after a calibration."""
+        ...
+
+    def advice_subject(self) -> Subject: ...
+
+    # tables
+
+    def columns(self, level: float) -> tuple[Columns, list[str]]:
+        """What is written for each row, and notes for the user."""
+        ...
+
+    def row_scores(self, columns: Columns, truth: Any) -> Columns:
+        """What the scores of these rows are made of, by row."""
+        ...
+
+    @staticmethod
+    def summary(rows: Mapping[str, Tensor]) -> Summary:
+        """The scores of rows from `row_scores`."""
+        ...
+
+
+class Likelihood(Objective, Protocol):
+    """p(y | x, theta): the loss that training minimises, and what a mixture of networks predicts."""
+
+    task: ClassVar[str]  # its name on the command line
+    target: ClassVar[str]  # what is predicted, in the plural: "quantities"
+    cells: ClassVar[Cells]
+    table_options: ClassVar[tuple[str, ...]]  # of `TableWishes`, that it understands
+    calibrations: ClassVar[tuple[By, ...]]  # that it has
+    calibrates_tables: ClassVar[tuple[By, ...]]  # those that a table applies by itself, in this order
+    head: ClassVar[Head]
+
+    @property
+    def named_classes(self) -> tuple[Label, ...]:
+        """The labels of y that the user has named, if any."""
+        ...
+
+    @property
+    def has_density(self) -> bool:
+        """Whether every member by itself gives y a density or probability, by which members can be weighed."""
+        ...
+
+    def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
+        """What outputs say about y, with the variance of the outputs where they are known by their moments."""
+        ...
+
+    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Predictive:
+        """The predictive distribution of a mixture of outputs; `fitted` is what `fit_noise` returned."""
+        ...
+
+    def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
+        """Fit the noise on rows that were not trained on."""
+        ...
+
+    # choosing how to train
+
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
+        """NLL and CRPS (or Brier score) of single networks, row by row, each with the noise that suits it best.
+
+        # (members, rows, outputs), (rows, columns) -> (members, rows) each
+        """
+        ...
+
+    def to_search(self, leaves_noise: bool) -> Likelihood:
+        """The likelihood to look for epochs and settings with, which needs no rows to fit a noise on.
+
+        With `leaves_noise`, whether the network says its noise is tried afterwards.
+        """
+        ...
+
+    @property
+    def by_row(self) -> Likelihood | None:
+        """The same where the network says the noise of every row; None if there is no such thing."""
+        ...
+
+    @classmethod
+    def of_table(cls, wishes: TableWishes) -> Likelihood: ...

@@ -1,0 +1,632 @@
+"""Regression: y is a quantity, or several; the predictive distribution is a mixture of Gaussians or of points.
+
+Every answer of the network is kept with its member and sample, in standardised units; moments are taken in double
+precision and returned in the user's units. Each answer m_k stands for N(m_k, noise_k), or for the bare point m_k where
+the likelihood has no noise. A one-shot prediction has one answer for each member, which stands for a whole Gaussian of
+answers: its spread adds to the noise. Two readings of the mixture are offered everywhere: the Gaussian with its mean
+and variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
+
+A posterior that was calibrated says so here: its variance is the calibrated one (`stretched`), and if it was calibrated
+by conformal prediction, `interval` and `coverage` speak of the conformal interval, which ends so many deviations below
+and above the mean, unless a reading is asked for by name. Quantiles, densities and scores stay those of the
+distribution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from numbers import Real
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.predictive import gaussians
+from wherefrom.predictive.advice import Subject
+from wherefrom.predictive.calibration import By, Conformal, ConformalScores, Reading, or_nan
+from wherefrom.predictive.gaussians import STANDARD
+from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.row_scores import always_the_same, of_quantities
+from wherefrom.predictive.sources import Sources, sources
+from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_names
+from wherefrom.training.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError
+from wherefrom.training.objective import Encoded, Label, own_row_weights
+from wherefrom.training.workers import one_core
+
+Noise = float | Literal["fit", "predicted"] | None
+IntervalReading = Literal["gaussian", "mixture", "conformal"]
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A real-valued y, one column or several.
+
+    `noise` is the standard deviation of y around the network's answer, in y's own units:
+    `None` (the paper's: squared error, all doubt comes from theta), a number, `"fit"` (one value for each output,
+    estimated on `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for
+    each column of y, its mean and the logarithm of its variance, and learns both).
+
+    `least` is the least that y can be, such as 0 for a length of stay: means, quantiles and intervals end there. What
+    is cut off holds no truth, so that coverage is never lower; densities and scores are those of the whole.
+
+    >>> Regression(noise=0.5).outputs(targets=2), Regression(noise="predicted").outputs(targets=2)
+    (2, 4)
+    """
+
+    task: ClassVar[str] = "regression"
+    target: ClassVar[str] = "quantities"
+    named_classes: ClassVar[tuple[Label, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ()
+    scales_y: ClassVar[bool] = True
+    cells: ClassVar[Cells] = "numbers"
+    table_options: ClassVar[tuple[str, ...]] = ("noise", "least")
+    calibrations: ClassVar[tuple[By, ...]] = ("variance", "conformal")
+    calibrates_tables: ClassVar[tuple[By, ...]] = ("variance", "conformal")
+    head: ClassVar[Head] = "identity"
+    noise: Noise = None
+    held_out: float = 0.1
+    least: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.least is not None and not math.isfinite(self.least):
+            raise ValueError(f"least is a number, or None, not {self.least}")
+        if isinstance(self.noise, str):
+            if self.noise not in ("fit", "predicted"):
+                raise ValueError(f'noise must be None, a number, "fit" or "predicted", not {self.noise!r}')
+        elif self.noise is not None and (isinstance(self.noise, bool) or not isinstance(self.noise, Real)):
+            raise TypeError(f'noise must be None, one number, "fit" or "predicted", not {self.noise!r}')
+        elif self.noise is not None and not self.noise > 0:
+            raise ValueError(f"noise is a standard deviation and must be positive, not {self.noise}")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, not {self.held_out}")
+
+    # ------------------------------------------------------------------ training
+
+    @property
+    def fits_noise(self) -> bool:
+        return self.noise == "fit"
+
+    def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
+        values = as_targets(y)
+        matrix = values if values.ndim == 2 else values.unsqueeze(1)
+        if self.least is not None and len(matrix) and float(matrix.min()) < self.least:
+            raise ValueError(f"y is said to be at least {self.least:g}, but is as low as {float(matrix.min()):g}")
+        return Encoded(matrix, values.ndim == 1, matrix.shape[1], column_names(y))
+
+    def outputs(self, targets: int) -> int:
+        """How many outputs the network must have for so many columns of y."""
+        return 2 * targets if self.noise == "predicted" else targets
+
+    @property
+    def loss(self) -> Loss:
+        """What training minimises: (..., rows, outputs), (..., rows, targets) -> (...)"""
+        return GaussianNLL() if self.noise == "predicted" else SquaredError()
+
+    def loss_for(self, scaler: Scaler) -> Loss:
+        return self.loss
+
+    def changed(self, settings: Mapping[str, Any]) -> Regression:
+        return self
+
+    def row_weights(self, rows: Rows) -> Tensor | None:
+        return own_row_weights(rows)
+
+    def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
+        """Far above what a constant answer would have: 1 where y is standardised."""
+        return 3.0 if is_standardised and self.noise != "predicted" else math.inf
+
+    def check_network(self, model: str, outputs: int, targets: int) -> None:
+        if outputs != (needed := self.outputs(targets)):
+            raise ValueError(
+                f"{model} has {outputs} outputs, but {self} needs {needed} "
+                f"for {targets} column{'s' * (targets > 1)} of y"
+            )
+
+    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
+        """Predicted variances are bounded: networks that saw y as it was may be beyond."""
+        if (
+            not is_trained
+            or self.noise != "predicted"
+            or not float(self.split(outputs)[1].abs().max()) > MOST_LOG_VARIANCE
+        ):
+            return None
+        return (
+            f"{model} predicts log variances beyond ±{MOST_LOG_VARIANCE:.1f}, which are cut there: train on a y of "
+            "about unit variance, and say how it was scaled (scaler=...)"
+        )
+
+    # ------------------------------------------------------------------ prediction
+
+    @property
+    def has_density(self) -> bool:
+        return self.noise is not None
+
+    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The means and log variances among the outputs of a network that predicts its noise."""
+        mean, log_variance = outputs.chunk(2, dim=-1)
+        return mean, log_variance
+
+    def predicted_variance(self, log_variance: Tensor) -> Tensor:
+        """What a log variance stands for: between a millionth and a million of y's own variance, as in training."""
+        return log_variance.double().clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp()
+
+    def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
+        """The answers, their variance and their noise. A predicted variance is log-normal where outputs vary."""
+        if self.noise != "predicted":
+            return Moments(outputs, spread, None)
+        mean, log_variance = self.split(outputs)
+        if spread is None:
+            return Moments(mean, None, self.predicted_variance(log_variance))
+        spread, log_spread = self.split(spread)
+        return Moments(mean, spread, self.predicted_variance(log_variance.double() + 0.5 * log_spread.double()))
+
+    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Prediction:
+        answers, spread, noise = self.moments(outputs.answers, outputs.spread)
+        if self.noise == "fit":
+            if fitted is None:
+                raise ValueError(
+                    "the noise of these members is not fitted, and there are no held-out rows at hand: "
+                    "give rows that were not trained on to fit_noise((x, y))"
+                )
+            noise = fitted
+        elif isinstance(self.noise, Real):
+            noise = (self.noise / scaler.y_std).square()
+        within = outputs.within
+        mixture = replace(
+            outputs,
+            answers=answers,
+            spread=spread,
+            noise=noise,
+            within=None if within is None else lambda: {k: v[..., : schema.targets] for k, v in within().items()},
+        )
+        return Prediction(mixture, scaler.y_mean, scaler.y_std, schema.y_is_flat, schema.y_names, least=self.least)
+
+    def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
+        """One variance for each output, in units of y's own.  # (outputs,)"""
+        answers = outputs.answers.double()
+        squares = (answers.flatten(0, 1) - scaler.y(y, torch.float64)).square()
+        members = len(answers)
+        each = torch.full((members,), 1 / members, dtype=torch.float64) if outputs.weights is None else outputs.weights
+        with one_core():
+            return most_likely_noise(squares, each.repeat_interleave(answers.shape[1]), weights)
+
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
+        """With the variance that the outputs say, or else the mean square of the errors."""
+        answers, _, noise = self.moments(outputs.double(), None)
+        error = scaler.y_std * (scaler.y(y, torch.float64) - answers)  # (members, rows, outputs)
+        if noise is None:
+            variance = error.square().mean(1, keepdim=True).expand_as(error)
+        else:
+            variance = scaler.y_std.square() * noise
+        variance = variance.clamp_min(torch.finfo(torch.float64).tiny)
+        nll = -gaussians.log_density(error, torch.zeros_like(error), variance)
+        return nll.sum(-1), gaussians.crps(error, variance.sqrt()).mean(-1)
+
+    def to_search(self, leaves_noise: bool) -> Regression:
+        predicts = self.noise == "predicted" and not leaves_noise
+        return replace(self, noise="predicted" if predicts else None)
+
+    @property
+    def by_row(self) -> Regression | None:
+        return replace(self, noise="predicted")
+
+    @classmethod
+    def of_table(cls, wishes: TableWishes) -> Regression:
+        noise: Any = {"auto": "fit", "none": None}.get(wishes.noise, wishes.noise)
+        if noise not in ("fit", "predicted", None):
+            noise = float(noise)
+        return cls(noise, wishes.held_out, wishes.least)
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The predictive distribution at some rows.
+
+    `mean`, `variance` and `std` have y's shape: (rows,) where y was one-dimensional, else (rows, outputs).
+    """
+
+    is_joint: ClassVar[bool] = False
+    mixture: Mixture  # of standardised answers
+    location: Tensor  # (outputs,): the user's unit is location + scale * standardised
+    scale: Tensor
+    is_flat: bool = True
+    y_names: tuple[str, ...] = ()
+    conformal: Conformal | None = None  # how far intervals reach, where the posterior was calibrated so
+    least: float | None = None  # that y can be: the mean, quantiles and intervals end there
+
+    def __len__(self) -> int:
+        return self.mixture.rows
+
+    def __repr__(self) -> str:
+        return self.mixture.described("Prediction", "output", None if self.conformal is None else "intervals")
+
+    @property
+    def method(self) -> str:
+        """How it came about: "monte_carlo" or "one_shot"."""
+        return self.mixture.method
+
+    @property
+    def answers(self) -> Tensor:
+        """Every answer, standardised.  # (members, samples, rows, outputs)"""
+        return self.mixture.answers
+
+    @property
+    def weights(self) -> Tensor | None:
+        """What each member weighs; None if all weigh the same.  # (members,)"""
+        return self.mixture.weights
+
+    # ------------------------------------------------------------------ moments
+
+    @cached_property
+    @one_core()
+    def samples(self) -> Tensor:
+        """Every answer in y's units, whatever its member weighs; of a one-shot prediction, its means.
+
+        # (members, samples, rows[, outputs])
+        """
+        return self._shape(self.location + self.scale * self.answers.double())
+
+    @property
+    def mean(self) -> Tensor:
+        return self._in_units(self.mixture.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        """The members' mean noise and spread plus the variance of all answers (with divisor K, as in the paper).
+
+        Members' weights count in both.
+        """
+        return self._shape(self.scale.square() * self.mixture.variance)
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """The part of the variance that is noise in y, which no training would remove."""
+        return self._shape(self.scale.square() * self.mixture.mean_noise)
+
+    # ------------------------------------------------------------------ intervals
+
+    @one_core()
+    def quantile(self, probability: float, reading: Reading = "gaussian") -> Tensor:
+        """The value below which y falls with this probability.
+
+        Where the mixture is one of points, between two of them: as torch.quantile has it, each as wide as its weight.
+        """
+        if not 0 < probability < 1:
+            raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
+        if _is_mixture(reading):
+            standardised = self._mixture_quantile(probability)
+        else:
+            z = float(STANDARD.icdf(torch.tensor(probability, dtype=torch.float64)))
+            standardised = self.mixture.mean + z * self.mixture.variance.sqrt()
+        return self._in_units(standardised)
+
+    def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
+        """The interval that holds y with this probability: its lower and upper ends.
+
+        `reading` says which one: the central interval of the Gaussian with this mean and variance ("gaussian"), that of
+        the mixture ("mixture"), or "conformal": as many standard deviations below and above the mean as the rows say
+        that the posterior was calibrated on, for each side by itself if there are enough of them (199 for 95%), else
+        as many for both. Left out, it is the conformal one where there is one, else the Gaussian.
+        """
+        tail, reading = (1 - _checked(level)) / 2, self._interval_reading(reading)
+        if reading == "conformal":
+            low, high = (self._in_units(self.mixture.mean + reach * self._unit) for reach in self._reach(level))
+            return low, high
+        return self.quantile(tail, reading), self.quantile(1 - tail, reading)
+
+    @one_core()
+    def cdf(self, y: Any, reading: Reading = "gaussian") -> Tensor:
+        """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well."""
+        z = self._standardised(y)
+        if not _is_mixture(reading):
+            return self._shape(gaussians.probability_below(self.mixture.mean - z, self.mixture.variance))
+        below = torch.empty_like(z)
+        for rows, answers, variance in self.mixture.components():
+            below[rows] = self.mixture.mixed(gaussians.probability_below(answers - z[rows], variance))
+        return self._shape(below)
+
+    # ------------------------------------------------------------------ scores
+
+    def rmse(self, y: Any) -> float:
+        """Root mean squared error of the mean."""
+        return float((self.mean - self._y(y)).square().mean().sqrt())
+
+    @one_core()
+    def log_density(self, y: Any, reading: Reading = "gaussian") -> Tensor:
+        """Of each output by itself.  # (rows, outputs)"""
+        z = self._standardised(y)
+        log_density = self._mixture_log_density(z) if _is_mixture(reading) else self._gaussian_log_density(z)
+        return log_density - self.scale.log()
+
+    def nll(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
+        """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
+        each = -self.log_density(y, reading).sum(-1)
+        return each if by_row else float(each.mean())
+
+    @one_core()
+    def crps(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
+        """Continuous ranked probability score in y's units, the mean over rows and outputs."""
+        z = self._standardised(y)
+        score = self._mixture_crps(z) if _is_mixture(reading) else self._gaussian_crps(z)
+        each = (self.scale * score).mean(-1)
+        return each if by_row else float(each.mean())
+
+    def coverage(self, y: Any, level: float = 0.95, reading: IntervalReading | None = None) -> float:
+        """The fraction of y that lies within the `interval` of this level and reading."""
+        reading = self._interval_reading(reading)
+        if self.mixture.is_dense and reading == "mixture" and self.least is None:  # without searching for the ends
+            tail = (1 - _checked(level)) / 2
+            below = self.cdf(y, reading)
+            return float(((below >= tail) & (below <= 1 - tail)).double().mean())
+        low, high = self.interval(level, reading)
+        y = self._y(y)
+        return float(((y >= low) & (y <= high)).double().mean())
+
+    @one_core()
+    def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
+        """The log density that each member by itself gives y: what `stacking` and `greedy` choose weights by.
+
+        With noise, or by one-shot, a member is the mixture of its own answers, as in `nll(y, "mixture")`; without, the
+        Gaussian with their mean and variance, as in `nll(y)`. Outputs are added up, or kept apart: the mixture of
+        several outputs is scored one by one, so weights that are to lower `nll(y, "mixture")` are chosen with
+        `by_output=True`, each output as a row of its own.  # (members, rows[, outputs])
+        """
+        z, members = self._standardised(y), len(self.answers)
+        densities = torch.empty(members, *z.shape, dtype=torch.float64)
+        for rows, answers, variance in self.mixture.by_member():
+            if not self.mixture.is_dense:
+                variance = answers.var(1, correction=0, keepdim=True)
+                answers = answers.mean(1, keepdim=True)
+            if points := int((variance <= 0).flatten(1).any(1).sum()):
+                raise ValueError(
+                    f"{points} of {members} members have no variance of their own at some rows, where a "
+                    "density does not exist: marginalise t or F within them, take more samples, or give the "
+                    "likelihood a noise"
+                )
+            each = gaussians.log_density(z[rows], answers, variance)
+            densities[:, rows] = torch.logsumexp(each, 1) - math.log(answers.shape[1])
+        densities -= self.scale.log()
+        return densities if by_output else densities.sum(-1)
+
+    @one_core()
+    def sources(self) -> Sources:
+        """Where the variance comes from, row by row and overall."""
+        return sources(self.mixture, self.scale, self.is_flat)
+
+    # ------------------------------------------------------------------ tables
+
+    @property
+    def row_doubt(self) -> Tensor:
+        return self.std
+
+    def all_sources(self) -> Sources:
+        return self.sources()
+
+    def columns(self, level: float) -> tuple[Columns, list[str]]:
+        notes = []
+        try:
+            low, high = self.interval(level)
+        except ValueError as error:  # too few rows were calibrated on for so high a level
+            notes.append(f"{error}; the interval of a Gaussian is taken")
+            low, high = self.interval(level, "gaussian")
+        columns = {"mean": self.mean, "std": self.std, "lower": low, "upper": high}
+        return {name: values.numpy() for name, values in columns.items()}, notes
+
+    def row_scores(self, columns: Columns, truth: Any) -> Columns:
+        scores = {
+            "truth": truth,
+            "mean": columns["mean"],
+            "covered": (truth >= columns["lower"]) & (truth <= columns["upper"]),
+            "width": columns["upper"] - columns["lower"],
+            "crps": self.crps(truth, by_row=True).numpy(),
+        }
+        if (columns["std"] > 0).all():
+            scores["nll"] = self.nll(truth, by_row=True).numpy()
+        return scores
+
+    @staticmethod
+    def summary(rows: Mapping[str, Tensor]) -> Summary:
+        scores = of_quantities(rows["truth"], rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
+        sizes = {"mean width of the interval": float(rows["width"].mean())}
+        return Summary(scores, always_the_same(rows["truth"]), sizes, "interval")
+
+    def of_rows(self, rows: Any) -> Prediction:
+        return replace(self, mixture=self.mixture.of_rows(rows))
+
+    # ------------------------------------------------------------------ calibration
+
+    def conformal_scores(self, y: Any) -> ConformalScores:
+        return ConformalScores(self.deviation(y), is_signed=True, what="intervals", all_there_is="infinite intervals")
+
+    def advice_subject(self) -> Subject:
+        return Subject(self.mixture)
+
+    def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
+        scores = {"NLL": or_nan(self.nll, y), "CRPS": self.crps(y)}
+        for level in levels:
+            scores[f"coverage of {level:.0%}"] = or_nan(self.coverage, y, level)
+            scores[f"width of {level:.0%}, in deviations of y"] = or_nan(self._width, level)
+        return scores
+
+    def _width(self, level: float) -> float:
+        low, high = self.interval(level)
+        return float(((high - low) / self.scale).mean())
+
+    @one_core()
+    def deviation(self, y: Any) -> Tensor:
+        """How far y lies above the mean, in predictive standard deviations.  # (rows, outputs)
+
+        Where there is no variance at all, in standard deviations that y had in training.
+        """
+        z = self._standardised(y)
+        return (z - self.mixture.mean) / self._unit
+
+    @one_core()
+    def stretched(self, factor: Tensor) -> Prediction:
+        """The same with so many times the variance, of each output: everything moves away from the mean by its root.
+
+        The mean stays, and so do the shares of the sources.  # (outputs,)
+        """
+        return replace(self, mixture=self.mixture.stretched(factor))
+
+    @property
+    def _unit(self) -> Tensor:
+        """What conformal intervals are measured in: the standard deviation, standardised; 1 where it is zero."""
+        variance = self.mixture.variance
+        return torch.where(variance > 0, variance.sqrt(), 1.0)
+
+    def _interval_reading(self, reading: IntervalReading | None) -> IntervalReading:
+        if reading is None:
+            return "gaussian" if self.conformal is None else "conformal"
+        if reading != "conformal":
+            _is_mixture(reading)  # checks it
+        return reading
+
+    def _reach(self, level: float) -> tuple[Tensor, Tensor]:
+        if self.conformal is None:
+            raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
+        return self.conformal.reach(level)
+
+    # ------------------------------------------------------------------ in standardised units
+
+    def _gaussian_log_density(self, z: Tensor) -> Tensor:
+        if empty := int((self.mixture.variance <= 0).any(-1).sum()):
+            raise ValueError(
+                f"the predictive variance is zero at {empty} of {len(self)} rows, where a density does not exist: "
+                "marginalise a variable, take more samples, or give the likelihood a noise"
+            )
+        return gaussians.log_density(z, self.mixture.mean, self.mixture.variance)
+
+    def _mixture_log_density(self, z: Tensor) -> Tensor:
+        if not self.mixture.is_dense:
+            raise ValueError(
+                "a mixture of points has no density: give the likelihood a noise, or read the mixture as a Gaussian"
+            )
+        densities, weights = torch.empty_like(z), self.mixture.component_weights
+        for rows, answers, variance in self.mixture.components():
+            each = gaussians.log_density(z[rows], answers, variance)
+            if weights is None:
+                densities[rows] = torch.logsumexp(each, 0) - math.log(len(answers))
+            else:
+                densities[rows] = torch.logsumexp(each + weights.log()[:, None, None], 0)
+        return densities
+
+    def _mixture_quantile(self, probability: float) -> Tensor:
+        quantiles, mixture = torch.empty_like(self.mixture.mean), self.mixture
+        for rows, answers, variance in mixture.components():
+            quantiles[rows] = gaussians.quantile(
+                answers, variance, mixture.component_weights, probability, mixture.is_dense
+            )
+        return quantiles
+
+    def _gaussian_crps(self, z: Tensor) -> Tensor:
+        """Where the variance is zero, |z - mean|."""
+        std, gap = self.mixture.variance.sqrt(), z - self.mixture.mean
+        return torch.where(std > 0, gaussians.crps(gap, std.clamp_min(torch.finfo(std.dtype).tiny)), gap.abs())
+
+    def _mixture_crps(self, z: Tensor) -> Tensor:
+        """E|X - z| - E|X - X'| / 2, over all pairs of components; of points by sorting, of Gaussians pair by pair."""
+        scores, weights = torch.empty_like(z), self.mixture.component_weights
+        for rows, answers, variance in self.mixture.components():
+            to_truth = self.mixture.mixed(gaussians.mean_distance(answers - z[rows], variance))
+            if self.mixture.is_dense:
+                apart = gaussians.gaussians_apart(answers, variance, weights)
+            else:
+                apart = gaussians.points_apart(answers, weights)
+            scores[rows] = to_truth - 0.5 * apart
+        return scores
+
+    # ------------------------------------------------------------------ shapes
+
+    def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance in y's units, of standardised ones.  # (rows, outputs)"""
+        return self._in_units(mean), self._shape(self.scale.square() * variance)
+
+    @property
+    def unit(self) -> Tensor:
+        """The size of y, to compare errors by.  # (outputs,)"""
+        return self.scale
+
+    def _in_units(self, standardised: Tensor) -> Tensor:
+        """A place that y can be at, in its units."""
+        values = self.location + self.scale * standardised
+        return self._shape(values if self.least is None else values.clamp_min(self.least))
+
+    def _shape(self, values: Tensor) -> Tensor:
+        return values.squeeze(-1) if self.is_flat else values
+
+    def _matrix(self, y: Any) -> Tensor:
+        """y as (rows, outputs), checked against this prediction."""
+        names = column_names(y)
+        if names and self.y_names and names != self.y_names:
+            raise ValueError(f"y has the columns {list(names)}, but the model was trained on {list(self.y_names)}")
+        y = as_targets(y)
+        matrix = y if y.ndim == 2 else y.unsqueeze(1)
+        if matrix.shape != (len(self), self.mixture.outputs):
+            raise ValueError(
+                f"y has shape {tuple(y.shape)}, but the prediction is for {len(self)} rows "
+                f"and {self.mixture.outputs} output{'s' if self.mixture.outputs > 1 else ''}"
+            )
+        return matrix
+
+    def _standardised(self, y: Any) -> Tensor:  # (rows, outputs)
+        return (self._matrix(y) - self.location) / self.scale
+
+    def _y(self, y: Any) -> Tensor:
+        return self._shape(self._matrix(y))
+
+
+def _is_mixture(reading: str) -> bool:
+    if reading not in ("gaussian", "mixture"):
+        raise ValueError(f'reading must be "gaussian" or "mixture", not {reading!r}')
+    return reading == "mixture"
+
+
+def _checked(level: float) -> float:
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+    return level
+
+
+def most_likely_noise(squares: Tensor, weights: Tensor | None = None, of_rows: Tensor | None = None) -> Tensor:
+    """The variance s that maximises sum_rows v log sum_k w_k N(y; answer_k, s), for each output.
+
+    `squares` are the squared distances of y from every answer; without weights, all answers weigh the same, and so do
+    all rows.
+    # (answers, rows, outputs), (answers,), (rows,) -> (outputs,)
+    A grid first, because there can be more than one peak, then golden sections around the best of it.
+    """
+    if weights is not None:
+        squares, weights = squares[weights > 0], weights[weights > 0]
+        weights = None if bool((weights == weights[0]).all()) else weights / weights.sum()
+    log_weights = None if weights is None else weights.log()[:, None, None]
+
+    share = squares.new_full((squares.shape[1],), 1.0) if of_rows is None else of_rows.to(squares)
+    share = share / share.sum()
+
+    def cost(log_noise: Tensor) -> Tensor:  # (outputs,) -> (outputs,)
+        logs = -0.5 * squares / log_noise.exp()
+        return 0.5 * log_noise - share @ torch.logsumexp(logs if log_weights is None else logs + log_weights, 0)
+
+    of_answers = torch.tensordot(squares, share, ([1], [0]))  # (answers, outputs)
+    mean = of_answers.mean(0) if weights is None else torch.tensordot(weights, of_answers, 1)
+    spread = mean.log()
+    grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
+    best = torch.stack([cost(candidate) for candidate in grid]).argmin(0)
+    columns = torch.arange(len(spread))
+    low, high = (grid[(best + step).clamp(0, len(grid) - 1), columns] for step in (-1, 1))
+    ratio = (5**0.5 - 1) / 2
+    for _ in range(25):
+        left, right = high - ratio * (high - low), low + ratio * (high - low)
+        go_left = cost(left) < cost(right)
+        low, high = torch.where(go_left, low, left), torch.where(go_left, right, high)
+    return ((low + high) / 2).exp()

@@ -1,0 +1,107 @@
+"""Arithmetic of Gaussian components N(mean, variance), where a variance of zero is a point.
+
+All is standardised, in double precision. Components stand first: (components, rows, outputs); without weights, all of
+them count the same.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
+
+
+def probability_below(gap: Tensor, variance: Tensor) -> Tensor:
+    """P(gap + N(0, variance) <= 0)"""
+    std = variance.sqrt()
+    w = torch.where(std > 0, -gap / std, 0.0)
+    return torch.where(std > 0, STANDARD.cdf(w), (gap <= 0).double())
+
+
+def mean_distance(gap: Tensor, variance: Tensor) -> Tensor:
+    """E|gap + N(0, variance)|"""
+    std = variance.sqrt()
+    w = torch.where(std > 0, gap / std, 0.0)
+    folded = 2 * std * STANDARD.log_prob(w).exp() + gap * (2 * STANDARD.cdf(w) - 1)
+    return torch.where(std > 0, folded, gap.abs())
+
+
+def log_density(z: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+    """log N(z; mean, variance)"""
+    return -0.5 * ((z - mean).square() / variance + variance.log() + math.log(2 * math.pi))
+
+
+def quantile_of_points(points: Tensor, weights: Tensor | None, probability: float) -> Tensor:
+    """Of K points, the mean of the inverse distribution function over [p (1 - 1/K), p (1 - 1/K) + 1/K].
+
+    For equal weights that is linear interpolation between neighbours.  # (components, rows, outputs) -> (rows, outputs)
+    """
+    if weights is None:
+        return torch.quantile(points, probability, dim=0)
+    points, order = points.sort(0)
+    edges = weights[order].cumsum(0)
+    low = probability * (1 - 1 / len(points))
+    upper = edges.clamp(low, low + 1 / len(points))
+    parts = upper.diff(dim=0, prepend=torch.full_like(upper[:1], low))
+    return (parts * points).sum(0) / parts.sum(0)
+
+
+def points_apart(points: Tensor, weights: Tensor | None) -> Tensor:
+    """E|X - X'| of two independent draws from points, by sorting.  # (components, rows, outputs) -> (rows, outputs)"""
+    if weights is None:
+        count = len(points)
+        rank = torch.arange(1, count + 1, dtype=torch.float64)
+        return 2 * ((2 * rank - count - 1).view(-1, 1, 1) * points.sort(0).values).sum(0) / count**2
+    points, order = points.sort(0)
+    own = weights[order]
+    return 2 * (own * (2 * own.cumsum(0) - own - 1) * points).sum(0)
+
+
+def gaussians_apart(means: Tensor, variances: Tensor, weights: Tensor | None) -> Tensor:
+    """E|X - X'| of two independent draws from Gaussians, pair by pair.  # (components, rows, outputs) -> the latter"""
+
+    def pairs(shift: int, distance: Tensor) -> Tensor:
+        if weights is None:
+            return distance.sum(0)
+        return torch.tensordot(weights * weights.roll(shift), distance, 1)
+
+    count = len(means)
+    apart = torch.zeros_like(means[0])
+    for shift in range(1, count // 2 + 1):  # every pair once, those half way round twice
+        gap = means - means.roll(shift, 0)
+        distance = pairs(shift, mean_distance(gap, variances + variances.roll(shift, 0)))
+        apart += distance * (1 if 2 * shift == count else 2)
+    apart = apart + pairs(0, mean_distance(torch.zeros_like(means), 2 * variances))
+    return apart / count**2 if weights is None else apart
+
+
+def crps(error: Tensor, std: Tensor) -> Tensor:
+    """CRPS of N(0, std^2) at `error`, per row (Gneiting and Raftery 2007).
+
+    std (z (2 Phi(z) - 1) + 2 phi(z) - 1 / sqrt(pi)),  z = error / std
+    """
+    z = error / std
+    return std * (z * (2 * STANDARD.cdf(z) - 1) + 2 * STANDARD.log_prob(z).exp() - 1 / math.sqrt(math.pi))
+
+
+def quantile(
+    answers: Tensor, variance: Tensor, weights: Tensor | None, probability: float, is_dense: bool = True
+) -> Tensor:
+    """The value below which the mixture falls with this probability, by bisection to the last bit of a double.
+
+    # (components, rows, outputs), the same -> (rows, outputs)
+    """
+    if not is_dense:
+        return quantile_of_points(answers, weights, probability)
+    reach = 10 * variance.amax(0).sqrt()
+    low, high = answers.amin(0) - reach, answers.amax(0) + reach
+    for _ in range(60):
+        middle = (low + high) / 2
+        below = STANDARD.cdf((middle - answers) / variance.sqrt())
+        below = below.mean(0) if weights is None else torch.tensordot(weights, below, 1)
+        low, high = torch.where(below < probability, middle, low), torch.where(below < probability, high, middle)
+    return (low + high) / 2

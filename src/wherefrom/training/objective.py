@@ -1,0 +1,82 @@
+"""What training asks of a likelihood: what y becomes, how many outputs it needs, and the loss to minimise.
+
+The likelihoods themselves (room `likelihoods/`) also know what to predict; training never looks at that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+
+from torch import Tensor
+
+from wherefrom.training.losses import Loss
+
+if TYPE_CHECKING:
+    from wherefrom.training.data import Rows, Scaler
+
+Label = str | int | bool
+
+
+class Encoded(NamedTuple):
+    """The user's y as numbers."""
+
+    y: Tensor  # (rows, columns), double precision
+    is_flat: bool  # the user's y was one-dimensional, so predictions are too
+    targets: int  # how many things the network speaks of: columns, or classes
+    names: tuple[str, ...] = ()  # of a frame's columns
+    classes: tuple[Label, ...] = ()  # the labels whose numbers y holds, if it holds any
+
+
+class Objective(Protocol):
+    """The part of a likelihood that training sees."""
+
+    settings: ClassVar[tuple[str, ...]]  # of the loss, that can be drawn at random
+    scales_y: ClassVar[bool]  # whether y is standardised where x is
+
+    @property
+    def fits_noise(self) -> bool:
+        """Whether rows must be held out of training to fit the noise on."""
+        ...
+
+    @property
+    def held_out(self) -> float:
+        """The fraction of the rows that is held out for that."""
+        ...
+
+    def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
+        """Check y and return it as numbers; `classes` are the labels that are known already, if any."""
+        ...
+
+    def outputs(self, targets: int) -> int:
+        """Return how many outputs the network must have."""
+        ...
+
+    def loss_for(self, scaler: Scaler) -> Loss:
+        """Return the loss for y in these units."""
+        ...
+
+    def changed(self, settings: Mapping[str, Any]) -> Self:
+        """Return the same likelihood with the drawn settings of its loss."""
+        ...
+
+    def row_weights(self, rows: Rows) -> Tensor | None:
+        """Return what each row's loss is multiplied by, with a mean of one; None if all count the same."""
+        ...
+
+    def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
+        """Return a loss far above that of one answer for all rows."""
+        ...
+
+    def check_network(self, model: str, outputs: int, targets: int) -> None:
+        """Raise where a model has the wrong number of outputs."""
+        ...
+
+    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
+        """Return a warning about the outputs of a fresh or trained network at some rows, if they look wrong."""
+        ...
+
+
+def own_row_weights(rows: Rows) -> Tensor | None:
+    """The rows' own weights, with a mean of one.  # (rows,)"""
+    return None if rows.weights is None else rows.weights / rows.weights.mean()
