@@ -24,8 +24,10 @@ def repeated(problem):
 
 
 def test_moments_are_those_of_repeated_rows(problem, repeated):
-    weighted = Scaler.of(as_rows((*problem, WEIGHTS), wf.Regression()), True)
-    for found, expected in zip(weighted, Scaler.of(as_rows(repeated, wf.Regression()), True), strict=True):
+    weighted = Scaler.of(as_rows((*problem, WEIGHTS), wf.Regression()), True, wf.Regression())
+    for found, expected in zip(
+        weighted, Scaler.of(as_rows(repeated, wf.Regression()), True, wf.Regression()), strict=True
+    ):
         torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 

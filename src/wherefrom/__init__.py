@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wherefrom import recipes
     from wherefrom.estimators import WherefromClassifier, WherefromRegressor
     from wherefrom.laws import SWAG, TRADI, Snapshots
-    from wherefrom.likelihoods import Classification, Regression
+    from wherefrom.likelihoods import Classification, Counts, Regression
     from wherefrom.likelihoods.classification import ClassPrediction
     from wherefrom.likelihoods.regression import Prediction
     from wherefrom.marginalisation import marginalise, marginalise_folds
@@ -52,7 +52,7 @@ _HOMES = {
     "wherefrom.estimators": ("WherefromClassifier", "WherefromRegressor"),
     "wherefrom.predictive.calibration": ("Conformal", "Temperature", "VarianceScale"),
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
-    "wherefrom.likelihoods": ("Classification", "Regression"),
+    "wherefrom.likelihoods": ("Classification", "Counts", "Regression"),
     "wherefrom.own_loop.recorder": ("Recorder",),
     "wherefrom.marginalisation": ("marginalise", "marginalise_folds"),
     "wherefrom.posterior": ("DivergedError", "Posterior"),
@@ -93,6 +93,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "Algorithm",
     "Regression",
     "Classification",
+    "Counts",
     "marginalise",
     "marginalise_folds",
     "Checkpoints",

@@ -80,7 +80,7 @@ class Fold:
                 )
             held_out, rows = rows.take(is_aside), rows.take(~is_aside)
         held_out = held_out if isinstance(held_out, Rows) else None
-        return cls(rows, held_out, Scaler.of(rows, training.standardise, training.likelihood.scales_y), seed)
+        return cls(rows, held_out, Scaler.of(rows, training.standardise, training.likelihood), seed)
 
 
 def _drawn_apart(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.bool_]:

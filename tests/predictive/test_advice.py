@@ -80,7 +80,7 @@ def test_the_error_of_the_variance_falls_as_in_a_simulation(variable):
     cost = 10 * 4 if variable == "theta0" else 8 * 5
 
     def total(answers, size) -> float:
-        return sum(float(part.mean()) for part in Answers.of(prediction(answers, *size)).components().values())
+        return sum(float(part.mean()) for part in Answers.of(prediction(answers, *size).mixture).components().values())
 
     spreads = [
         np.std([total(each, size) for each in drawn(*size, 4, generator, repeats=150)], ddof=1) for size in (now, then)

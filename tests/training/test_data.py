@@ -97,7 +97,7 @@ def test_columns_of_y_are_known_by_name(problem):
 
 def test_constant_columns_are_safe():
     x = np.c_[np.full(6, 0.1), np.arange(6.0)]
-    scaler = Scaler.of(as_rows((x, np.full(6, 7.0))), standardise=True)
+    scaler = Scaler.of(as_rows((x, np.full(6, 7.0))), True, wf.Regression())
     assert scaler.x(torch.from_numpy(x), torch.float32)[:, 0].abs().max() < 1e-15
     assert float(scaler.y_std) == 1.0
 
@@ -105,7 +105,7 @@ def test_constant_columns_are_safe():
 def test_large_offsets_lose_nothing():
     """A column of times in seconds since 1970: single precision alone would round it to two minutes."""
     x = 1.7e9 + np.arange(6.0)[:, None]
-    scaled = Scaler.of(as_rows((x, Y)), standardise=True).x(torch.from_numpy(x), torch.float32)
+    scaled = Scaler.of(as_rows((x, Y)), True, wf.Regression()).x(torch.from_numpy(x), torch.float32)
     torch.testing.assert_close(scaled[:, 0], torch.linspace(-2.5, 2.5, 6) / 35**0.5 * 12**0.5)
 
 
@@ -120,7 +120,7 @@ def test_predictions_come_back_in_the_users_units(problem):
 
 def test_images_and_indices_are_not_standardised():
     images = as_rows((torch.full((5, 1, 2, 2), 7.0), torch.arange(5.0)))
-    assert torch.equal(Scaler.of(images, True).x(images.x, torch.float32), images.x)
+    assert torch.equal(Scaler.of(images, True, wf.Regression()).x(images.x, torch.float32), images.x)
 
 
 def test_embeddings_take_integers():

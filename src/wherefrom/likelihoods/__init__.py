@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wherefrom.likelihoods.classification import Classification, ClassPrediction
+from wherefrom.likelihoods.counts import CountPrediction, Counts
 from wherefrom.likelihoods.likelihood import Likelihood, Predictive, TableWishes
 from wherefrom.likelihoods.regression import Prediction, Regression
 
@@ -11,6 +12,7 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
     for likelihood in (
         Regression,
         Classification,
+        Counts,
     )
 }
 
@@ -18,6 +20,8 @@ __all__ = [
     "LIKELIHOODS",
     "ClassPrediction",
     "Classification",
+    "CountPrediction",
+    "Counts",
     "Likelihood",
     "Prediction",
     "Predictive",

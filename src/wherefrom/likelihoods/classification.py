@@ -37,7 +37,7 @@ from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.row_scores import Score, always_the_shares, of_classes
 from wherefrom.predictive.sources import Sources, sources
-from wherefrom.training.data import Rows, Scaler, Schema, as_classes, column_names
+from wherefrom.training.data import Rows, Scaler, Schema, as_classes, column_names, no_change
 from wherefrom.training.losses import CrossEntropy, Loss
 from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
@@ -71,7 +71,6 @@ class Classification:
     target: ClassVar[str] = "classes"
     has_density: ClassVar[bool] = True
     settings: ClassVar[tuple[str, ...]] = ("label_smoothing",)
-    scales_y: ClassVar[bool] = False
     cells: ClassVar[Cells] = "labels"
     table_options: ClassVar[tuple[str, ...]] = ("classes",)
     calibrations: ClassVar[tuple[By, ...]] = ("temperature", "conformal")
@@ -113,6 +112,9 @@ class Classification:
     def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
         numbers, labels = as_classes(y, classes or self.classes)
         return Encoded(numbers.unsqueeze(1), True, len(labels), column_names(y), labels)
+
+    def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        return no_change(1)
 
     def outputs(self, targets: int) -> int:
         """How many outputs the network must have for so many classes."""

@@ -32,8 +32,9 @@ from wherefrom.predictive.gaussians import STANDARD
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.row_scores import always_the_same, of_quantities
+from wherefrom.predictive.searching import lowest
 from wherefrom.predictive.sources import Sources, sources
-from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_names
+from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_moments, column_names
 from wherefrom.training.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError
 from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
@@ -62,7 +63,6 @@ class Regression:
     target: ClassVar[str] = "quantities"
     named_classes: ClassVar[tuple[Label, ...]] = ()
     settings: ClassVar[tuple[str, ...]] = ()
-    scales_y: ClassVar[bool] = True
     cells: ClassVar[Cells] = "numbers"
     table_options: ClassVar[tuple[str, ...]] = ("noise", "least")
     calibrations: ClassVar[tuple[By, ...]] = ("variance", "conformal")
@@ -97,6 +97,9 @@ class Regression:
         if self.least is not None and len(matrix) and float(matrix.min()) < self.least:
             raise ValueError(f"y is said to be at least {self.least:g}, but is as low as {float(matrix.min()):g}")
         return Encoded(matrix, values.ndim == 1, matrix.shape[1], column_names(y))
+
+    def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        return column_moments(y, weights)
 
     def outputs(self, targets: int) -> int:
         """How many outputs the network must have for so many columns of y."""
@@ -603,7 +606,6 @@ def most_likely_noise(squares: Tensor, weights: Tensor | None = None, of_rows: T
     `squares` are the squared distances of y from every answer; without weights, all answers weigh the same, and so do
     all rows.
     # (answers, rows, outputs), (answers,), (rows,) -> (outputs,)
-    A grid first, because there can be more than one peak, then golden sections around the best of it.
     """
     if weights is not None:
         squares, weights = squares[weights > 0], weights[weights > 0]
@@ -621,12 +623,4 @@ def most_likely_noise(squares: Tensor, weights: Tensor | None = None, of_rows: T
     mean = of_answers.mean(0) if weights is None else torch.tensordot(weights, of_answers, 1)
     spread = mean.log()
     grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
-    best = torch.stack([cost(candidate) for candidate in grid]).argmin(0)
-    columns = torch.arange(len(spread))
-    low, high = (grid[(best + step).clamp(0, len(grid) - 1), columns] for step in (-1, 1))
-    ratio = (5**0.5 - 1) / 2
-    for _ in range(25):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        go_left = cost(left) < cost(right)
-        low, high = torch.where(go_left, low, left), torch.where(go_left, right, high)
-    return ((low + high) / 2).exp()
+    return lowest(cost, grid).exp()

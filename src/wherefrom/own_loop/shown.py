@@ -32,7 +32,7 @@ class Shown:
     trained_on: Rows | None
     scaled_by: Rows | None
     aside: Rows | None
-    scales_y: bool = True
+    likelihood: Likelihood
 
     @classmethod
     def of(cls, x: Any, y: Any, likelihood: Likelihood, data: Any, standardise_by: Any, held_out: Any) -> Shown:
@@ -58,7 +58,7 @@ class Shown:
         else:
             targets, y_names, is_flat = len(classes) or None, (), True if classes else None
         trained_on, scaled_by, aside = tables
-        return cls(inputs, names, targets, y_names, is_flat, classes, trained_on, scaled_by, aside, likelihood.scales_y)
+        return cls(inputs, names, targets, y_names, is_flat, classes, trained_on, scaled_by, aside, likelihood)
 
     def example(self, units: Scaler, dtype: torch.dtype) -> Tensor:
         """A few rows as the networks see them."""
@@ -103,7 +103,7 @@ def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: in
     if given is not None and shown.scaled_by is not None:
         raise ValueError("give either scaler or standardise_by")
     if shown.scaled_by is not None:
-        return Scaler.of(shown.scaled_by, True, shown.scales_y)
+        return Scaler.of(shown.scaled_by, True, shown.likelihood)
     known = dict(given._asdict() if isinstance(given, Scaler) else given or {})
     if unknown := set(known) - set(Scaler._fields):
         raise ValueError(f"scaler has {', '.join(Scaler._fields)}, and no {', '.join(map(str, unknown))}")

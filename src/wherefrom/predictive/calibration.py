@@ -43,6 +43,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from wherefrom.predictive.searching import lowest
 from wherefrom.table import Table
 from wherefrom.training.data import Rows
 from wherefrom.training.workers import one_core
@@ -322,7 +323,9 @@ def _variance_scale(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Varianc
     if reading == "gaussian":
         log_factor = (share * prediction.deviation(y).square()).sum(0).log()
     else:
-        log_factor = _lowest(lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG, _MOST_LOG, gap.shape[1]))
+        log_factor = lowest(
+            lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG, _MOST_LOG, gap.shape[1]), _SECTIONS
+        )
     factor, error = log_factor.exp(), _standard_error(nll, log_factor, share)
     fit = _scored(fit, unchanged, nll(log_factor), share)
     return VarianceScale(tuple(factor.tolist()), tuple((factor * error).tolist()), fit)
@@ -335,7 +338,7 @@ def _temperature(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Temperatur
     def cost(log_temperature: Tensor) -> Tensor:
         return (share * nll(log_temperature)).sum(0) + log_temperature.square() / (2 * fit.rows)
 
-    found = _lowest(cost, _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1))
+    found = lowest(cost, _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1), _SECTIONS)
     unchanged = prediction.nll(y, by_row=True).unsqueeze(1)
     if not float(cost(found)) < float((share * unchanged).sum()):
         found = torch.zeros(1, dtype=torch.float64)
@@ -349,22 +352,6 @@ def _scored(fit: Fit, unchanged: Tensor, changed: Tensor, share: Tensor) -> Fit:
 
 def _grid(low: float, high: float, outputs: int) -> Tensor:
     return torch.linspace(low, high, _STEPS, dtype=torch.float64).unsqueeze(1).expand(-1, outputs)
-
-
-def _lowest(cost: Callable[[Tensor], Tensor], grid: Tensor) -> Tensor:
-    """Where each column's cost is lowest: a grid, because there can be more than one valley, then golden sections.
-
-    # (points, outputs) -> (outputs,)
-    """
-    best = torch.stack([cost(point) for point in grid]).argmin(0)
-    columns = torch.arange(grid.shape[1])
-    low, high = (grid[(best + step).clamp(0, len(grid) - 1), columns] for step in (-1, 1))
-    ratio = (5**0.5 - 1) / 2
-    for _ in range(_SECTIONS):
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        go_left = cost(left) < cost(right)
-        low, high = torch.where(go_left, low, left), torch.where(go_left, right, high)
-    return (low + high) / 2
 
 
 def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor, share: Tensor, expected: float = 0.0) -> Tensor:

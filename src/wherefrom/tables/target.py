@@ -8,10 +8,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.likelihoods import LIKELIHOODS
 from wherefrom.tables.columns import quantities, quoted, rows_of
 from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers
-
-Task = Literal["regression", "classification"]
 
 _FEW = 10  # different whole numbers are classes, more are a quantity
 _MOST_CLASSES = 200
@@ -24,7 +23,7 @@ class Target:
     """The column's name, the task, and the classes where it has any."""
 
     name: str
-    task: Task
+    task: str  # the likelihood's name
     classes: tuple[str | int, ...] = ()
     why: str = ""  # the task was chosen
     least: float | None = None  # that a quantity can be
@@ -38,31 +37,35 @@ class Target:
         `least` is the least that a quantity can be. By itself, it is 0 if no row is below, and there are 100 of them:
         then the next one is with a chance of 1 in 101 at most.
         """
-        if asked not in (None, "regression", "classification"):
-            raise ValueError(f"--task is regression or classification, not {asked!r}")
+        if asked is not None and asked not in LIKELIHOODS:
+            raise ValueError(f"--task is {' or '.join(LIKELIHOODS)}, not {asked!r}")
         column = table.column(name)
         if bool(column.missing.all()):
             raise ValueError(f"{table.source}, column {name!r}, is empty: there is nothing to learn")
         numbers = _numbers(column, table.decimal)
-        if asked == "regression":
+        if asked is not None and LIKELIHOODS[asked].cells == "numbers":
             quantities(table, column, "number", "", _OTHERWISE)  # raises where it is none
-            target = cls(name, "regression", why="as asked")
+            target = cls(name, asked, why="as asked")
         elif asked is None and (why := _quantity_because(numbers, column)):
             quantities(table, column, "number", "", _OTHERWISE)
             target = cls(name, "regression", why=why)
         else:
             labels = _labels(column, numbers)
             why = "as asked" if asked else _classes_because(labels)
-            target = cls(name, "classification", labels, why)
+            target = cls(name, asked or "classification", labels, why)
         _check(table, target, column, numbers)
-        if target.task == "regression":
+        if "least" in LIKELIHOODS[target.task].table_options:
             target = replace(target, least=_least(target.values(table), least, target.name))
         return target
+
+    @property
+    def holds_numbers(self) -> bool:
+        return LIKELIHOODS[self.task].cells == "numbers"
 
     def values(self, table: RawTable) -> Numbers | NDArray[np.object_]:
         """Every row's quantity (nan where missing), or label (None where missing)."""
         column = table.column(self.name)
-        if self.task == "regression":
+        if self.holds_numbers:
             return quantities(table, column, "number", "")
         text, text_decimal = column.as_text(), "." if column.numbers is not None else table.decimal
         labels = np.empty(len(text.levels) + 1, dtype=object)
@@ -133,7 +136,7 @@ def _is_whole(level: str, decimal: str) -> bool:
 
 def _check(table: RawTable, target: Target, column: Column, numbers: Numbers) -> None:
     where = f"{table.source}, column {target.name!r},"
-    if target.task == "regression":
+    if target.holds_numbers:
         if len(np.unique(numbers)) < 2:
             raise ValueError(f"{where} is always the same: there is nothing to learn")
         return

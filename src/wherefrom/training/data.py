@@ -351,7 +351,7 @@ class Scaler(NamedTuple):
     y_std: Tensor
 
     @classmethod
-    def of(cls, rows: Rows, standardise: bool, scales_y: bool = True) -> Scaler:
+    def of(cls, rows: Rows, standardise: bool, likelihood: Objective) -> Scaler:
         """Standardise tables column by column, and y where the likelihood says so; leave images and integers."""
         is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
         if standardise and is_table and isinstance(rows.x, Streamed):
@@ -359,8 +359,8 @@ class Scaler(NamedTuple):
                 "a Dataset that is streamed, since it draws at random or is large, cannot be standardised column by "
                 "column: do so in the Dataset, and say Training(..., standardise=False)"
             )
-        x_moments = _moments(rows.x, rows.weights) if standardise and is_table else _no_change(1)
-        y_moments = _moments(rows.y, rows.weights) if standardise and scales_y else _no_change(rows.y.shape[1])
+        x_moments = column_moments(rows.x, rows.weights) if standardise and is_table else no_change(1)
+        y_moments = likelihood.units(rows.y, rows.weights) if standardise else no_change(rows.y.shape[1])
         return cls(*x_moments, *y_moments)
 
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -379,7 +379,8 @@ class Scaler(NamedTuple):
         return ((y.double() - self.y_mean) / self.y_std).to(dtype)
 
 
-def _moments(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+def column_moments(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column; a constant one has a deviation of 1.  # (columns,) each"""
     columns = columns.double()
     if weights is None:
         mean, std = columns.mean(0), columns.std(0, correction=0)
@@ -391,5 +392,6 @@ def _moments(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     return mean, torch.where(constant, 1.0, std)
 
 
-def _no_change(width: int) -> tuple[Tensor, Tensor]:
+def no_change(width: int) -> tuple[Tensor, Tensor]:
+    """Location and scale of what is left as it is.  # (width,) each"""
     return torch.zeros(width, dtype=torch.float64), torch.ones(width, dtype=torch.float64)

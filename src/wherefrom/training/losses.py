@@ -79,4 +79,6 @@ def together(losses: Sequence[Loss], like: Tensor) -> Loss:
         return losses[0]
     assert all(type(loss) is type(first) for loss in losses)
     columns = {field.name: [getattr(loss, field.name) for loss in losses] for field in fields(first)}
-    return replace(first, **{name: like.new_tensor(values).reshape(-1, 1, 1) for name, values in columns.items()})
+    return replace(
+        first, **{name: like.new_tensor(values).reshape(len(losses), 1, -1) for name, values in columns.items()}
+    )

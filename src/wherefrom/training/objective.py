@@ -32,7 +32,6 @@ class Objective(Protocol):
     """The part of a likelihood that training sees."""
 
     settings: ClassVar[tuple[str, ...]]  # of the loss, that can be drawn at random
-    scales_y: ClassVar[bool]  # whether y is standardised where x is
 
     @property
     def fits_noise(self) -> bool:
@@ -46,6 +45,10 @@ class Objective(Protocol):
 
     def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
         """Check y and return it as numbers; `classes` are the labels that are known already, if any."""
+        ...
+
+    def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the location and scale that y is standardised by, where x is.  # (columns,) each"""
         ...
 
     def outputs(self, targets: int) -> int:

@@ -1,0 +1,639 @@
+"""Counts: y is 0, 1, 2, ...; the predictive distribution is a mixture of negative binomials.
+
+A network says the logarithm of the mean, relative to the mean s of the training rows: mu = s exp(f). Each answer stands
+for the negative binomial with this mean and a dispersion a,
+
+    P(y)  =  Gamma(y + r) / (y! Gamma(r))  (r / (r + mu))^r  (mu / (r + mu))^y,      r = 1 / a,      Var y = mu + a mu^2
+
+whose limit for a = 0 is the Poisson distribution. The variance of y splits as that of every mixture: what the answers
+differ by comes from the choices of training, and the mean of mu + a mu^2 is noise. In one-shot prediction f is normal
+with mean m and variance v, so that mu is log-normal; its spread adds to the dispersion, a' = a + (1 + a) (e^v - 1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.predictive.advice import Subject
+from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
+from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.row_scores import of_quantities
+from wherefrom.predictive.searching import lowest
+from wherefrom.predictive.sources import Sources, sources
+from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_names
+from wherefrom.training.losses import Loss
+from wherefrom.training.objective import Encoded, Label, own_row_weights
+from wherefrom.training.workers import one_core
+
+Dispersion = float | Literal["fit", "predicted"]
+
+_MOST_LOG = 20.0  # of a mean relative to the training rows', and of a dispersion
+_POISSON = 1e-9  # a smaller dispersion is none
+_GRID_POINTS = 1024  # of a sum over counts; more counts are taken in equal steps
+_TINY = torch.finfo(torch.float64).tiny
+_ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
+
+
+# ---------------------------------------------------------------------- losses
+
+
+def _bounded(logs: Tensor) -> Tensor:
+    """Within what exp can take; the gradient passes, so that an output can come back."""
+    return logs + (logs.clamp(-_MOST_LOG, _MOST_LOG) - logs).detach()
+
+
+Numbers = tuple[float, ...] | Tensor  # one for each column; (members, 1, columns) where members differ
+
+
+def _numbers(given: Numbers, like: Tensor) -> Tensor:
+    return given if isinstance(given, Tensor) else like.new_tensor(given)
+
+
+def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    return (losses if weights is None else losses * weights.unsqueeze(-1)).mean((-2, -1))
+
+
+@dataclass(frozen=True)
+class PoissonNLL:
+    """mu - y f with mu = exp(f), where y is a multiple of the training rows' mean"""
+
+    def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        log_mean = _bounded(outputs)
+        return _mean(log_mean.exp() - y * log_mean, weights)
+
+
+@dataclass(frozen=True)
+class NegativeBinomialNLL:
+    """(y + r) log(mu + r) - y f with r = 1 / a, all of them multiples of the training rows' mean"""
+
+    r: Numbers
+
+    def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        log_mean, r = _bounded(outputs), _numbers(self.r, outputs)
+        return _mean((y + r) * (log_mean.exp() + r).log() - y * log_mean, weights)
+
+
+@dataclass(frozen=True)
+class PredictedDispersionNLL:
+    """The whole negative log-likelihood, where the outputs are f and then log a; `scale` is the training rows' mean"""
+
+    scale: Numbers
+
+    def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        log_mean, log_dispersion = (_bounded(each) for each in outputs.chunk(2, dim=-1))
+        scale = _numbers(self.scale, outputs)
+        r, count, mean = (-log_dispersion).exp(), (scale * y).round(), scale * log_mean.exp()
+        kept = torch.lgamma(count + r) - torch.lgamma(r) - torch.lgamma(count + 1)
+        return _mean((count + r) * (mean + r).log() - r * r.log() - count * mean.log() - kept, weights)
+
+
+# ---------------------------------------------------------------------- the likelihood
+
+
+@dataclass(frozen=True)
+class Counts:
+    """A y of counts (0, 1, 2, ...), one column or several: negative binomial, with the Poisson as its limit.
+
+    `dispersion` is a in Var y = mu + a mu^2: a number (0 is Poisson), `"fit"` (one value for each column, estimated on
+    `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for each column of
+    y, and learns both).
+
+    >>> Counts().outputs(targets=1), Counts("predicted").outputs(targets=1)
+    (1, 2)
+    """
+
+    task: ClassVar[str] = "counts"
+    target: ClassVar[str] = "counts"
+    named_classes: ClassVar[tuple[Label, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ()
+    cells: ClassVar[Cells] = "numbers"
+    table_options: ClassVar[tuple[str, ...]] = ("noise",)
+    calibrations: ClassVar[tuple[By, ...]] = ("conformal",)
+    calibrates_tables: ClassVar[tuple[By, ...]] = ("conformal",)
+    head: ClassVar[Head] = "identity"
+    has_density: ClassVar[bool] = True
+    dispersion: Dispersion = "fit"
+    held_out: float = 0.1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.dispersion, str):
+            if self.dispersion not in ("fit", "predicted"):
+                raise ValueError(f'dispersion must be a number, "fit" or "predicted", not {self.dispersion!r}')
+        elif isinstance(self.dispersion, bool) or not isinstance(self.dispersion, Real):
+            raise TypeError(f'dispersion must be one number, "fit" or "predicted", not {self.dispersion!r}')
+        elif not 0 <= self.dispersion < math.inf:
+            raise ValueError(f"dispersion must not be negative, and finite, unlike {self.dispersion}")
+        if not 0 < self.held_out < 1:
+            raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, not {self.held_out}")
+
+    # ------------------------------------------------------------------ training
+
+    @property
+    def fits_noise(self) -> bool:
+        return self.dispersion == "fit"
+
+    def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
+        values = as_targets(y)
+        matrix = values if values.ndim == 2 else values.unsqueeze(1)
+        wrong = torch.nonzero((matrix < 0) | (matrix != matrix.round()))
+        if len(wrong):
+            row, column = wrong[0].tolist()
+            raise ValueError(
+                f"y is {float(matrix[row, column]):g} in row {row}, which is no count: counts are 0, 1, 2, ... For a "
+                "quantity use wf.Regression()"
+            )
+        return Encoded(matrix, values.ndim == 1, matrix.shape[1], column_names(y))
+
+    def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Counts are multiples of their mean."""
+        mean = y.mean(0) if weights is None else (weights[:, None] * y).sum(0) / weights.sum()
+        return torch.zeros_like(mean), torch.where(mean > 0, mean, 1.0)
+
+    def outputs(self, targets: int) -> int:
+        return 2 * targets if self.dispersion == "predicted" else targets
+
+    def loss_for(self, scaler: Scaler) -> Loss:
+        if self.dispersion == "predicted":
+            return PredictedDispersionNLL(tuple(scaler.y_std.tolist()))
+        if isinstance(self.dispersion, str) or self.dispersion < _POISSON:
+            return PoissonNLL()
+        return NegativeBinomialNLL(tuple((1 / (self.dispersion * scaler.y_std)).tolist()))
+
+    def changed(self, settings: Mapping[str, Any]) -> Counts:
+        return self
+
+    def row_weights(self, rows: Rows) -> Tensor | None:
+        return own_row_weights(rows)
+
+    def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
+        """Far above 1, which the mean of all rows has as an answer to the Poisson's loss."""
+        return 3.0 if is_standardised and self.dispersion in ("fit", 0.0) else math.inf
+
+    def check_network(self, model: str, outputs: int, targets: int) -> None:
+        if outputs != (needed := self.outputs(targets)):
+            raise ValueError(
+                f"{model} has {outputs} outputs, but {self} needs {needed} "
+                f"for {targets} column{'s' * (targets > 1)} of y"
+            )
+
+    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
+        if bool((outputs.abs() <= _MOST_LOG).all()):
+            return None
+        return (
+            f"{model} gives outputs beyond ±{_MOST_LOG:g}, which are cut there: they are the logarithms of a mean, "
+            "relative to that of the training rows"
+        )
+
+    # ------------------------------------------------------------------ prediction
+
+    def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
+        """The mean of y in units of the training rows' mean; log-normal where outputs vary."""
+        log_mean = outputs.chunk(2, dim=-1)[0] if self.dispersion == "predicted" else outputs
+        log_mean = log_mean.double().clamp(-_MOST_LOG, _MOST_LOG)
+        if spread is None:
+            return Moments(log_mean.exp(), None, None)
+        log_spread = spread.chunk(2, dim=-1)[0] if self.dispersion == "predicted" else spread
+        log_spread = log_spread.double()
+        mean = (log_mean + 0.5 * log_spread).exp()
+        return Moments(mean, mean.square() * torch.expm1(log_spread), None)
+
+    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> CountPrediction:
+        answers, spread, _ = self.moments(outputs.answers, outputs.spread)
+        dispersion = self._dispersion(outputs, fitted)
+        scale, within = scaler.y_std, outputs.within
+        if within is not None and spread is not None:
+            log_spread = outputs.spread.double()[..., : schema.targets]  # type: ignore[union-attr]
+            factor = torch.where(log_spread > 0, spread / log_spread.clamp_min(_TINY), 0.0).mean(1)
+            given = within
+
+            def within() -> dict[str, Tensor]:
+                return {name: part[..., : schema.targets] * factor for name, part in given().items()}
+
+        mixture = replace(
+            outputs,
+            answers=answers,
+            spread=spread,
+            noise=(answers / scale + dispersion * answers.square()),
+            within=within,
+        )
+        return CountPrediction(mixture, dispersion, scale, schema.y_is_flat, schema.y_names)
+
+    def _dispersion(self, outputs: Mixture, fitted: Tensor | None) -> Tensor:
+        """That of every answer, or of all.  # broadcastable to (members, samples, rows, columns)"""
+        if self.dispersion == "predicted":
+            logs = outputs.answers.chunk(2, dim=-1)[1].double()
+            if outputs.spread is not None:  # the mean of a log-normal variable
+                logs = logs + 0.5 * outputs.spread.chunk(2, dim=-1)[1].double()
+            return logs.clamp(-_MOST_LOG, _MOST_LOG).exp()
+        if self.dispersion == "fit":
+            if fitted is None:
+                raise ValueError(
+                    "the dispersion of these members is not fitted, and there are no held-out rows at hand: "
+                    "give rows that were not trained on to fit_noise((x, y))"
+                )
+            return fitted
+        return torch.tensor([float(self.dispersion)], dtype=torch.float64)
+
+    def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
+        """The dispersion under which the mixture makes these rows most likely, for each column.  # (columns,)"""
+        mixture = replace(outputs, answers=self.moments(outputs.answers, None).answers)
+        share = torch.ones(len(y), dtype=torch.float64) if weights is None else weights.double()
+
+        def density(dispersion: Tensor) -> Tensor:
+            return CountPrediction(mixture, dispersion, scaler.y_std, is_flat=False).log_density(y)
+
+        with one_core():
+            return _most_likely_dispersion(density, share / share.sum(), y.shape[1])
+
+    # ------------------------------------------------------------------ choosing how to train
+
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
+        """Each network by itself, with the dispersion that it says, or that suits it best."""
+        scores = []
+        for each in outputs:
+            mixture = Mixture(each[None, None], _ONE_SAMPLE, ())
+            fitted = self.fit_noise(mixture, y, scaler, None) if self.dispersion != "predicted" else None
+            chosen = self if fitted is None else replace(self, dispersion="fit")
+            plain = Schema((), (), True, y.shape[1], (), False, "")
+            prediction = chosen.predictive(mixture, plain, scaler, fitted)
+            scores.append((prediction.nll(y, by_row=True), prediction.crps(y, by_row=True)))
+        nll, crps = (torch.stack(part) for part in zip(*scores, strict=True))
+        return nll, crps
+
+    def to_search(self, leaves_noise: bool) -> Counts:
+        predicts = self.dispersion == "predicted" and not leaves_noise
+        return self if predicts else replace(self, dispersion=0.0)
+
+    @property
+    def by_row(self) -> Counts:
+        return replace(self, dispersion="predicted")
+
+    @classmethod
+    def of_table(cls, wishes: TableWishes) -> Counts:
+        words: dict[str, Any] = {"auto": "fit", "fit": "fit", "predicted": "predicted", "none": 0.0}
+        return cls(words[wishes.noise] if wishes.noise in words else float(wishes.noise), wishes.held_out)
+
+
+def _most_likely_dispersion(density: Callable[[Tensor], Tensor], share: Tensor, columns: int) -> Tensor:
+    """By the log density of rows given log a; the Poisson's limit, if nothing is better.  # (columns,)"""
+    grid = torch.linspace(-10.0, 4.0, 29, dtype=torch.float64).unsqueeze(1).expand(-1, columns)
+    logs = lowest(lambda log_a: -(share @ density(log_a.exp())), grid)
+    poisson = share @ density(torch.zeros(columns, dtype=torch.float64))
+    return torch.where(share @ density(logs.exp()) > poisson, logs.exp(), 0.0)
+
+
+# ---------------------------------------------------------------------- the prediction
+
+
+@dataclass(frozen=True, eq=False)
+class CountPrediction:
+    """The predictive distribution of counts at some rows.
+
+    `mean`, `variance` and `std` have y's shape: (rows,) where y was one-dimensional, else (rows, columns). Quantiles
+    and ends of intervals are counts.
+    """
+
+    is_joint: ClassVar[bool] = False
+    mixture: Mixture  # of means, in units of the training rows' mean
+    dispersion: Tensor  # of every answer, or of all
+    scale: Tensor  # (columns,), the training rows' mean
+    is_flat: bool = True
+    y_names: tuple[str, ...] = ()
+    conformal: Conformal | None = None
+
+    def __len__(self) -> int:
+        return self.mixture.rows
+
+    def __repr__(self) -> str:
+        return self.mixture.described("CountPrediction", "column", None if self.conformal is None else "intervals")
+
+    @property
+    def method(self) -> str:
+        """How it came about: "monte_carlo" or "one_shot"."""
+        return self.mixture.method
+
+    @property
+    def answers(self) -> Tensor:
+        """The mean that every answer says, in units of the training rows' mean."""
+        return self.mixture.answers
+
+    @property
+    def weights(self) -> Tensor | None:
+        return self.mixture.weights
+
+    # ------------------------------------------------------------------ moments
+
+    @property
+    def samples(self) -> Tensor:
+        """The mean that every answer says.  # (members, samples, rows[, columns])"""
+        return self._shape(self.scale * self.answers.double())
+
+    @property
+    def mean(self) -> Tensor:
+        return self._shape(self.scale * self.mixture.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._shape(self.scale.square() * self.mixture.variance)
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """The part of the variance that no training would remove."""
+        return self._shape(self.scale.square() * self.mixture.mean_noise)
+
+    # ------------------------------------------------------------------ the distribution
+
+    @one_core()
+    def log_density(self, y: Any) -> Tensor:
+        """The log probability of each column's count.  # (rows, columns)"""
+        return self._mixed_logs(lambda mean, a, count: _log_probability(count, mean, a), self._matrix(y))
+
+    @one_core()
+    def cdf(self, y: Any) -> Tensor:
+        """The probability of a count no larger than y."""
+        return self._shape(self._below(self._matrix(y)))
+
+    @one_core()
+    def quantile(self, probability: float) -> Tensor:
+        """The least count that is not exceeded with this probability."""
+        if not 0 < probability < 1:
+            raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
+        mean, std = self._matrix_of(self.mean), self._matrix_of(self.std)
+        low, high = torch.full_like(mean, -1.0), (mean + 10 * std + 10).ceil()
+        while bool((short := self._below(high) < probability).any()):
+            high = torch.where(short, 2 * high + 10, high)
+        while bool((high - low > 1).any()):
+            middle = ((low + high) / 2).floor()
+            below = self._below(middle) < probability
+            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+        return self._shape(high)
+
+    @property
+    def median(self) -> Tensor:
+        return self.quantile(0.5)
+
+    def interval(self, level: float = 0.95, reading: str | None = None) -> tuple[Tensor, Tensor]:
+        """The interval of counts that holds y with this probability, both ends included.
+
+        `reading` is "mixture" for that of the distribution, or "conformal"; left out, it is the conformal one where
+        the posterior was calibrated so.
+        """
+        if not 0 < level < 1:
+            raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+        reading = reading or ("mixture" if self.conformal is None else "conformal")
+        if reading != "conformal":
+            return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        if self.conformal is None:
+            raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
+        mean, std = self._matrix_of(self.mean), self._matrix_of(self.std)
+        low, high = (mean + reach * std for reach in self.conformal.reach(level))
+        rounding = 1e-9 * (1 + mean)
+        return self._shape((low - rounding).ceil().clamp_min(0.0)), self._shape((high + rounding).floor().clamp_min(0))
+
+    def sample(self, count: int, seed: int = 0) -> Tensor:
+        """Draw so many counts for every row.  # (count, rows[, columns])"""
+        generator = torch.Generator().manual_seed(seed)
+        live = self.mixture.component_weights
+        answers, a = self._components()
+        weights = torch.ones(len(answers), dtype=torch.float64) if live is None else live
+        chosen = torch.multinomial(weights, count * len(self), True, generator=generator).reshape(count, -1, 1)
+        chosen = chosen.expand(-1, -1, answers.shape[2])
+        mean, own = answers.gather(0, chosen), a.gather(0, chosen)
+        shape = (1 / own.clamp_min(_POISSON)).clamp_max(1e9)
+        rate = mean * torch._standard_gamma(shape, generator=generator) / shape
+        return self._shape(torch.poisson(torch.where(own < _POISSON, mean, rate), generator=generator))
+
+    # ------------------------------------------------------------------ scores
+
+    def rmse(self, y: Any) -> float:
+        """Root mean squared error of the mean."""
+        return float((self.mean - self._shape(self._matrix(y))).square().mean().sqrt())
+
+    def nll(self, y: Any, by_row: bool = False) -> Any:
+        """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's."""
+        each = -self.log_density(y).sum(-1)
+        return each if by_row else float(each.mean())
+
+    @one_core()
+    def crps(self, y: Any, by_row: bool = False) -> Any:
+        """Continuous ranked probability score: the sum over counts k of (P(Y <= k) - [y <= k])^2."""
+        truth = self._matrix(y)
+        most = torch.maximum(self._matrix_of(self.quantile(1 - 1e-6)), truth) + 1
+        step = (most / _GRID_POINTS).ceil().clamp_min(1.0)
+        total = torch.zeros_like(truth)
+        for k in range(int((most / step).max()) + 1):
+            middle = k * step + (step - 1) / 2
+            inside = (middle <= most) * step
+            total += inside * (self._below(middle) - (truth <= middle).double()).square()
+        each = total.mean(-1)
+        return each if by_row else float(each.mean())
+
+    def coverage(self, y: Any, level: float = 0.95, reading: str | None = None) -> float:
+        """The fraction of y that lies within the `interval` of this level."""
+        low, high = self.interval(level, reading)
+        y = self._shape(self._matrix(y))
+        return float(((y >= low) & (y <= high)).double().mean())
+
+    @one_core()
+    def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
+        """The log probability that each member by itself gives y.  # (members, rows[, columns])"""
+        members, samples = self.answers.shape[:2]
+        means, a = (each.unflatten(0, (members, samples)) for each in self._components(all_members=True))
+        logs = torch.logsumexp(_log_probability(self._matrix(y), means, a), 1) - math.log(samples)
+        return logs if by_output else logs.sum(-1)
+
+    @one_core()
+    def sources(self) -> Sources:
+        """Where the variance comes from, row by row and overall."""
+        return sources(self.mixture, self.scale, self.is_flat)
+
+    # ------------------------------------------------------------------ tables
+
+    @property
+    def row_doubt(self) -> Tensor:
+        return self.std
+
+    def all_sources(self) -> Sources:
+        return self.sources()
+
+    def of_rows(self, rows: Any) -> CountPrediction:
+        dispersion = self.dispersion[:, :, rows] if self.dispersion.ndim == 4 else self.dispersion
+        return replace(self, mixture=self.mixture.of_rows(rows), dispersion=dispersion)
+
+    def columns(self, level: float) -> tuple[Columns, list[str]]:
+        notes = []
+        try:
+            low, high = self.interval(level)
+        except ValueError as error:  # too few rows were calibrated on for so high a level
+            notes.append(f"{error}; the interval of the distribution is taken")
+            low, high = self.interval(level, "mixture")
+        columns = {"mean": self.mean, "std": self.std, "lower": low, "upper": high}
+        return {name: values.numpy() for name, values in columns.items()}, notes
+
+    def row_scores(self, columns: Columns, truth: Any) -> Columns:
+        return {
+            "truth": np.asarray(truth, dtype=np.float64),
+            "mean": columns["mean"],
+            "covered": (truth >= columns["lower"]) & (truth <= columns["upper"]),
+            "width": columns["upper"] - columns["lower"],
+            "crps": self.crps(truth, by_row=True).numpy(),
+            "nll": self.nll(truth, by_row=True).numpy(),
+        }
+
+    @staticmethod
+    def summary(rows: Mapping[str, Tensor]) -> Summary:
+        y = rows["truth"]
+        scores = of_quantities(y, rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
+        same = _same_for_all(y)
+        baselines = {"nll": same.nll(y), "crps": same.crps(y), "rmse": float(y.std(correction=0)), "r2": 0.0}
+        return Summary(scores, baselines, {"mean width of the interval": float(rows["width"].mean())}, "interval")
+
+    # ------------------------------------------------------------------ calibration
+
+    def conformal_scores(self, y: Any) -> ConformalScores:
+        deviation = (self._matrix(y) - self._matrix_of(self.mean)) / self._matrix_of(self.std).clamp_min(1e-300)
+        return ConformalScores(deviation, is_signed=True, what="intervals", all_there_is="infinite intervals")
+
+    def advice_subject(self) -> Subject:
+        return Subject(self.mixture)
+
+    def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
+        scores = {"NLL": self.nll(y), "CRPS": self.crps(y)}
+        for level in levels:
+            scores[f"coverage of {level:.0%}"] = or_nan(self.coverage, y, level)
+            scores[f"width of {level:.0%}"] = or_nan(self._width, level)
+        return scores
+
+    def _width(self, level: float) -> float:
+        low, high = self.interval(level)
+        return float((high - low).mean())
+
+    # ------------------------------------------------------------------ inside
+
+    def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        return self._shape(self.scale * mean), self._shape(self.scale.square() * variance)
+
+    @property
+    def unit(self) -> Tensor:
+        return self.scale
+
+    def _components(self, all_members: bool = False) -> tuple[Tensor, Tensor]:
+        """Means and dispersions of all answers, the spread of one-shot's among them.  # (components, rows, columns)"""
+        mixture = self.mixture
+        answers = mixture.answers.double()
+        a = self.dispersion.double().expand_as(answers)
+        if mixture.spread is not None:
+            a = a + (1 + a) * mixture.spread.double() / answers.square().clamp_min(_TINY)
+        if not all_members and mixture.weights is not None:
+            live = torch.nonzero(mixture.weights > 0).flatten()
+            answers, a = answers[live], a[live]
+        return self.scale * answers.flatten(0, 1), a.flatten(0, 1)
+
+    def _below(self, count: Tensor) -> Tensor:
+        """P(Y <= count).  # (rows, columns)"""
+        means, a = self._components()
+        return self.mixture.mixed(_probability_below(count, means, a))
+
+    def _mixed_logs(self, log_p: Callable[[Tensor, Tensor, Tensor], Tensor], count: Tensor) -> Tensor:
+        means, a = self._components()
+        logs, weights = log_p(means, a, count), self.mixture.component_weights
+        if weights is None:
+            return torch.logsumexp(logs, 0) - math.log(len(logs))
+        return torch.logsumexp(logs + weights.log()[:, None, None], 0)
+
+    def _shape(self, values: Tensor) -> Tensor:
+        return values.squeeze(-1) if self.is_flat else values
+
+    def _matrix_of(self, values: Tensor) -> Tensor:
+        return values.unsqueeze(-1) if self.is_flat else values
+
+    def _matrix(self, y: Any) -> Tensor:
+        """y as (rows, columns), checked against this prediction."""
+        y = as_targets(y)
+        matrix = y if y.ndim == 2 else y.unsqueeze(1)
+        if matrix.shape != (len(self), self.mixture.outputs):
+            raise ValueError(
+                f"y has shape {tuple(y.shape)}, but the prediction is for {len(self)} rows and "
+                f"{self.mixture.outputs} column{'s' * (self.mixture.outputs > 1)}"
+            )
+        return matrix
+
+
+# ---------------------------------------------------------------------- the negative binomial
+
+
+def _log_probability(count: Tensor, mean: Tensor, a: Tensor) -> Tensor:
+    """log P(count) of negative binomials, broadcast."""
+    mean = mean.clamp_min(_TINY)
+    poisson = count * mean.log() - mean - torch.lgamma(count + 1)
+    r = 1 / a.clamp_min(_POISSON)
+    kept = torch.lgamma(count + r) - torch.lgamma(r) - torch.lgamma(count + 1)
+    binomial = kept - r * torch.log1p(mean / r) + count * (mean.log() - (mean + r).log())
+    return torch.where(a < _POISSON, poisson, binomial)
+
+
+def _probability_below(count: Tensor, mean: Tensor, a: Tensor) -> Tensor:
+    """P(Y <= count): the regularised incomplete beta function I_{r / (r + mean)}(r, count + 1), or gamma function."""
+    count = count.floor()
+    is_there = count >= 0
+    count, mean = count.clamp_min(0.0), mean.clamp_min(_TINY)
+    r = 1 / a.clamp_min(_POISSON)
+    binomial = _incomplete_beta(r, count + 1, r / (r + mean), mean / (r + mean))
+    poisson = torch.special.gammaincc((count + 1).expand_as(binomial), mean.expand_as(binomial))
+    return torch.where(is_there, torch.where(a < _POISSON, poisson, binomial), 0.0)
+
+
+def _incomplete_beta(a: Tensor, b: Tensor, x: Tensor, rest: Tensor) -> Tensor:
+    """I_x(a, b) by Lentz's continued fraction, on the side where it converges; `rest` is 1 - x, without rounding."""
+    swap = x > (a + 1) / (a + b + 2)
+    a, b = torch.where(swap, b, a), torch.where(swap, a, b)
+    x, rest = torch.where(swap, rest, x), torch.where(swap, x, rest)
+    front = torch.lgamma(a + b) - torch.lgamma(a) - torch.lgamma(b) + a * x.log() + b * rest.log() - a.log()
+    c, d = torch.ones_like(front), 1 / (1 - (a + b) * x / (a + 1)).where(front == front, torch.ones_like(front))
+    fraction = d
+    for m in range(1, 2000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        change = torch.ones_like(fraction)
+        for step in (even, odd):
+            d = 1 / _apart_from_zero(1 + step * d)
+            c = _apart_from_zero(1 + step / c)
+            change = change * c * d
+        fraction = fraction * change
+        if m % 8 == 0 and bool(((change - 1).abs() < 1e-13).all()):
+            break
+    value = (front.exp() * fraction).clamp(0.0, 1.0)
+    return torch.where(swap, 1 - value, value)
+
+
+def _apart_from_zero(values: Tensor) -> Tensor:
+    return torch.where(values.abs() < 1e-300, 1e-300, values)
+
+
+def _same_for_all(y: Tensor) -> CountPrediction:
+    """The one negative binomial, with the mean of y, that makes all of it most likely."""
+    rows, mean = y.flatten().unsqueeze(1), y.double().mean().clamp_min(1e-9)
+    mixture = Mixture(torch.ones(1, 1, len(rows), 1, dtype=torch.float64), _ONE_SAMPLE, ())
+    share = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)
+
+    def made(dispersion: Tensor) -> CountPrediction:
+        return CountPrediction(mixture, dispersion, mean.reshape(1))
+
+    fitted = _most_likely_dispersion(lambda a: made(a).log_density(rows), share, 1)
+    noise = 1 / mean + fitted
+    return replace(made(fitted), mixture=replace(mixture, noise=noise))
