@@ -15,7 +15,7 @@ from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.prediction import Prediction
-from wherefrom.report.views import _output
+from wherefrom.report.kinds.quantity import _output
 
 WEIGHTS = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 
