@@ -47,7 +47,7 @@ class Visits:
     def shown(self, listed, before):
         counts = torch.arange(len(listed)) % 4
         bars = {"type": "histogram", "title": "Visits", "caption": "How many rows have how many visits."}
-        bars |= {"label": "Visits", "x": {"label": "visits", "domain": [0, 1], "ticks": [], "as": "number"}}
+        bars |= {"x": {"label": "visits", "domain": [0, 1], "ticks": []}}
         bars |= {
             "y": {"label": "rows"},
             "stacks": [[4, 3, 2, 1]],

@@ -183,6 +183,8 @@ def test_one_network_without_noise_has_no_density_and_no_sources(documents):
     assert view["scores"]["nll"] is None
     assert view["sources"] == {"overall": [], "shares": {}, "problem": None}
     assert "Leave a choice open" in view["advice"]["lead"]
+    assert set(view["points"]["off"]) == {None}
+    assert set(view["points"]["is_off"]) == {0}
     (view,) = documents["one class network"]["views"]
     assert {part["name"]: part["share"] for part in view["sources"]["overall"]} == pytest.approx({"overlap": 1.0})
 

@@ -12,15 +12,15 @@ A text is a string, or a list of strings and of
 
 A field says how a value is written, {"name", "head", "as", ...}: `as` is "number" (with "digits" or "decimals", and
 "unit"), "percent", "text", "label" (of "labels"), "range" (from one column to another, "of") or "count" (with its share
-of "of"). "head" is its name at the top of a table, "far" names the column of flags that mark it, "like" the column
-whose decimals it shares; "size" sorts it by its absolute value, and "also" gives the same value in another unit.
+of "of"). "head" is its name at the top of a table, if another; "far" names the column of flags that mark it, "like" the
+column whose decimals it shares; "size" sorts it by its absolute value; "also" gives the same value in another unit.
 
 A panel is {"type", "title", "caption", ...}; "wide" panels take the whole width. Axes are {"label", "domain", "ticks",
 "as"}; {"key"} names the column of points that they show. "tips" say what each mark stands for, {"title", "lines"}.
 
     scatter    a point for each row: axes x and y by key, flags "miss", "bars" with low and high, "diagonal", "legend"
     strips     two strips of rows, by the flags "by" with their "names", along the axis x
-    curve      x, y, tips; "chance" is where a calibrated run would lie, as a band or as bars; "before", "best", "sizes"
+    curve      xs, ys; "chance" is where a calibrated run would lie, as a band or as bars; "before", "best", "sizes"
     histogram  "stacks" of counts in equal bins, and the "even" count with its reach
     matrix     counts by two labels
     groups     the output's groups: how often they hit, the range that chance allows, what is expected, a verdict
@@ -217,12 +217,19 @@ def gain(loss: Tensor, without: Tensor) -> dict[str, Any]:
 # ---------------------------------------------------------------------- panels
 
 
-def tip(title: str, *lines: tuple[str, str]) -> dict[str, Any]:
-    return {"title": title, "lines": [list(line) for line in lines]}
+def tips(titles: Sequence[str], lines: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """A title and lines for each mark; every line has a text for each of them.
+
+    >>> tips(["80%", "90%"], {"hold": ["81%", "88%"]})[1]
+    {'title': '90%', 'lines': [['hold', '88%']]}
+    """
+    return [
+        {"title": title, "lines": [[name, texts[i]] for name, texts in lines.items()]} for i, title in enumerate(titles)
+    ]
 
 
 def axis(label: str, domain: Sequence[float] | None = None, **more: Any) -> dict[str, Any]:
-    """An axis of shares, unless `more` says otherwise; that of 0 to 1 has ticks at its quarters."""
+    """An axis of shares; that from 0 to 1 has ticks at its quarters."""
     marks = {"ticks": UNIT} if domain is not None and 0.9 < domain[1] < 1.1 else {}
     return {"label": label, "domain": domain, "as": "percent", **marks, **more}
 
@@ -315,6 +322,10 @@ def percent(value: float, digits: int = 0) -> str:
     if 0 < value < 0.5 * 10 ** (-2 - digits):
         return f"<{10**-digits:.{digits}f}%"
     return f"{100 * value:.{digits}f}%"
+
+
+def percents(values: Iterable[float], digits: int = 1) -> list[str]:
+    return [percent(value, digits) for value in values]
 
 
 def told_apart(*values: float, digits: int = 2) -> list[str]:

@@ -68,14 +68,14 @@ class Outside:
             lead += "against its doubt."
         return {
             "title": "Far from what was trained on",
-            "lead": lead + _together(rank, self.kind) + self._about_far(far, sure, count),
+            "lead": lead + _together(rank, self.kind) + self._about_far(far, sure, count, rank),
             "far": far,
             "panel": {
                 "type": "scatter",
                 "wide": True,
                 "label": "Doubt against distance from the training rows",
                 "height": 320,
-                "x": {"key": "outside", "label": label, "as": "number", "least": 0.0, "may_be_log": True},
+                "x": {"key": "outside", "label": label, "least": 0.0, "may_be_log": True},
                 "y": axis,
                 "also": "is_beyond",
                 "miss": "is_beyond",
@@ -112,7 +112,7 @@ class Outside:
         }
         return {"title": "Rows from elsewhere", "lead": lead, "far": far, "panel": panel}
 
-    def _about_far(self, far: int, sure: int, count: int) -> str:
+    def _about_far(self, far: int, sure: int, count: int, rank: float | None) -> str:
         if self.edge is None:
             return ""
         where = f"{'is' if far < 2 else 'are'} outside, beyond the edge at {self.edge:.3g}"
@@ -120,9 +120,9 @@ class Outside:
             where = f"{'lies' if far < 2 else 'lie'} {_FARTHER}"
         if not far:
             return f" No row of {count:,} {where}."
-        unsure = "it has more doubt than the median row, as it should"
-        if far > 1:
-            unsure = "all of them have more doubt than the median row, as they should"
+        if rank is None:  # all rows have the same doubt
+            return f" {counted(far, 'row')} of {count:,} {where}."
+        unsure = f"{'it has no' if far == 1 else 'none of them has'} less doubt than the median row, as it should be"
         if sure:
             who = "it has" if far == 1 else "one of them has" if sure == 1 else f"{sure:,} of them have"
             unsure = f"{who} less doubt than the median row: do not rely on {'that' if sure == 1 else 'those'}"

@@ -340,7 +340,7 @@ def further(found: Advice, voice: Voice, samples: int) -> list[str]:
         say.append(f"All values of the {every} were gone through: there are no more to draw.")
     if found.untried:
         command = voice.speaks == "command"
-        ways = "; ".join(f"{voice.meaning(name)} by {_TRY[name][command]}" for name in found.untried)
+        ways = "; ".join(f"{voice.meaning(name)} ({_TRY[name][command]})" for name in found.untried)
         say.append(f"Not tested here; add it {'with --over' if command else 'to over'}: {ways}.")
     return say
 

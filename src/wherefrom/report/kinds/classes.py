@@ -6,6 +6,7 @@ network has by itself (overlap); the rest is disagreement. Confidence should be 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +19,11 @@ from torch import Tensor
 from wherefrom.predictive import panels, row_scores
 from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.class_scores import brier, correct
-from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Words, percent, short, tip
+from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Words, percent, percents, short
 from wherefrom.predictive.row_scores import Score, Z
 from wherefrom.predictive.sources import Sources
 
+_LARGEST = ", of the largest doubt possible"
 _BINS = 10
 _CURVE_POINTS = 100
 _MOST_CLASSES = 20  # of which a table of mistakes is shown
@@ -195,85 +197,85 @@ class Classes:
     # ------------------------------------------------------------------ what is drawn
 
     def shown(self, listed: Tensor, before: Classes | None) -> dict[str, Any]:
-        prediction, verdict, most = self.prediction, self.verdict(), self._most
-        of_truth = prediction.probabilities.gather(1, self._numbers[:, None]).squeeze(1)
-        label = {"as": "label", "labels": self._labels}
-        share = {"as": "percent", "decimals": 1}
-        in_nats = {"name": "entropy", "times": most, "decimals": 3, "unit": " nats", "first": "of the largest possible"}
-        doubt = share | {"name": "doubt", "head": "Doubt", "term": "doubt", "also": in_nats}
-        largest = ", of the largest doubt possible"
+        fields = self._fields()
         return {
-            "headline": {
-                "score": "accuracy",
-                "say": [
-                    f"of the answers{f' for {self.name}' * (self.name != 'y')} are right; always the most frequent "
-                    "class would be right in ",
-                    {"score": "accuracy", "of": "baseline"},
-                    f". On average it is {percent(verdict['expected'], 1)} confident: ",
-                    verdict["text"],
-                    ".",
-                ],
-            },
+            "headline": self._headline(),
             "table": ["auc", "nll", "brier", "ece"],
-            "points": {
-                "truth": self._numbers[listed].tolist(),
-                "guess": self._guesses[listed].tolist(),
-                "confidence": short(prediction.confidence[listed]),
-                "of_truth": short(of_truth[listed]),
-                "doubt": short(prediction.entropy[listed] / most),
-                "overlap": short(prediction.expected_entropy[listed] / most),
-                "disagreement": short(prediction.mutual_information[listed] / most),
-                "is_wrong": (~self._is_right[listed]).int().tolist(),
-            },
-            "fields": {
-                "truth": label | {"name": "truth", "head": "Truth"},
-                "guess": label | {"name": "answer", "head": "Answer", "far": "is_wrong"},
-                "confidence": share | {"name": "confidence", "head": "Sure", "title": "Probability of the answer"},
-                "of_truth": share | {"name": "probability of the truth"},
-                "doubt": doubt,
-                "overlap": share | {"name": "overlap", "term": "overlap"},
-                "disagreement": share | {"name": "disagreement", "term": "disagreement"},
-            },
+            "points": self._points(listed),
+            "fields": fields,
             "rows": {
                 "columns": ["truth", "guess", "confidence", "doubt"],
                 "sort": "doubt",
                 "detail": ["truth", "guess", "of_truth", "overlap", "disagreement"],
                 "tip": ["truth", "guess", "confidence"],
                 "search": ["truth", "guess"],
-                "find": "name or class",
             },
             "doubt": {
                 "lead": "Some doubt every network has by itself, because the classes overlap. The rest is disagreement "
                 "between networks, split by the choices that make them differ.",
                 "caption": "Each row's doubt by source, rows in order of their doubt.",
                 "axis": panels.axis("doubt, of the largest possible", key="doubt"),
-                "columns": [doubt | {"key": "doubt"}],
+                "columns": [fields["doubt"] | {"key": "doubt"}],
             },
-            "spread": panels.axis(f"disagreement of the networks{largest}", key="disagreement", least=0.0),
-            "truth": {
-                "lead": None,
-                "panels": [
-                    self._mistakes(),
-                    {
-                        "type": "scatter",
-                        "title": "Two kinds of doubt",
-                        "caption": "To the right: every network is unsure by itself, the classes overlap. Upwards: the "
-                        "networks disagree.",
-                        "label": "Disagreement against overlap, row by row",
-                        "height": 320,
-                        "x": panels.axis(f"overlap{largest}", key="overlap", least=0.05),
-                        "y": panels.axis(f"disagreement{largest}", key="disagreement", least=0.05),
-                        "miss": "is_wrong",
-                        "legend": ["right", "wrong"],
-                        "tip": ["truth", "guess", "confidence", "overlap", "disagreement"],
-                    },
-                ],
-            },
+            "spread": panels.axis(f"disagreement of the networks{_LARGEST}", key="disagreement", least=0.0),
+            "truth": {"lead": None, "panels": [self._mistakes(), self._two_kinds()]},
             "calibration": {
                 "lead": "Of the answers that are 80% confident, 80% should be right. The grey bars are where chance "
                 "alone would put a calibrated run, 19 times out of 20.",
                 "panels": [self._reliability(before), self._confidence(), self._risk(), *self._groups_panel()],
             },
+        }
+
+    def _headline(self) -> dict[str, Any]:
+        verdict, about = self.verdict(), f" for {self.name}" if self.name != "y" else ""
+        say = [
+            f"of the answers{about} are right; always the most frequent class would be right in ",
+            {"score": "accuracy", "of": "baseline"},
+            f". On average it is {percent(verdict['expected'], 1)} confident: ",
+            verdict["text"],
+            ".",
+        ]
+        return {"score": "accuracy", "say": say}
+
+    def _points(self, listed: Tensor) -> dict[str, list[Any]]:
+        prediction = self.prediction
+        shares = {
+            "confidence": prediction.confidence,
+            "of_truth": prediction.probabilities.gather(1, self._numbers[:, None]).squeeze(1),
+            "doubt": prediction.entropy / self._most,
+            "overlap": prediction.expected_entropy / self._most,
+            "disagreement": prediction.mutual_information / self._most,
+        }
+        numbers = {"truth": self._numbers, "guess": self._guesses, "is_wrong": (~self._is_right).int()}
+        return {name: short(values[listed]) for name, values in shares.items()} | {
+            name: values[listed].tolist() for name, values in numbers.items()
+        }
+
+    def _fields(self) -> dict[str, Any]:
+        label, share = {"as": "label", "labels": self._labels}, {"as": "percent", "decimals": 1}
+        nats = {"first": "of the largest possible", "name": "entropy", "times": self._most, "decimals": 3}
+        return {
+            "truth": label | {"name": "truth"},
+            "guess": label | {"name": "answer", "far": "is_wrong"},
+            "confidence": share | {"name": "confidence", "head": "Sure", "title": "Probability of the answer"},
+            "of_truth": share | {"name": "probability of the truth"},
+            "doubt": share | {"name": "doubt", "term": "doubt", "also": nats | {"unit": " nats"}},
+            "overlap": share | {"name": "overlap", "term": "overlap"},
+            "disagreement": share | {"name": "disagreement", "term": "disagreement"},
+        }
+
+    def _two_kinds(self) -> dict[str, Any]:
+        return {
+            "type": "scatter",
+            "title": "Two kinds of doubt",
+            "caption": "To the right: every network is unsure by itself, the classes overlap. Upwards: the networks "
+            "disagree.",
+            "height": 320,
+            "x": panels.axis(f"overlap{_LARGEST}", key="overlap", least=0.05),
+            "y": panels.axis(f"disagreement{_LARGEST}", key="disagreement", least=0.05),
+            "miss": "is_wrong",
+            "legend": ["right", "wrong"],
+            "tip": ["truth", "guess", "confidence", "overlap", "disagreement"],
         }
 
     def _mistakes(self) -> dict[str, Any]:
@@ -296,36 +298,28 @@ class Classes:
 
     def _reliability(self, before: Classes | None) -> dict[str, Any]:
         confidence, accuracy, count = self._bins
-        error = (confidence * (1 - confidence) / count).sqrt()
-        past = None
-        if before is not None:
-            past = {"xs": short(before._bins[0]), "ys": short(before._bins[1])}
+        error = (confidence * (1 - confidence) / count).sqrt().tolist()
+        past = None if before is None else before._bins
         return {
             "type": "curve",
             "title": "Right as often as it is sure?",
             "caption": f"Calibration error {percent(self.prediction.ece(self.truth), 1)}; chance alone gives about "
             f"{percent(self._ece_by_chance(), 1)}. Larger dots are more rows; below the line is too sure.",
-            "label": "Accuracy by confidence",
             "xs": short(confidence),
             "ys": short(accuracy),
             "sizes": short(count / count.sum(), 3),
             "x": panels.axis("confidence", [0, 1.02]),
             "y": panels.axis("right", [0, 1.02]),
-            "diagonal": True,
-            "dots": True,
-            "chance": panels.around(confidence.tolist(), error.tolist(), "bars"),
-            "before": past,
-            "tips": [
-                tip(
-                    panels.counted(n, "row"),
-                    ("confidence", percent(sure, 1)),
-                    ("right", percent(right, 1)),
-                    ("chance allows", f"± {percent(Z * reach, 1)}"),
-                )
-                for n, sure, right, reach in zip(
-                    count.tolist(), confidence.tolist(), accuracy.tolist(), error.tolist(), strict=True
-                )
-            ],
+            "chance": panels.around(confidence.tolist(), error, "bars"),
+            "before": None if past is None else {"xs": short(past[0]), "ys": short(past[1])},
+            "tips": panels.tips(
+                [panels.counted(n, "row") for n in count.tolist()],
+                {
+                    "confidence": percents(confidence.tolist()),
+                    "right": percents(accuracy.tolist()),
+                    "chance allows": [f"± {percent(Z * reach, 1)}" for reach in error],
+                },
+            ),
         }
 
     @cached_property
@@ -343,46 +337,40 @@ class Classes:
         return float(variance.sqrt().sum()) * math.sqrt(2 / math.pi) / len(confidence)
 
     def _confidence(self) -> dict[str, Any]:
-        confidence, is_right = self.prediction.confidence, self._is_right
-        stacks = [panels.counts(confidence[~is_right], _BINS), panels.counts(confidence[is_right], _BINS)]
+        wrong, right = (
+            panels.counts(self.prediction.confidence[rows], _BINS) for rows in (~self._is_right, self._is_right)
+        )
+        edges = [percent(i / _BINS) for i in range(_BINS + 1)]
         return {
             "type": "histogram",
             "title": "How confident it is",
             "caption": "Rows by the probability of their answer.",
-            "label": "Histogram of confidence, right and wrong answers",
             "x": panels.axis("confidence", [0, 1]),
             "y": {"label": "rows"},
-            "stacks": stacks,
+            "stacks": [wrong, right],
             "legend": ["right", "wrong"],
-            "tips": [
-                tip(
-                    f"{percent(i / _BINS)} to {percent((i + 1) / _BINS)}",
-                    ("right", f"{right:,}"),
-                    ("wrong", f"{wrong:,}"),
-                )
-                for i, (wrong, right) in enumerate(zip(*stacks, strict=True))
-            ],
+            "tips": panels.tips(
+                [f"{low} to {high}" for low, high in itertools.pairwise(edges)],
+                {"right": [f"{n:,}" for n in right], "wrong": [f"{n:,}" for n in wrong]},
+            ),
         }
 
     def _risk(self) -> dict[str, Any]:
         curve = self.prediction.risk_coverage(self.truth)
         some = panels.thinned(len(curve), _CURVE_POINTS)
-        coverage, risk, best = curve.coverage[some], curve.risk[some], curve.best[some]
+        coverage, risk, best = (part[some].tolist() for part in (curve.coverage, curve.risk, curve.best))
         return {
             "type": "curve",
             "title": "Answering only when sure",
             "caption": "Wrong answers among the most confident rows. Dotted: if it knew its mistakes.",
-            "label": "Share of wrong answers by share of rows answered",
-            "by": "x",
             "xs": short(coverage),
             "ys": short(risk),
             "best": short(best),
             "x": panels.axis("rows answered", [0, 1]),
-            "y": panels.axis("wrong among them", [0, 1.12 * max(0.02, float(risk.max()))], ticks=None),
-            "tips": [
-                tip(f"{percent(part)} answered", ("wrong", percent(wrong, 1)), ("at best", percent(least, 1)))
-                for part, wrong, least in zip(coverage.tolist(), risk.tolist(), best.tolist(), strict=True)
-            ],
+            "y": panels.axis("wrong among them", [0, 1.12 * max(0.02, *risk)], ticks=None),
+            "tips": panels.tips(
+                [f"{percent(part)} answered" for part in coverage], {"wrong": percents(risk), "at best": percents(best)}
+            ),
         }
 
     def _groups_panel(self) -> list[dict[str, Any]]:
@@ -401,10 +389,10 @@ class Classes:
         classes = len(self.prediction.classes)
         here = torch.bincount(self._numbers, minlength=classes).tolist()
         trained = None if there is None else torch.bincount(there.flatten().long(), minlength=classes).tolist()
-        columns = [{"key": "name", "head": "Class", "as": "text", "strong": True}]
+        columns = [{"key": "name", "name": "class", "as": "text", "strong": True}]
         if trained is not None:
-            columns.append({"key": "there", "head": "Trained on", "as": "count", "of": sum(trained)})
-        columns.append({"key": "here", "head": "Here", "as": "count", "of": sum(here)})
+            columns.append({"key": "there", "name": "trained on", "as": "count", "of": sum(trained)})
+        columns.append({"key": "here", "name": "here", "as": "count", "of": sum(here)})
         items = [
             {"name": label, "here": here[k], "there": None if trained is None else trained[k]}
             for k, label in enumerate(self._labels)

@@ -5,6 +5,7 @@ Its doubt is the variance. The 95% intervals should hold 95% of the truth, overa
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +16,14 @@ import torch
 from torch import Tensor
 
 from wherefrom.predictive import panels, row_scores
-from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Words, percent, short, tip
+from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Words, percent, percents, short
 from wherefrom.predictive.prediction import Prediction
 from wherefrom.predictive.row_scores import Score, Z
 from wherefrom.predictive.sources import Sources
 
+_MEAN = "Mean of the predicted distribution"
+_OFF = "Truth less guess, in standard deviations"
+_STD_ALONE = "The standard deviation that this source alone would cause"
 _LEVELS = [round(0.05 * step, 2) for step in range(1, 20)]
 _PIT_BINS = 10
 _PARTS, _LEAST_IN_A_PART = 5, 10  # groups of rows that are judged by themselves, and their rows
@@ -204,100 +208,34 @@ class Quantity:
     # ------------------------------------------------------------------ what is drawn
 
     def shown(self, listed: Tensor, before: Quantity | None) -> dict[str, Any]:
-        prediction, (low, high) = self.prediction, self._bounds
-        of_unit, off = f", {self.unit}" * bool(self.unit), (self.truth - prediction.mean) / prediction.std
-        number = {"as": "number", "digits": 4, "unit": f" {self.unit}" * bool(self.unit)}
+        in_unit = f", {self.unit}" if self.unit else ""
         return {
-            "headline": {
-                "big": f"± {panels.written(float(prediction.std.double().median()))}",
-                "small": self.unit or f"for {self.name}" * (self.name != "y"),
-                "say": [
-                    "is the ",
-                    {"term": "std", "text": "standard deviation"},
-                    " of a typical prediction: about two thirds of the true values should fall in this range. The 95% "
-                    "intervals hold ",
-                    {"score": "coverage"},
-                    " of the truth: ",
-                    self.verdict()["text"],
-                    ".",
-                ],
-            },
+            "headline": self._headline(),
             "table": ["rmse", "r2", "nll", "crps"],
-            "points": {
-                "truth": short(self.truth[listed]),
-                "mean": short(prediction.mean[listed]),
-                "std": short(prediction.std[listed]),
-                "low": short(low[listed]),
-                "high": short(high[listed]),
-                "variance": short(prediction.std[listed].square()),
-                "off": short(off[listed], 3),
-                "is_off": (off[listed].abs() > Z).int().tolist(),
-                "is_missed": (~self._is_covered[listed]).int().tolist(),
-            },
-            "fields": {
-                "truth": number | {"name": "truth", "head": "Truth"},
-                "mean": number
-                | {
-                    "name": "prediction",
-                    "head": "Guess",
-                    "like": "truth",
-                    "title": "Mean of the predicted distribution",
-                },
-                "std": number | {"name": "± std", "head": "± std", "digits": 3},
-                "interval": number | {"name": "95% interval", "as": "range", "of": ["low", "high"]},
-                "off": {
-                    "name": "off by",
-                    "head": "Off by",
-                    "as": "number",
-                    "decimals": 1,
-                    "unit": " σ",
-                    "size": True,
-                    "far": "is_off",
-                    "title": "Truth less guess, in standard deviations",
-                },
-            },
+            "points": self._points(listed),
+            "fields": self._fields(),
             "rows": {
                 "columns": ["truth", "mean", "std", "off"],
                 "sort": "std",
                 "detail": ["interval"],
                 "tip": ["truth", "mean", "std"],
                 "search": [],
-                "find": "name of a row",
             },
             "doubt": {
                 "lead": f"How wide predictions of {self.name} are (their variance), split by the choices that cause "
                 "it. Noise is what no network of the run explains.",
                 "caption": "Each row's variance by source, rows in order of their doubt.",
-                "axis": {"key": "variance", "label": "variance of the prediction", "as": "number"},
+                "axis": {"key": "variance", "label": "variance of the prediction"},
                 "columns": [
-                    {"key": "amount", "head": "Variance", "as": "number", "digits": 4, "extra": True},
-                    {
-                        "key": "std",
-                        "head": "As ± std",
-                        "as": "number",
-                        "title": "The standard deviation that this source alone would cause",
-                    },
+                    {"key": "amount", "name": "variance", "as": "number", "digits": 4, "extra": True},
+                    {"key": "std", "name": "as ± std", "as": "number", "title": _STD_ALONE},
                 ],
             },
-            "spread": {"key": "std", "label": f"standard deviation of the prediction{of_unit}", "as": "number"},
+            "spread": {"key": "std", "label": f"standard deviation of the prediction{in_unit}"},
             "truth": {
                 "lead": f"Each row's prediction of {self.name}, with its 95% interval, against the truth. On the line, "
                 "it is right.",
-                "panels": [
-                    {
-                        "type": "scatter",
-                        "wide": True,
-                        "label": "Prediction against truth",
-                        "height": 420,
-                        "x": {"key": "truth", "label": f"truth{of_unit}", "as": "number"},
-                        "y": {"key": "mean", "label": f"prediction{of_unit}", "as": "number"},
-                        "bars": {"low": "low", "high": "high", "label": f"prediction and its 95% interval{of_unit}"},
-                        "diagonal": True,
-                        "miss": "is_missed",
-                        "legend": ["the interval holds the truth", "the interval misses it"],
-                        "tip": ["truth", "mean", "std", "interval"],
-                    }
-                ],
+                "panels": [self._scatter(in_unit)],
             },
             "calibration": {
                 "lead": "An interval of 80% should hold 80% of the truth. The shaded band is where chance alone would "
@@ -306,47 +244,86 @@ class Quantity:
             },
         }
 
+    def _headline(self) -> dict[str, Any]:
+        say = [
+            "is the ",
+            {"term": "std", "text": "standard deviation"},
+            " of a typical prediction: about two thirds of the true values should fall in this range. The 95% "
+            "intervals hold ",
+            {"score": "coverage"},
+            " of the truth: ",
+            self.verdict()["text"],
+            ".",
+        ]
+        std = panels.written(float(self.prediction.std.double().median()))
+        return {"big": f"± {std}", "small": self.unit or f"for {self.name}" * (self.name != "y"), "say": say}
+
+    def _points(self, listed: Tensor) -> dict[str, list[Any]]:
+        mean, std, truth = (each[listed] for each in (self.prediction.mean, self.prediction.std, self.truth))
+        off = (truth - mean) / std
+        numbers = {"truth": truth, "mean": mean, "std": std, "variance": std.square()}
+        numbers |= {"low": self._bounds[0][listed], "high": self._bounds[1][listed]}
+        flags = {"is_off": (off.abs() > Z) & off.isfinite(), "is_missed": ~self._is_covered[listed]}
+        return (
+            {name: short(values) for name, values in numbers.items()}
+            | {"off": short(off, 3)}
+            | {name: values.int().tolist() for name, values in flags.items()}
+        )
+
+    def _fields(self) -> dict[str, Any]:
+        number = {"as": "number", "digits": 4, "unit": f" {self.unit}" if self.unit else ""}
+        return {
+            "truth": number | {"name": "truth"},
+            "mean": number | {"name": "prediction", "head": "Guess", "like": "truth", "title": _MEAN},
+            "std": number | {"name": "± std", "digits": 3},
+            "interval": number | {"name": "95% interval", "as": "range", "of": ["low", "high"]},
+            "off": {"name": "off by", "as": "number", "decimals": 1, "unit": " σ", "title": _OFF}
+            | {"size": True, "far": "is_off"},
+        }
+
+    def _scatter(self, in_unit: str) -> dict[str, Any]:
+        return {
+            "type": "scatter",
+            "wide": True,
+            "label": "Prediction against truth",
+            "height": 420,
+            "x": {"key": "truth", "label": f"truth{in_unit}"},
+            "y": {"key": "mean", "label": f"prediction{in_unit}"},
+            "bars": {"low": "low", "high": "high", "label": f"prediction and its 95% interval{in_unit}"},
+            "diagonal": True,
+            "miss": "is_missed",
+            "legend": ["the interval holds the truth", "the interval misses it"],
+            "tip": ["truth", "mean", "std", "interval"],
+        }
+
     def _levels(self, before: Quantity | None) -> dict[str, Any]:
         observed = [self._coverage(level) for level in _LEVELS]
         past = None if before is None else [before._coverage(level) for level in _LEVELS]
         error = [math.sqrt(level * (1 - level) / len(self.prediction)) for level in _LEVELS]
-        strays = [
-            part > level
-            for level, part, reach in zip(_LEVELS, observed, error, strict=True)
-            if abs(part - level) > Z * reach
-        ]
-        side = "some above the line (too careful), some below (too sure)"
-        if all(strays):
-            side = "above the line: more careful there than need be"
-        elif not any(strays):
-            side = "below the line: too sure there"
+        triples = zip(_LEVELS, observed, error, strict=True)
+        strays = [part > level for level, part, reach in triples if abs(part - level) > Z * reach]
         caption = "All levels lie within the band."
         if strays:
+            side = "some above the line (too careful), some below (too sure)"
+            if len(set(strays)) == 1:
+                side = (
+                    "above the line: more careful there than need be" if strays[0] else "below the line: too sure there"
+                )
             caption = f"{len(strays)} of {len(_LEVELS)} levels stray from the band, {side}. Levels share rows, and so "
             caption += "stray together."
-        earlier = [[] if past is None else [("before", percent(past[i], 1))] for i in range(len(_LEVELS))]
+        lines = {"hold": percents(observed)} | ({} if past is None else {"before": percents(past)})
+        lines["chance allows"] = [f"± {percent(Z * reach, 1)}" for reach in error]
         return {
             "type": "curve",
             "title": "Coverage by level",
             "caption": caption,
-            "label": "Share of the truth that intervals hold, by their level",
             "xs": _LEVELS,
             "ys": short(observed),
             "x": panels.axis("level of the interval", [0, 1]),
             "y": panels.axis("truth that it holds", [0, 1]),
-            "diagonal": True,
-            "dots": True,
             "chance": panels.around([0, *_LEVELS, 1], [0, *error, 0], "band"),
             "before": None if past is None else {"xs": _LEVELS, "ys": short(past)},
-            "tips": [
-                tip(
-                    f"{percent(level)} intervals",
-                    ("hold", percent(observed[i], 1)),
-                    *earlier[i],
-                    ("chance allows", f"± {percent(Z * error[i], 1)}"),
-                )
-                for i, level in enumerate(_LEVELS)
-            ],
+            "tips": panels.tips([f"{percent(level)} intervals" for level in _LEVELS], lines),
         }
 
     def _ranks(self) -> dict[str, Any]:
@@ -354,21 +331,21 @@ class Quantity:
         bins = panels.counts(self.prediction.cdf(self.truth), _PIT_BINS)
         even = sum(bins) / _PIT_BINS
         reach = Z * math.sqrt(even * (1 - 1 / _PIT_BINS))
-        calibrated = ("if calibrated", f"{panels.written(even)} ± {panels.written(reach, 2)}")
+        edges = [f"{i / _PIT_BINS:g}" for i in range(_PIT_BINS + 1)]
+        calibrated = f"{panels.written(even)} ± {panels.written(reach, 2)}"
         return {
             "type": "histogram",
             "title": "Where the truth falls",
             "caption": "The truth's place within each prediction, from below all of it (0) to above (1). Flat is "
             "right; a U is too sure, a hill too careful.",
-            "label": "Histogram of the truth's probability integral transform",
-            "x": panels.axis("predicted probability of a smaller value", [0, 1], **{"as": "number"}),
+            "x": {"label": "predicted probability of a smaller value", "domain": [0, 1], "ticks": panels.UNIT},
             "y": {"label": "rows"},
             "stacks": [bins],
             "even": {"at": even, "reach": reach},
-            "tips": [
-                tip(f"{i / _PIT_BINS:g} to {(i + 1) / _PIT_BINS:g}", ("rows", f"{n:,}"), calibrated)
-                for i, n in enumerate(bins)
-            ],
+            "tips": panels.tips(
+                [f"{low} to {high}" for low, high in itertools.pairwise(edges)],
+                {"rows": [f"{n:,}" for n in bins], "if calibrated": [calibrated] * _PIT_BINS},
+            ),
         }
 
     def _groups_panel(self) -> list[dict[str, Any]]:

@@ -49,7 +49,7 @@ function scatter(element, data) {
   const missed = rows.filter(isMiss).length;
   if (data.legend) element.append(dotLegend([`${data.legend[0]} (${whole(rows.length - missed)})`, `${data.legend[1]} (${whole(missed)})`]));
   element.append(plot({
-    label: data.label, height: data.height, x, y,
+    label: data.label || data.title, height: data.height, x, y,
     draw: (px, py, area) => [
       edges.filter((edge) => edge < x.domain[1]).map((edge) => band(area, px, edge, x.domain[1])),
       data.diagonal && line("guide", px(x.domain[0]), py(x.domain[0]), px(x.domain[1]), py(x.domain[1])),
@@ -78,30 +78,30 @@ function strips(element, { label, x: axis, by, names }) {
   }));
 }
 
-function curve(element, { label, by, xs, ys, x, y, best, before, chance, diagonal, dots, sizes, tips }) {
+function curve(element, { title, xs, ys, x, y, best, before, chance, sizes, tips }) {
   if (before) element.append(lineLegend("now", "before"));
   element.append(plot({
-    label, square: true, by, x, y,
+    label: title, square: true, by: chance ? null : "x", x, y,
     draw: (px, py) => {
       const run = (kind, at, values) => svg("path", { class: kind, d: path(at.map((value, i) => [px(value), py(values[i])])) });
       const expected = {
         band: ({ at, low, high }) => svg("path", { class: "band", d: `${path([...at.map((p, i) => [px(p), py(high[i])]), ...at.map((p, i) => [px(p), py(low[i])]).reverse()])}Z` }),
         bars: ({ at, low, high }) => at.map((p, i) => line("chance", px(p), py(low[i]), px(p), py(high[i]))),
       };
-      return [chance && expected[chance.style](chance), diagonal && line("guide", px(0), py(0), px(1), py(1)),
+      return [chance && [expected[chance.style](chance), line("guide", px(0), py(0), px(1), py(1))],
         best && run("guide dashed", xs, best), before && run("line other dashed", before.xs, before.ys), run("line", xs, ys),
-        dots && xs.map((value, i) => svg("circle", { class: "dot", cx: px(value), cy: py(ys[i]), r: 3 + (sizes ? 7 * Math.sqrt(sizes[i]) : 0) }))];
+        chance && xs.map((value, i) => svg("circle", { class: "dot", cx: px(value), cy: py(ys[i]), r: 3 + (sizes ? 7 * Math.sqrt(sizes[i]) : 0) }))];
     },
     points: () => xs.map((value, i) => ({ x: value, y: ys[i], ...tips[i] })),
   }));
 }
 
-function histogram(element, { label, x, y, stacks, legend, even, tips }) {
+function histogram(element, { title, x, y, stacks, legend, even, tips }) {
   const bins = stacks[0].length, upTo = range(bins).map((i) => sum(stacks.map((stack) => stack[i])));
   const top = Math.max(even ? even.at + even.reach : 0, ...upTo) * 1.06;
   if (legend) element.append(dotLegend(legend));
   element.append(plot({
-    label, square: true, by: "x", x, y: { ...y, domain: [0, top], whole: true },
+    label: title, square: true, by: "x", x, y: { ...y, domain: [0, top], whole: true },
     draw: (px, py, area) => [
       even && rect("band", area.left, py(even.at + even.reach), area.right - area.left, py(Math.max(0, even.at - even.reach)) - py(even.at + even.reach)),
       range(bins).map((i) => stacks.map((stack, k) => {

@@ -125,7 +125,7 @@ function rows() {
   const made = sortable(columns, range(names.length), { label: "Rows, sortable", class: classes("folding rows", isTall && "tall"), first: 12, sort: [first, true],
     detail: (row) => detail(row, [...about.detail, ...shared], sources), sorted: (i) => { select.value = i; } });
   const searched = (row) => [names[row], ...about.search.map((key) => textOf(key, row))].join("\n").toLowerCase();
-  const find = h("input", { type: "search", placeholder: about.find, "aria-label": "Find rows", oninput: ({ target }) => {
+  const find = h("input", { type: "search", placeholder: ["name", ...about.search.map((key) => fieldOf(key).name)].join(", "), "aria-label": "Find rows", oninput: ({ target }) => {
     const wanted = target.value.trim().toLowerCase();
     made.only((row) => searched(row).includes(wanted));
   } });

@@ -85,6 +85,7 @@ export function sortable(columns, items, about) {
   return { table: h("div", { class: "scroll" }, table), more, sort, only };
 }
 
+const capital = (name) => name[0].toUpperCase() + name.slice(1);
 // A column by its field: get(item) is its value, `like` all values that share its decimals, isFar(item) marks it.
 export function typed(field, get, like, isFar = () => false) {
   const isText = field.as === "label" || field.as === "text";
@@ -101,7 +102,7 @@ export function typed(field, get, like, isFar = () => false) {
     return tipped(element, null, [[first, written], [name, fixed(get(item) * times, decimals) + unit]]);
   };
   const title = field.title || (field.term ? report.glossary[field.term][1] : null);
-  return { name: field.head || field.name, number: !isText, extra: field.extra, title, value, cell };
+  return { name: field.head || capital(field.name), number: !isText, extra: field.extra, title, value, cell };
 }
 
 // A table of plain values: numbers are aligned, whole ones are left as they are.
