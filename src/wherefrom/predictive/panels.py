@@ -246,8 +246,8 @@ def around(at: Sequence[float], error: Sequence[float], style: str) -> dict[str,
 
 def counts(values: Tensor, bins: int) -> list[int]:
     """Of values between 0 and 1, how many are in each bin."""
-    found: list[int] = torch.histc(values.double(), bins, 0.0, 1.0).long().tolist()
-    return found
+    rows: list[int] = torch.histc(values.double(), bins, 0.0, 1.0).long().tolist()
+    return rows
 
 
 def groups_panel(groups: list[dict[str, Any]], title: str, caption: str, **more: Any) -> list[dict[str, Any]]:
@@ -255,8 +255,8 @@ def groups_panel(groups: list[dict[str, Any]], title: str, caption: str, **more:
     if len(groups) < 2:
         return []
     off = "; ".join(f"{each['name']}: {each['word']}" for each in groups if each["word"] != "about right")
-    told = f"{off}; beyond chance, all groups considered." if off else "No group is off by more than chance."
-    return [{"type": "groups", "wide": True, "title": title, "caption": f"{caption} {told}", **more}]
+    words = f"{off}; beyond chance, all groups considered." if off else "No group is off by more than chance."
+    return [{"type": "groups", "wide": True, "title": title, "caption": f"{caption} {words}", **more}]
 
 
 def column(name: str, here: Tensor, there: Tensor | None) -> dict[str, Any]:

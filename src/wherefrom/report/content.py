@@ -1,9 +1,9 @@
-"""Everything that a report shows, as plain values: what was trained, on what, how it scores, and whose doubt it is.
+"""The document of a report, as plain values: what was trained, on what, how it scores, and where its doubt comes from.
 
     posterior, labelled rows that were not trained on  ->  a dictionary that JSON can hold
 
-Scores, calibration and overall sources speak of all rows. Points of plots and the list of rows are thinned to what a
-page of about two megabytes can hold: the rows most in doubt, and others evenly spaced.
+Scores, calibration and overall sources are of all rows. Points of plots and the list of rows are thinned to what a page
+of about two megabytes can hold: the rows most in doubt, and others evenly spaced.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def content(
     notes: Sequence[str] = (),
     speaks: words.Language = "python",
 ) -> dict[str, Any]:
-    """What a page says of a posterior, by labelled rows that it was not trained on.
+    """Return the document of a page about a posterior, by labelled rows that it was not trained on.
 
     `target` names what is predicted, `columns` the columns of x, `rows` the rows (a frame has names for all), and
     `unit` is y's. `outside` says of each row how far from the training data it is: true or false, or any score, which
     is outside beyond the `edge`; left out, it is the distance to the nearest training row, where these are at hand.
     `before` is another posterior to compare the calibration with; left out, it is this one before it was calibrated, if
-    it was. What there is to do is said in Python, or where `speaks` is "command", as options of `wherefrom fit`.
+    it was. Advice is written in Python, or where `speaks` is "command", as options of `wherefrom fit`.
     """
     likelihood, families = posterior.training.likelihood, posterior.design.families is not None
     given = as_rows((x, y), likelihood, posterior.schema.classes)
@@ -121,7 +121,7 @@ def content(
 
 
 def _listed(whole: Sequence[Output], given: Rows, aside: Outside | None) -> tuple[Tensor, list[int]]:
-    """The rows that are listed, and the places among them of those that are drawn: evenly spaced over all.
+    """The rows that are listed, and the indices among them of those that are drawn: evenly spaced over all.
 
     Of more rows than can be listed, a fifth are those most in doubt, and up to a tenth those farthest outside.
     """
@@ -143,7 +143,7 @@ def _row_names(x: Any, rows: Sequence[Any] | None, listed: Tensor, count: int) -
         rows = list(x.index) if hasattr(x, "iloc") else range(count)
     if len(rows) != count:
         raise ValueError(f"there are {len(rows)} names for {count} rows")
-    return [str(rows[place]) for place in listed.tolist()]
+    return [str(rows[row]) for row in listed.tolist()]
 
 
 def _output_names(posterior: Posterior, given: Rows, target: str | None) -> list[str]:
@@ -152,35 +152,34 @@ def _output_names(posterior: Posterior, given: Rows, target: str | None) -> list
         if count > 1:
             raise ValueError(f"target names one output, and there are {count}: name the columns of y instead")
         return [target]
-    known = posterior.schema.y_names or given.y_names
-    if known:
-        return list(known)
+    if names := posterior.schema.y_names or given.y_names:
+        return list(names)
     return ["y"] if count == 1 else [f"y {j}" for j in range(count)]
 
 
 def _cautions(posterior: Posterior, given: Rows, voice: words.Voice) -> list[str]:
-    found = []
+    cautions = []
     if len(given) < FEW_ROWS:
         rows = "row is" if len(given) == 1 else "rows are"
-        found.append(
+        cautions.append(
             f"Only {len(given)} {rows} scored here, which can tell little: another {len(given)} might score quite "
             "otherwise."
         )
     overlap = part_trained_on(posterior, given)
     if overlap == 1:
-        found.append("These are the rows that the networks were trained on: every score here flatters them.")
+        cautions.append("These are the rows that the networks were trained on: every score here flatters them.")
     elif overlap:
-        found.append(f"{overlap:.0%} of these rows were trained on: every score here flatters the networks.")
+        cautions.append(f"{overlap:.0%} of these rows were trained on: every score here flatters the networks.")
     if posterior.diverged:
         lost = len(posterior.diverged)
-        found.append(
+        cautions.append(
             f"{lost} member{'s' * (lost != 1)} diverged and had to be left out: {'; '.join(posterior.diverged)}."
         )
     settled = None if overlap else settling.compared(posterior, given)
     if settled is not None and not settled.is_settled:
         text = str(settled)
-        found.append(f"{text[0].upper()}{text[1:]}. {voice.how('later')}.")
-    return found
+        cautions.append(f"{text[0].upper()}{text[1:]}. {voice.how('later')}.")
+    return cautions
 
 
 # ---------------------------------------------------------------------- every subset of the variables
@@ -216,7 +215,7 @@ def _combinations(
                 }
             )
     why = missing[0] if missing else None
-    return [{"variables": list(variables), "rows": own, "left_out": len(missing), "why": why} for own in rows]
+    return [{"variables": list(variables), "rows": each, "left_out": len(missing), "why": why} for each in rows]
 
 
 def _subsets(variables: Sequence[str]) -> list[tuple[str, ...]]:
@@ -227,11 +226,11 @@ def _subsets(variables: Sequence[str]) -> list[tuple[str, ...]]:
     return list(itertools.chain.from_iterable(itertools.combinations(variables, size) for size in sizes))
 
 
-def _gap(own: Tensor | None, everything: Tensor | None) -> dict[str, float | None]:
-    """How far the NLL lies above that of everything, and the standard error of that, row by row."""
-    if own is None or everything is None:
+def _gap(nll: Tensor | None, everything: Tensor | None) -> dict[str, float | None]:
+    """Mean difference of the NLL to that of all variables together, and its standard error over rows."""
+    if nll is None or everything is None:
         return {"nll_gap": None, "nll_gap_error": None}
-    apart = own - everything
+    apart = nll - everything
     error = float(apart.std()) / math.sqrt(len(apart)) if len(apart) > 1 else math.nan
     return {"nll_gap": known(float(apart.mean())), "nll_gap_error": known(error)}
 
@@ -243,19 +242,19 @@ def _cost(part: Posterior, samples: int) -> dict[str, Any]:
 
 
 def _further(posterior: Posterior, given: Rows, samples: int, voice: words.Voice) -> dict[str, Any] | None:
-    """What more trainings would do to the errors of the prediction, where that can be told."""
+    """What more trainings would do to the errors of the prediction; None where that is unknown."""
     try:
-        found = posterior.advise(given.x, samples=samples)
+        advised = posterior.advise(given.x, samples=samples)
     except ValueError:
         return None
-    table = found.table()
-    place = table.columns.index("spent on")
+    table = advised.table()
+    spent_on = table.columns.index("spent on")
     rows = [[_plain(value) for value in row] for row in table.rows]
     for row in rows:
-        row[place], row[-1] = voice.meaning(row[place]), row[-1].replace("->", "→")
+        row[spent_on], row[-1] = voice.meaning(row[spent_on]), row[-1].replace("->", "→")
     return {
-        "say": words.further(found, voice, samples),
-        "is_enough": found.best is None,
+        "say": words.further(advised, voice, samples),
+        "is_enough": advised.best is None,
         "columns": list(table.columns),
         "rows": rows,
     }
@@ -267,8 +266,8 @@ def _further(posterior: Posterior, given: Rows, samples: int, voice: words.Voice
 def _trained(posterior: Posterior, given: Rows, samples: int, has_families: bool) -> dict[str, Any]:
     training, design, networks = posterior.training, posterior.design, posterior.networks
     seconds = math.fsum(component.trained.seconds for component in posterior.mixture)
-    own = "" if posterior.rows is None else f"{len(posterior.rows):,}"
-    held = "" if posterior.held_out is None else f"{len(posterior.held_out):,}"
+    trained_on = "" if posterior.rows is None else f"{len(posterior.rows):,}"
+    held_out = "" if posterior.held_out is None else f"{len(posterior.held_out):,}"
     facts = [
         ("networks", f"{len(posterior)}"),
         ("parameters of each", " or ".join(sorted({f"{n.layout.trained_size:,}" for n in networks.values()}))),
@@ -276,8 +275,8 @@ def _trained(posterior: Posterior, given: Rows, samples: int, has_families: bool
         ("epochs", "" if training.is_elsewhere else f"{training.epochs}"),
         ("likelihood", _brief(training.likelihood)),
         ("calibration", "; ".join(map(str, posterior.calibration))),
-        ("rows trained on", own),
-        ("rows held out for the noise", held),
+        ("rows trained on", trained_on),
+        ("rows held out for the noise", held_out),
         ("rows scored here", f"{len(given):,}"),
         ("samples a network", f"{samples}" if design.sampled else ""),
         ("engine", " and ".join(posterior.engines)),
@@ -316,7 +315,7 @@ def _data(
     trained = posterior.rows
     y = None if trained is None else trained.y.view(len(trained), -1)
     truths = [output.data(None if y is None else y[:, j]) for j, output in enumerate(outputs)]
-    found: dict[str, Any] = {
+    data: dict[str, Any] = {
         "trained_on": None if trained is None else len(trained),
         "shape": list(given.x.shape[1:]),
         "targets": [column for truth in truths for column in truth["columns"]],
@@ -327,13 +326,13 @@ def _data(
     }
     if given.x.ndim == 2:
         of_x = _column_names(posterior, given, columns)
-        found["columns"] = [
+        data["columns"] = [
             column(name, given.x[:, j], None if trained is None else trained.x[:, j])
             for j, name in enumerate(of_x[:_MOST_COLUMNS])
         ]
-        found["left_out"] = max(0, len(of_x) - _MOST_COLUMNS)
-        found["values"] = [short(given.x[listed, j]) for j in range(min(len(of_x), _MOST_VALUES))]
-    return found
+        data["left_out"] = max(0, len(of_x) - _MOST_COLUMNS)
+        data["values"] = [short(given.x[listed, j]) for j in range(min(len(of_x), _MOST_VALUES))]
+    return data
 
 
 def _column_names(posterior: Posterior, given: Rows, columns: Sequence[str] | None) -> list[str]:
@@ -350,9 +349,9 @@ def _column_names(posterior: Posterior, given: Rows, columns: Sequence[str] | No
 
 def _learning(posterior: Posterior) -> dict[str, Any]:
     """The training loss of every member, epoch by epoch."""
-    places = thinned(len(posterior), _MOST_CURVES).tolist()
+    members = thinned(len(posterior), _MOST_CURVES).tolist()
     curves = []
-    for component in (posterior.mixture[place] for place in places):
+    for component in (posterior.mixture[member] for member in members):
         losses = torch.tensor(component.trained.losses, dtype=torch.float64)
         if not bool(losses.isfinite().any()):
             continue

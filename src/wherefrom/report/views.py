@@ -41,12 +41,12 @@ def view(output: Output, listed: Tensor, has_families: bool, before: Output | No
 
 def scored(output: Output) -> dict[str, dict[str, Any]]:
     """The scores that are defined, and how sure they are."""
-    found = output.scores()
+    scores = output.scores()
     return {
-        "scores": {name: score.value for name, score in found.items()},
+        "scores": {name: score.value for name, score in scores.items()},
         "errors": {
             name: {"error": score.error, "interval": score.interval and list(score.interval)}
-            for name, score in found.items()
+            for name, score in scores.items()
         },
     }
 

@@ -46,7 +46,7 @@ _HOW = {
         "Train longer (--epochs 300)",
     ),
     "settle": (
-        'Weigh the members by rows held out (posterior.weighted("stacking", data)), or keep what scores well.',
+        'Weigh the members by held-out rows (posterior.weighted("stacking", data)), or keep what scores well.',
         "Leave h out of --over, and name what scores well: --lr 0.001.",
     ),
     "drop less": ("A lower dropout rate or wider layers", "A lower rate (--dropout 0.02) or wider layers (--hidden)"),
@@ -101,7 +101,7 @@ _TRY = {
     "D": ("wf.Resample(5)", "D=5"),
 }
 
-_NOTABLE = 0.15  # a share worth a sentence of its own
+_NOTABLE = 0.15  # a share worth a sentence
 _UNSURE = 0.15  # a standard error of a share that forbids conclusions
 _ENOUGH = 0.005  # nats a row that more trainings would save: not worth them, as posterior.advise has it
 
@@ -167,24 +167,24 @@ class Voice:
 def advice(
     view: dict[str, Any], voice: Voice, further: dict[str, Any] | None = None, outside: int | None = None
 ) -> dict[str, Any]:
-    """A heading and some sentences, by rules on what was found.
+    """A heading and some sentences, by the rules above.
 
     `further` says what more trainings would do, `outside` how many rows are unlike those of training.
     """
     sources = view["sources"]
-    found = sorted(sources["overall"], key=lambda part: -part["share"])
+    parts = sorted(sources["overall"], key=lambda part: -part["share"])
     say: list[str] = []
     if sources["problem"]:
         lead = "Make the sources known"
-        say.append(f"Where the doubt comes from cannot be told: {sources['problem']}.")
-    elif not found or not sum(part["share"] for part in found):
+        say.append(f"The sources of the doubt are unknown: {sources['problem']}.")
+    elif not any(part["share"] for part in parts):
         lead = "Leave a choice open"
         say.append(
             "Nothing was random in this run, so it holds no doubt that could be traced. Leave at least the "
             f"initial weights open: {voice.how('start')}."
         )
     else:
-        lead = _about_sources(found, voice, say)
+        lead = _about_sources(parts, voice, say)
     if further is not None:
         say.append(further["say"][0])
         if further["is_enough"] and lead == _REMEDY["theta0"][0]:
@@ -203,8 +203,8 @@ def advice(
     return {"lead": lead, "say": say}
 
 
-def _about_sources(found: list[dict[str, Any]], voice: Voice, say: list[str]) -> str:
-    largest, *others = found
+def _about_sources(parts: list[dict[str, Any]], voice: Voice, say: list[str]) -> str:
+    largest, *others = parts
     lead, what = voice.remedy(largest["name"])
     most = "Most of the doubt" if largest["share"] > 0.5 else "The largest part of the doubt"
     say.append(f"{most}, {_share(largest)}, has one source: {voice.meaning(largest['name'])}. {what}")
@@ -216,12 +216,12 @@ def _about_sources(found: list[dict[str, Any]], voice: Voice, say: list[str]) ->
         )
         errors = [part["share_error"] for part in (largest, second) if part["share_error"] is not None]
         if errors and largest["share"] - second["share"] < max(errors):
-            say.append("Which of the two is larger cannot be told: they lie within the error of the estimate.")
+            say.append("Which of the two is larger is unclear: they differ by less than the error of the estimate.")
     if error is not None and error > _UNSURE:
         say.append(f"These shares rest on few draws. {voice.how('extend')} before spending much on them.")
     elif error is None and not largest["is_noise"]:
         say.append(
-            f"With so few draws the error of these shares is not known. {voice.how('extend')} before spending on them."
+            f"With so few draws the error of these shares is unknown. {voice.how('extend')} before spending on them."
         )
     return lead
 
@@ -240,8 +240,8 @@ def _about_no_model(view: dict[str, Any], voice: Voice) -> str | None:
         what = f"On these rows the run is worse than {words.no_model}{numbers}."
         return f"{what} Do not use it as it is: {voice.how('rethink')}."
     return (
-        f"By these rows it cannot be told that the run is better than {words.no_model}{numbers}. More rows to test on "
-        "would tell; columns that say more would help."
+        f"These rows do not show that the run is better than {words.no_model}{numbers}. Test it on more rows; further "
+        "columns would help."
     )
 
 
@@ -263,7 +263,7 @@ def _about_calibration(verdict: dict[str, Any], voice: Voice, say: list[str]) ->
     if verdict["word"] == "too sure":
         say.append(f"{verdict['say']}: the run is too sure of itself. {cure}")
     elif verdict["word"] == "too careful":
-        narrow = f"Calibration {voice.how('hold out') if voice.is_calibrated else 'on rows held out'} would narrow it."
+        narrow = f"Calibration {voice.how('hold out') if voice.is_calibrated else 'on held-out rows'} would narrow it."
         say.append(f"{verdict['say']}: the run is more careful than it need be. {narrow}")
 
 
@@ -309,9 +309,9 @@ def _gap(row: dict[str, Any]) -> str:
 
 def _share(part: dict[str, Any]) -> str:
     error = part["share_error"]
-    known = error is not None and math.isfinite(error) and error >= 0.005
+    has_error = error is not None and math.isfinite(error) and error >= 0.005
     digits = 1 if 0.995 <= part["share"] < 1 else 0
-    return f"{part['share']:.{digits}%}" + (f" ± {error:.0%}" if known else "")
+    return f"{part['share']:.{digits}%}" + (f" ± {error:.0%}" if has_error else "")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -325,68 +325,70 @@ def listed(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- what further trainings would do
 
 
-def further(found: Advice, voice: Voice, samples: int) -> list[str]:
-    """What `posterior.advise` found, without its jargon: what to do first, then what else is known."""
-    say = [_to_train(found, voice, samples)]
-    if found.noise_share > 0.5:
+def further(advised: Advice, voice: Voice, samples: int) -> list[str]:
+    """Sentences about what `posterior.advise` gives: what to do first, then the rest."""
+    say = [_to_train(advised, voice, samples)]
+    if advised.noise_share > 0.5:
         what = voice.words.irreducible
-        say.append(f"{found.noise_share:.0%} of the predictive variance is {what}, which no further network removes.")
-    if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in found.costs.items() if cost > 1]:
+        say.append(f"{advised.noise_share:.0%} of the predictive variance is {what}, which no further network removes.")
+    if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in advised.costs.items() if cost > 1]:
         say.append(f"Networks for one further draw, with all draws of the others: {listed(dear)}.")
-    if two := [voice.meaning(name) for name, draws in found.draws.items() if draws < 3]:
+    if two := [voice.meaning(name) for name, draws in advised.draws.items() if draws < 3]:
         say.append(f"Two draws of the {listed(two)} show no error of a variance: a third would.")
-    if found.gone_through:
-        every = listed([voice.meaning(name) for name in found.gone_through])
+    if advised.gone_through:
+        every = listed([voice.meaning(name) for name in advised.gone_through])
         say.append(f"All values of the {every} were gone through: there are no more to draw.")
-    if found.untried:
+    if advised.untried:
         command = voice.speaks == "command"
-        ways = "; ".join(f"{voice.meaning(name)} ({_TRY[name][command]})" for name in found.untried)
+        ways = "; ".join(f"{voice.meaning(name)} ({_TRY[name][command]})" for name in advised.untried)
         say.append(f"Not tested here; add it {'with --over' if command else 'to over'}: {ways}.")
     return say
 
 
-def _to_train(found: Advice, voice: Voice, samples: int) -> str:
-    off = f"a typical prediction would move by about {_percent(found.now.mean_error)} of its standard deviation"
-    if found.best == "samples":
+def _to_train(advised: Advice, voice: Voice, samples: int) -> str:
+    off = f"a typical prediction would move by about {_percent(advised.now.mean_error)} of its standard deviation"
+    if advised.best == "samples":
         more = voice.how("samples").format(10 * samples)
         return (
-            f"More samples are missing, not more networks: {found.sample_share:.0%} of the chance in a prediction is "
+            f"More samples are missing, not more networks: {advised.sample_share:.0%} of the chance in a prediction is "
             f"theirs, and they need no training. Predict with ten times as many ({more})."
         )
-    if found.best is None:
-        if found.now.price < _ENOUGH:
+    if advised.best is None:
+        if advised.now.price < _ENOUGH:
             return f"More networks are not needed: with very many of them {off}."
-        if not found.draws:
+        if not advised.draws:
             return f"With very many networks {off}, but no choice was left open of which more could be drawn."
         return f"With very many networks {off}, but ten further ones do not make one further draw of any choice."
-    chosen = _chosen(found)
+    chosen = _chosen(advised)
     tied = ""
-    if found.tied:
-        tied = f" By their errors, more of the {listed([voice.meaning(name) for name in found.tied])} might do as well."
+    if advised.tied:
+        tied = (
+            f" By their errors, more of the {listed([voice.meaning(name) for name in advised.tied])} might do as well."
+        )
     networks = "one further network" if chosen.trainings == 1 else f"{chosen.trainings} further networks"
-    if found.now.mean_error**2 / 2 < _ENOUGH:
-        now, then = told_apart(found.now.variance_error * 100, chosen.variance_error * 100)
+    if advised.now.mean_error**2 / 2 < _ENOUGH:
+        now, then = told_apart(advised.now.variance_error * 100, chosen.variance_error * 100)
         return (
             f"With very many networks {off}. More of them would rather tell better {voice.words.spread}: {networks} "
-            f"({_draw_more(chosen, found, voice)}) would lower its error from {now}% to {then}%.{tied}"
+            f"({_draw_more(chosen, advised, voice)}) would lower its error from {now}% to {then}%.{tied}"
         )
-    now, then = told_apart(found.now.mean_error * 100, chosen.mean_error * 100)
+    now, then = told_apart(advised.now.mean_error * 100, chosen.mean_error * 100)
     error = "" if math.isnan(chosen.mean_error_se) else f" ± {chosen.mean_error_se * 100:.1g}"
     return (
-        f"Spend on the {voice.meaning(chosen.variable)}: {networks} ({_draw_more(chosen, found, voice)}) would lower "
+        f"Spend on the {voice.meaning(chosen.variable)}: {networks} ({_draw_more(chosen, advised, voice)}) would lower "
         f"the chance in a typical prediction from {now}% to {then}{error}% of its standard deviation.{tied}"
     )
 
 
-def _chosen(found: Advice) -> Option:
-    own = [each for each in found.options if each.variable == found.best and each.draws]
-    return max(own, key=lambda each: each.budget)
+def _chosen(advised: Advice) -> Option:
+    options = [each for each in advised.options if each.variable == advised.best and each.draws]
+    return max(options, key=lambda each: each.budget)
 
 
-def _draw_more(chosen: Option, found: Advice, voice: Voice) -> str:
+def _draw_more(chosen: Option, advised: Advice, voice: Voice) -> str:
     if voice.speaks == "python":
         return f"posterior.extend({chosen.variable.split('+')[0]}={chosen.draws})"
-    draws = found.draws[chosen.variable] + chosen.draws
+    draws = advised.draws[chosen.variable] + chosen.draws
     return f"--draws {draws}, or {chosen.variable}={draws} in --over"
 
 

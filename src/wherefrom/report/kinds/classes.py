@@ -57,7 +57,7 @@ _SCORES = {
     "nll": ScoreTerm(
         "Surprise (NLL)",
         "Negative log-likelihood: how much the true class surprises the run, most of all where it was sure and wrong. "
-        "Lower is better. It is told in nats: 0.7 less is a truth held twice as likely.",
+        "Lower is better. It is in nats: 0.7 less means that the truth was given twice the probability.",
         "NLL",
     ),
     "brier": ScoreTerm(
@@ -78,7 +78,7 @@ _GLOSSARY = {
     "doubt": Term(
         "Doubt (entropy)",
         "How spread the probabilities are: 0% is sure of one class, 100% is all classes equally probable. It is their "
-        "entropy, as a share of the largest that is possible; entropies are told in nats.",
+        "entropy, as a share of the largest that is possible; entropies are in nats.",
     ),
     "overlap": Term(
         "Overlap",
@@ -95,7 +95,7 @@ _WORDS = Words(
     scores=_SCORES,
     glossary=_GLOSSARY,
     no_model="always answering with the class frequencies",
-    calibrate="Calibrate it on rows held out: {temperature}.",
+    calibrate="Calibrate it on held-out rows: {temperature}.",
     mend_group="No single temperature can mend a class by itself; more rows of {group!r} could.",
     irreducible="the classes' own overlap, as every network sees it",
     spread="how much the networks disagree",
@@ -182,13 +182,13 @@ class Classes:
         answered = torch.bincount(self._guesses, minlength=len(self.prediction.classes)).tolist()
         present = [k for k, count in enumerate(answered) if count >= _LEAST_IN_A_GROUP]
         present = sorted(sorted(present, key=lambda k: -answered[k])[:_MOST_CLASSES])
-        found = []
+        groups = []
         for k in present:
             rows = self._guesses == k
             expected = float(self.prediction.confidence[rows].mean())
             each = panels.group(self._labels[k], self._is_right[rows], expected, len(present))
-            found.append(each | {"say": self._about_group(each)})
-        return found
+            groups.append(each | {"say": self._about_group(each)})
+        return groups
 
     def _about_group(self, group: dict[str, Any]) -> str:
         right = f"{group['observed']:.0%} are right, and {group['expected']:.0%} should be"

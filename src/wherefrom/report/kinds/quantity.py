@@ -60,8 +60,8 @@ _SCORES = {
     "nll": ScoreTerm(
         "Surprise (NLL)",
         "Negative log-likelihood: how much the truth surprises the run, which it does if predictions are far off, or "
-        "if they are sure and wrong. Lower is better; it is told in nats, and only differences mean something: 0.7 "
-        "less is a truth held twice as likely.",
+        "if they are sure and wrong. Lower is better. It is in nats, and only differences mean something: 0.7 less "
+        "means that the truth was given twice the probability.",
         "NLL",
         absent="no density: the variance is zero",
     ),
@@ -129,7 +129,7 @@ class Quantity:
             glossary=_GLOSSARY,
             main_score="rmse",
             no_model=f"always answering with the mean {self.name}",
-            calibrate="Calibrate them on rows held out ({variance}), or leave more choices open.",
+            calibrate="Calibrate them on held-out rows ({variance}), or leave more choices open.",
             cause="The likelihood has no noise, so the intervals hold none: {noise} adds it." * (self.noise is None),
             mend_group="The noise is predicted row by row already; more rows there, or further columns, could mend it."
             if self.noise == "predicted"
@@ -194,12 +194,12 @@ class Quantity:
         edges = mean.quantile(torch.linspace(0, 1, _PARTS + 1, dtype=torch.float64)[1:-1])
         part_of = torch.bucketize(mean, edges)
         parts = [part_of == part for part in part_of.unique().tolist()]
-        found = []
+        groups = []
         for part in parts:
             ends = panels.told_apart(float(mean[part].min()), float(mean[part].max()), digits=3)
             each = panels.group(" to ".join(ends), self._is_covered[part], 0.95, len(parts))
-            found.append(each | {"say": self._about_group(each)})
-        return found
+            groups.append(each | {"say": self._about_group(each)})
+        return groups
 
     def _about_group(self, group: dict[str, Any]) -> str:
         hold = f"the 95% intervals hold {group['observed']:.0%} of the truth"

@@ -91,7 +91,7 @@ function further() {
   const about = report.further;
   if (!about) return null;
   const { table, more } = plainTable(about.columns, about.rows, 3, { label: "What further trainings would buy", first: 12 });
-  return h("div", { class: "card said" }, h("h3", null, "What further training would buy"), about.say.map((words) => h("p", null, words)),
+  return h("div", { class: "card further" }, h("h3", null, "What further training would buy"), about.say.map((words) => h("p", null, words)),
     h("details", null, h("summary", null, "The errors that each budget would leave"), table, more,
       soft("Each is what chance leaves for want of networks and samples: of the mean, in standard deviations of a prediction; the others relative to what they are errors of.")));
 }
@@ -168,8 +168,8 @@ function combinations() {
   const names = Object.keys(page.view.scores), all = items.find((item) => item.is_all) || items[0];
   const distance = (name, value) => ({ low: value, high: -value })[report.scores[name].best] ?? Math.abs(value - report.scores[name].best);
   const scoreColumn = (name) => {
-    const about = report.scores[name], known = items.map((item) => item.scores[name]).filter((value) => value !== null);
-    const best = known.length ? known.reduce((a, b) => (distance(name, b) < distance(name, a) ? b : a)) : undefined;
+    const about = report.scores[name], values = items.map((item) => item.scores[name]).filter((value) => value !== null);
+    const best = values.length ? values.reduce((a, b) => (distance(name, b) < distance(name, a) ? b : a)) : undefined;
     const [, ...texts] = scoreTexts(name, [all.scores[name], ...items.map((item) => item.scores[name])], all.errors[name]).texts;
     const cell = (item) => {
       const value = item.scores[name], opened = full(item.on.join(", ") || "nothing left open");

@@ -47,8 +47,8 @@ export function sortable(columns, items, about) {
     const { value } = columns[by];
     const isKnown = (item) => value(item) !== null && value(item) !== undefined;
     const compare = (p, q) => (typeof p === "string" ? p.localeCompare(q, "en", { numeric: true }) : p - q);
-    const known = kept.filter(isKnown).sort((a, b) => compare(value(a), value(b)) * (descending ? -1 : 1));
-    return [...known, ...kept.filter((item) => !isKnown(item))];
+    const first = kept.filter(isKnown).sort((a, b) => compare(value(a), value(b)) * (descending ? -1 : 1));
+    return [...first, ...kept.filter((item) => !isKnown(item))];
   }
   function fill() {
     heads.forEach((head, i) => {
@@ -59,8 +59,8 @@ export function sortable(columns, items, about) {
     more.replaceChildren();
     if (!kept.length) more.append(h("span", { class: "soft small" }, "No row has this in its name."));
     else if (about.first && items.length > about.first) {
-      const found = kept.length < items.length ? " that were found" : "";
-      more.append(h("span", { class: "soft small" }, `${Math.min(shown, kept.length)} of ${whole(kept.length)}${found}`));
+      const which = kept.length < items.length ? " that were found" : "";
+      more.append(h("span", { class: "soft small" }, `${Math.min(shown, kept.length)} of ${whole(kept.length)}${which}`));
       const next = () => {
         shown += 25;
         fill();
