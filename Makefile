@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench clean
+.PHONY: help setup demo test lint lint-js format docs bench clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
 	@echo "make test    set up, then lint, type-check and run all tests"
 	@echo "make lint    ruff and mypy"
+	@echo "make lint-js ESLint on the report's script, where there is node"
 	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make clean   remove the virtual environment and caches"
@@ -31,6 +32,11 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# npx fetches ESLint; eslint.config.mjs needs nothing else.
+lint-js:
+	@if command -v npx > /dev/null; then npx --yes eslint@9 src/wherefrom/report/assets/script; \
+	else echo "no node here: the report's script was not linted"; fi
 
 # Two processes that share the files: each goes through the whole of one, and so trains only once what it uses often.
 test: lint

@@ -17,7 +17,6 @@ from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale, fitted
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.report.views import _output
 
 WEIGHTS = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 
@@ -299,7 +298,7 @@ def test_an_output_by_itself_has_the_same_two_tails():
     low, high = found.interval(0.95)
     assert not torch.allclose(low + high, 2 * prediction.mean, rtol=0.01)
     for j in range(2):
-        alone = _output(found, j).interval(0.95)
+        alone = found.of_output(j).interval(0.95)
         torch.testing.assert_close(alone[0], low[:, j])
         torch.testing.assert_close(alone[1], high[:, j])
 

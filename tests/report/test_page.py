@@ -16,6 +16,8 @@ import torch
 import wherefrom as wf
 from browser import Browser, Page, chromium
 from conftest import mlp, training
+from wherefrom.likelihoods.views.classes import Classes
+from wherefrom.likelihoods.views.quantity import Quantity
 from wherefrom.predictive.class_scores import auroc
 from wherefrom.report import words
 from wherefrom.report.content import content
@@ -61,6 +63,11 @@ def documents(made) -> dict[str, dict]:
     return {name: content(*given, samples=20, **more.get(name, {})) for name, given in made.items()}
 
 
+def panel(view: dict, section: str, title: str) -> dict:
+    (found,) = [one for one in view[section]["panels"] if one.get("title") == title]
+    return found
+
+
 # ---------------------------------------------------------------------- numbers
 
 
@@ -70,10 +77,15 @@ def test_scores_and_calibration_are_those_of_the_prediction(made, documents):
     expected = {"nll": prediction.nll(y), "rmse": prediction.rmse(y), "crps": prediction.crps(y)}
     explained = 1 - prediction.rmse(y) ** 2 / np.var(y)
     assert view["scores"] == pytest.approx({**expected, "coverage": prediction.coverage(y, 0.95), "r2": explained})
-    own = view["calibration"]
-    assert own["observed"] == pytest.approx([prediction.coverage(y, level) for level in own["levels"]], abs=1e-4)
-    assert sum(view["pit"]) == len(y)
+    levels = panel(view, "calibration", "Coverage by level")
+    assert levels["ys"] == pytest.approx([prediction.coverage(y, level) for level in levels["xs"]], abs=1e-4)
+    assert sum(panel(view, "calibration", "Where the truth falls")["stacks"][0]) == len(y)
     low, high = prediction.interval(0.95)
+    assert view["points"]["is_missed"] == [int(not a <= b <= c) for a, b, c in zip(low, y, high, strict=True)]
+    off = (torch.from_numpy(y) - prediction.mean) / prediction.std
+    assert view["points"]["off"] == pytest.approx(off.tolist(), rel=1e-2)
+    assert view["points"]["is_off"] == (off.abs() > 1.96).int().tolist()
+    assert view["points"]["variance"] == pytest.approx(prediction.variance.tolist(), rel=1e-4)
     assert view["points"]["mean"] == pytest.approx(prediction.mean.tolist(), rel=1e-4)
     assert view["points"]["low"] == pytest.approx(low.tolist(), rel=1e-4)
     assert view["points"]["high"] == pytest.approx(high.tolist(), rel=1e-4)
@@ -139,10 +151,18 @@ def test_scores_of_classes_are_those_of_the_prediction(made, documents):
         for k, c in enumerate(prediction.classes)
     ]
     assert view["scores"] == pytest.approx({**expected, "ece": prediction.ece(y), "auc": np.mean(ranks)})
-    assert sum(map(sum, view["mistakes"])) == len(y)
-    assert sum(line[k] for k, line in enumerate(view["mistakes"])) == round(prediction.accuracy(y) * len(y))
-    reliability = prediction.reliability(y, bins=10)
-    assert sum(view["reliability"]["count"]) == int(reliability.count.sum())
+    mistakes = panel(view, "truth", "Mistakes")["counts"]
+    assert sum(map(sum, mistakes)) == len(y)
+    assert sum(line[k] for k, line in enumerate(mistakes)) == round(prediction.accuracy(y) * len(y))
+    bins, shown = prediction.reliability(y, bins=10), panel(view, "calibration", "Right as often as it is sure?")
+    kept = bins.count > 0
+    assert shown["xs"] == pytest.approx(bins.confidence[kept].tolist(), abs=1e-4)
+    assert shown["ys"] == pytest.approx(bins.accuracy[kept].tolist(), abs=1e-4)
+    assert shown["sizes"] == pytest.approx((bins.count[kept] / bins.count.sum()).tolist(), abs=1e-3)
+    wrong, right = panel(view, "calibration", "How confident it is")["stacks"]
+    assert (sum(wrong), sum(right)) == (len(y) - sum(right), round(prediction.accuracy(y) * len(y)))
+    assert view["points"]["doubt"] == pytest.approx((prediction.entropy / np.log(3)).tolist(), rel=1e-4)
+    assert view["points"]["is_wrong"] == [int(a != b) for a, b in zip(prediction.predicted, y, strict=True)]
 
 
 def test_doubt_about_classes_is_overlap_and_disagreement_by_its_sources(made, documents):
@@ -163,6 +183,8 @@ def test_one_network_without_noise_has_no_density_and_no_sources(documents):
     assert view["scores"]["nll"] is None
     assert view["sources"] == {"overall": [], "shares": {}, "problem": None}
     assert "Leave a choice open" in view["advice"]["lead"]
+    assert set(view["points"]["off"]) == {None}
+    assert set(view["points"]["is_off"]) == {0}
     (view,) = documents["one class network"]["views"]
     assert {part["name"]: part["share"] for part in view["sources"]["overall"]} == pytest.approx({"overlap": 1.0})
 
@@ -231,9 +253,18 @@ def test_names_are_taken_from_frames_and_checked(made):
         content(posterior, x, y, outside=[True], samples=4)
 
 
-def view_of(shares: dict[str, float], error: float = 0.01, word: str = "about right", kind: str = "interval") -> dict:
-    overall = [{"name": name, "share": share, "share_error": error} for name, share in shares.items()]
-    found = {"kind": kind, "word": word, "observed": 0.8, "expected": 0.95}
+def voice(kind: type = Quantity, noise: str | None = "fit", **settings: object) -> words.Voice:
+    """How a page speaks of y: of a quantity with this noise, or of classes."""
+    output = Quantity(None, None, "y", noise=noise) if kind is Quantity else kind(None, None, "y")
+    return words.Voice(words=output.words, **settings)
+
+
+def view_of(shares: dict[str, float], error: float = 0.01, word: str = "about right") -> dict:
+    overall = [
+        {"name": name, "share": share, "share_error": error, "is_noise": name in ("noise", "overlap")}
+        for name, share in shares.items()
+    ]
+    found = {"word": word, "say": "The 95% intervals hold 80% of the truth", "observed": 0.8, "expected": 0.95}
     baseline = {"scores": {"rmse": 2.0131}, "gain": {"word": "better"}}
     return {
         "sources": {"overall": overall, "problem": None},
@@ -246,39 +277,42 @@ def view_of(shares: dict[str, float], error: float = 0.01, word: str = "about ri
 
 
 def test_advice_follows_the_largest_source():
-    def lead(shares: dict[str, float], **voice: bool) -> str:
-        return words.advice(view_of(shares), words.Voice(**voice))["lead"]
+    def lead(shares: dict[str, float], **settings: bool) -> str:
+        return words.advice(view_of(shares), voice(**settings))["lead"]
 
     assert lead({"theta0": 0.1, "noise": 0.9}) == "Measure y better, or measure more"
     assert lead({"D": 0.8, "noise": 0.2}) == "Collect more rows"
     assert "Drop less" in lead({"F": 0.8, "noise": 0.2})
     assert "architecture" in lead({"F": 0.8, "noise": 0.2}, has_families=True)
-    near = words.advice(view_of({"t": 0.5, "theta0": 0.48}, 0.05), words.Voice())
-    assert any("cannot be told" in text for text in near["say"])
-    unsure = words.advice(view_of({"t": 0.9, "theta0": 0.1}, 0.3), words.Voice())
+    near = words.advice(view_of({"t": 0.5, "theta0": 0.48}, 0.05), voice())
+    assert any("Which of the two is larger is unclear" in text for text in near["say"])
+    unsure = words.advice(view_of({"t": 0.9, "theta0": 0.1}, 0.3), voice())
     assert any("few draws" in text for text in unsure["say"])
 
 
 PYTHON = re.compile(r"posterior\.|wf\.|over=|noise=|samples=|\(data\)|, data\)")
 
 
-def all_advice(voice: words.Voice) -> list[str]:
-    """Whatever the rules can say of a source, and of a run that is too sure."""
-    found = [*words.advice(view_of({}), voice)["say"]]
+def all_advice(**settings: object) -> list[str]:
+    """Whatever the rules can say of a source, and of a run that is too sure, or groups of it."""
+    found = [*words.advice(view_of({}), voice(**settings))["say"]]
+    group = {"name": "one", "observed": 0.5, "expected": 0.9, "word": "too sure", "say": "half are right"}
     for source in ("noise", "overlap", "theta0", "order", "theta0+order", "t", "h", "gamma", "D", "M", "F", "t x F"):
-        for word, kind in (("too sure", "interval"), ("too careful", "interval"), ("too sure", "confidence")):
-            told = words.advice(view_of({source: 0.8, "t": 0.2}, 0.3, word, kind), voice)
+        for word, kind in (("too sure", Quantity), ("too careful", Quantity), ("too sure", Classes)):
+            view = view_of({source: 0.8, "t": 0.2}, 0.3, word) | {"groups": [group]}
+            told = words.advice(view, voice(kind, **settings))
             found += [told["lead"], *told["say"]]
     return found
 
 
 def test_to_those_who_use_the_command_no_advice_speaks_python():
-    options = set(re.findall(r"--[a-z-]+", " ".join(all_advice(words.Voice(speaks="command")))))
-    text = " ".join(all_advice(words.Voice(speaks="command")) + all_advice(words.Voice(speaks="command", noise=None)))
+    options = set(re.findall(r"--[a-z-]+", " ".join(all_advice(speaks="command"))))
+    text = " ".join(all_advice(speaks="command") + all_advice(speaks="command", noise=None))
     assert not PYTHON.search(text)
-    assert {"--draws", "--over", "--recipe", "--epochs", "--calibrate"} <= options
-    assert PYTHON.search(" ".join(all_advice(words.Voice())))
-    assert "--" not in " ".join(all_advice(words.Voice()))
+    assert not re.search(r"[{}]", text)
+    assert {"--draws", "--over", "--recipe", "--epochs", "--calibrate", "--noise"} <= options
+    assert PYTHON.search(" ".join(all_advice()))
+    assert "--" not in " ".join(all_advice())
     with pytest.raises(ValueError, match='"python" or "command"'):
         words.Voice(speaks="german")
 
@@ -305,7 +339,7 @@ def test_what_was_not_tried_is_named_as_by_advise():
 
 def test_a_calibrated_run_is_not_told_to_be_calibrated():
     view = view_of({"noise": 1.0}, word="too sure")
-    (_, text) = words.advice(view, words.Voice(speaks="command", is_calibrated=True))["say"]
+    (_, text) = words.advice(view, voice(speaks="command", is_calibrated=True))["say"]
     assert "calibrated already" in text
     assert "--held-out" in text
     assert "--calibrate" not in text
@@ -331,20 +365,20 @@ def test_further_training_is_told_by_its_largest_gain(made):
     bought = [each for each in found.options if each.variable == best and each.draws][-1]
     found = replace(found, best=best, tied=("order",), now=now)
     draws = found.draws[best] + bought.draws
-    text = words.further(found, words.Voice(speaks="command"), 20)[0]
+    text = words.further(found, voice(speaks="command"), 20)[0]
     assert f"--draws {draws}, or theta0={draws} in --over" in text
     assert f"{bought.trainings} further networks" in text
     assert "order of the batches might do as well" in text
-    assert f"posterior.extend(theta0={bought.draws})" in words.further(found, words.Voice(), 20)[0]
+    assert f"posterior.extend(theta0={bought.draws})" in words.further(found, voice(), 20)[0]
     wide = replace(found, now=replace(now, mean_error=0.01, variance_error=0.4))
-    text = words.further(wide, words.Voice(), 20)[0]
+    text = words.further(wide, voice(), 20)[0]
     assert "would move by about 1% of its standard deviation. More of them would rather tell better how wide" in text
     assert f"from 40% to {100 * bought.variance_error:.2g}%" in text
-    assert "--samples 200" in words.further(replace(found, best="samples"), words.Voice(speaks="command"), 20)[0]
+    assert "--samples 200" in words.further(replace(found, best="samples"), voice(speaks="command"), 20)[0]
     enough = replace(found, best=None, now=replace(now, mean_error=0.004, variance_error=0.0))
     assert (
         "not needed: with very many of them a typical prediction would move by about 0.4%"
-        in words.further(enough, words.Voice(), 20)[0]
+        in words.further(enough, voice(), 20)[0]
     )
 
 
@@ -374,7 +408,7 @@ def test_a_model_that_is_no_better_than_none_is_told_so(made):
     (view,) = content(posterior, x, np.random.default_rng(0).permutation(y), samples=4)["views"]
     assert "class frequencies (NLL" in view["advice"]["say"][0]
     unknown = view_of({"noise": 1.0}) | {"baseline": {"scores": {"rmse": 2.0131}, "gain": {"word": "unknown"}}}
-    assert "(RMSE 2.012 against 2.013; lower is better)" in words.advice(unknown, words.Voice())["say"][0]
+    assert "(RMSE 2.012 against 2.013; lower is better)" in words.advice(unknown, voice())["say"][0]
 
 
 def test_few_rows_are_told_to_tell_little(made):
@@ -403,7 +437,7 @@ def test_groups_that_are_off_are_found_and_told(made):
     (text,) = [text for text in document["views"][0]["advice"]["say"] if "Where dose is predicted to be" in text]
     assert "--noise predicted" in text
     view = document["views"][0]
-    already = words.advice(view, words.Voice("dose", "command", noise="predicted"))["say"]
+    already = words.advice(view, voice(noise="predicted", target="dose", speaks="command"))["say"]
     assert not any("--noise predicted" in text for text in already)
     assert content(posterior, x[:40], y[:40], samples=4)["views"][0]["groups"] == []
 
@@ -417,7 +451,8 @@ def test_groups_of_classes_are_those_that_are_answered(made, documents):
         assert group["observed"] == pytest.approx((y[own] == group["name"]).mean())
         assert group["expected"] == pytest.approx(float(prediction.confidence[torch.from_numpy(own)].mean()))
     off = {"name": "two", "count": 50, "observed": 0.5, "expected": 0.9, "word": "too sure"}
-    text = words.advice(view | {"groups": [off]}, words.Voice())["say"]
+    off["say"] = Classes(prediction, y, "y")._about_group(off)
+    text = words.advice(view | {"groups": [off]}, voice(Classes))["say"]
     assert any("Of 50 answers 'two', 50% are right, and 90% should be: too sure there" in one for one in text)
 
 
@@ -437,16 +472,17 @@ def test_rows_beyond_the_edge_are_counted_and_listed(made):
 
 
 def test_all_words_of_the_scores_are_explained(documents):
-    for document in documents.values():
+    for kind, document in documents.items():
         for view in document["views"]:
             assert set(view["scores"]) <= set(document["glossary"])
+            assert set(view["scores"]) <= set(document["scores"])
         text = " ".join(" ".join(entry) for entry in document["glossary"].values())
         assert "{" not in text
         for word in (
             "NLL",
             "Share",
             "Outside, distance",
-            *(("AUC", "ECE", "Brier", "Overlap") * bool(document["kind"] == "classes")),
+            *(("AUC", "ECE", "Brier", "Overlap") * ("class" in kind)),
         ):
             assert word in text
 

@@ -29,12 +29,14 @@ import torch
 from torch import Tensor
 
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.likelihoods.views import classes
 from wherefrom.predictive import class_scores
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
 from wherefrom.predictive.class_scores import Reliability, RiskCoverage
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import Score, always_the_shares, of_classes
 from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.data import Rows, Scaler, Schema, as_classes, column_names, no_change
@@ -70,6 +72,7 @@ class Classification:
     task: ClassVar[str] = "classification"
     target: ClassVar[str] = "classes"
     has_density: ClassVar[bool] = True
+    noise_kind: ClassVar[str] = "none"
     settings: ClassVar[tuple[str, ...]] = ("label_smoothing",)
     cells: ClassVar[Cells] = "labels"
     table_options: ClassVar[tuple[str, ...]] = ("classes",)
@@ -498,6 +501,9 @@ class ClassPrediction:
 
     def all_sources(self) -> Sources:
         return self.sources(of="entropy")
+
+    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+        return classes.outputs(self, truth, names, noise, unit)
 
     def of_rows(self, rows: Any) -> ClassPrediction:
         return replace(self, logs=self.logs.of_rows(rows))

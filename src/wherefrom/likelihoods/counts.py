@@ -23,11 +23,13 @@ import torch
 from torch import Tensor
 
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.likelihoods.views import quantity
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import of_quantities
 from wherefrom.predictive.searching import lowest
 from wherefrom.predictive.sources import Sources, sources
@@ -196,6 +198,10 @@ class Counts:
         )
 
     # ------------------------------------------------------------------ prediction
+
+    @property
+    def noise_kind(self) -> str:
+        return self.dispersion if isinstance(self.dispersion, str) else "given"
 
     def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
         """The mean of y in units of the training rows' mean; log-normal where outputs vary."""
@@ -470,6 +476,19 @@ class CountPrediction:
 
     def all_sources(self) -> Sources:
         return self.sources()
+
+    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+        return quantity.outputs(self, truth, names, noise, unit)
+
+    def uncalibrated_interval(self, level: float) -> tuple[Tensor, Tensor]:
+        return self.interval(level, "mixture")
+
+    def of_output(self, j: int) -> CountPrediction:
+        """One of several columns, alone."""
+        one = slice(j, j + 1)
+        conformal = None if self.conformal is None else self.conformal.of_output(j)
+        dispersion = self.dispersion if self.dispersion.shape[-1] == 1 else self.dispersion[..., one]
+        return CountPrediction(self.mixture.of_output(j), dispersion, self.scale[one], conformal=conformal)
 
     def of_rows(self, rows: Any) -> CountPrediction:
         dispersion = self.dispersion[:, :, rows] if self.dispersion.ndim == 4 else self.dispersion

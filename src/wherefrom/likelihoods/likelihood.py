@@ -17,6 +17,7 @@ from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import By, Conformal, ConformalScores
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import Score
 from wherefrom.predictive.sources import Sources
 from wherefrom.training.data import Scaler, Schema
@@ -117,7 +118,11 @@ class Predictive(Protocol):
 
     def advice_subject(self) -> Subject: ...
 
-    # tables
+    # reports and tables
+
+    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+        """What a report shows, one view for each column of y."""
+        ...
 
     def columns(self, level: float) -> tuple[Columns, list[str]]:
         """What is written for each row, and notes for the user."""
@@ -147,6 +152,11 @@ class Likelihood(Objective, Protocol):
     @property
     def named_classes(self) -> tuple[Label, ...]:
         """The labels of y that the user has named, if any."""
+        ...
+
+    @property
+    def noise_kind(self) -> str:
+        """Where the noise comes from: "none", "given", "fit" or "predicted"."""
         ...
 
     @property

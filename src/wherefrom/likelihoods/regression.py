@@ -25,12 +25,14 @@ import torch
 from torch import Tensor
 
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.likelihoods.views import quantity
 from wherefrom.predictive import gaussians
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import By, Conformal, ConformalScores, Reading, or_nan
 from wherefrom.predictive.gaussians import STANDARD
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
+from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import always_the_same, of_quantities
 from wherefrom.predictive.searching import lowest
 from wherefrom.predictive.sources import Sources, sources
@@ -148,6 +150,10 @@ class Regression:
     @property
     def has_density(self) -> bool:
         return self.noise is not None
+
+    @property
+    def noise_kind(self) -> str:
+        return "none" if self.noise is None else self.noise if isinstance(self.noise, str) else "given"
 
     def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """The means and log variances among the outputs of a network that predicts its noise."""
@@ -441,6 +447,21 @@ class Prediction:
         scores = of_quantities(rows["truth"], rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
         sizes = {"mean width of the interval": float(rows["width"].mean())}
         return Summary(scores, always_the_same(rows["truth"]), sizes, "interval")
+
+    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+        return quantity.outputs(self, truth, names, noise, unit)
+
+    def uncalibrated_interval(self, level: float) -> tuple[Tensor, Tensor]:
+        return self.interval(level, "gaussian")
+
+    def of_output(self, j: int) -> Prediction:
+        """One of several outputs, alone."""
+        one = slice(j, j + 1)
+        conformal = None if self.conformal is None else self.conformal.of_output(j)
+        mixture, location, scale = self.mixture.of_output(j), self.location[one], self.scale[one]
+        return replace(
+            self, mixture=mixture, location=location, scale=scale, is_flat=True, y_names=(), conformal=conformal
+        )
 
     def of_rows(self, rows: Any) -> Prediction:
         return replace(self, mixture=self.mixture.of_rows(rows))

@@ -209,6 +209,10 @@ class Conformal:
         scores = self.scores.abs().sort(0).values if self.is_signed else self.scores
         return scores[place - 1]
 
+    def of_output(self, j: int) -> Conformal:
+        """One of several outputs, alone."""
+        return replace(self, scores=self.scores[:, j : j + 1])
+
     def applied(self, prediction: Any) -> Any:
         return replace(prediction, conformal=self)
 

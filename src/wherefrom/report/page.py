@@ -13,12 +13,15 @@ import hashlib
 import html
 import json
 import os
+import re
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wherefrom.posterior import Posterior
+
+_SCRIPT = ("dom", "format", "plot", "table", "sources", "panels", "sections", "main")  # each uses those before it
 
 
 def report(posterior: Posterior, data: Any, path: str | Path, **about: Any) -> Path:
@@ -58,7 +61,7 @@ def render(document: dict[str, Any]) -> str:
     >>> "<title>&lt;/script&gt;&lt;b&gt;</title>" in page, "</script><b>" in page
     (True, False)
     """
-    script = _asset("script.js")
+    script = _script()
     parts = {
         "TITLE": html.escape(str(document.get("title", "Wherefrom"))),
         "DIGEST": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -81,6 +84,13 @@ def embedded(document: dict[str, Any]) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def _script() -> str:
+    """All modules as one script in one scope: a file that opens from disk cannot import others."""
+    modules = (_asset(f"script/{name}.js") for name in _SCRIPT)
+    joined = "\n".join(re.sub(r"^import .*\n|^export ", "", module, flags=re.M) for module in modules)
+    return f'"use strict";\n(() => {{\n{joined}}})();\n'
 
 
 def _asset(name: str) -> str:

@@ -1,18 +1,20 @@
-"""What the numbers of a report mean, in plain words: names of sources, verdicts, and what to spend on next.
+"""What the numbers of a report mean, in plain words: names of sources, and what to spend on next.
 
-The rules are few and can be read: the largest source decides the advice, the second is named if it matters, and where
-the estimates cannot tell them apart that is said instead. Whatever there is to do is said once, and written as Python
-or as options of the command line: `_HOW` has both.
+The rules are few: the largest source decides the advice, the second is named if it matters, and where the estimates
+cannot tell them apart, the report says so. Whatever there is to do is written as Python or as options of the command
+line: `_HOW` has both. Here is what holds for every kind of target; the rest comes from the kinds, by `Words`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wherefrom.likelihoods import views as kinds
 from wherefrom.predictive.advice import Advice, Option
+from wherefrom.predictive.panels import Output, Words, told_apart
 
 Language = Literal["python", "command"]
 
@@ -24,9 +26,8 @@ _MEANING = {
     "t": "moment training stops",
     "D": "choice of training rows",
     "M": "units that dropout keeps",
-    "noise": "noise in {target} itself",
-    "overlap": "classes that overlap",
     "others": "all smaller sources together",
+    **{name: source.meaning for name, source in kinds.SOURCES.items()},
 }
 
 # How it is done: in Python, and on the command line.
@@ -45,36 +46,24 @@ _HOW = {
         "Train longer (--epochs 300)",
     ),
     "settle": (
-        'Weigh the members by rows held out (posterior.weighted("stacking", data)), or keep what scores well.',
+        'Weigh the members by held-out rows (posterior.weighted("stacking", data)), or keep what scores well.',
         "Leave h out of --over, and name what scores well: --lr 0.001.",
     ),
     "drop less": ("A lower dropout rate or wider layers", "A lower rate (--dropout 0.02) or wider layers (--hidden)"),
     "start": ("over=wf.recipes.deep_ensemble(5)", "--recipe deep_ensemble --draws 5"),
     "extend": ("Extend the run (posterior.extend)", "Fit it again with more draws (--draws 10)"),
-    "variance": ('posterior.calibrated("variance", data)', "--calibrate variance"),
-    "temperature": ('posterior.calibrated("temperature", data)', "--calibrate temperature"),
     "hold out": ("on more rows", "on more rows (--held-out 0.3)"),
-    "noise": ('wf.Regression(noise="fit")', "--noise fit"),
-    "row by row": ('wf.Regression(noise="predicted")', "--noise predicted"),
     "rethink": (
         "look at its columns, its settings and its losses",
         "look at its columns, and try other --epochs and --lr",
     ),
     "samples": ("samples={}", "--samples {}"),
+    **kinds.HOW,
 }
 
 # What lowers the doubt of each source: first as a heading, then as a sentence.
 _REMEDY = {
-    "noise": (
-        "Measure {target} better, or measure more",
-        "It is whatever no network of this run explains: more networks and longer training would not lower it. "
-        "A less noisy {target} or further columns could, and so could {richer} if this one is too simple.",
-    ),
-    "overlap": (
-        "Look for columns that tell the classes apart",
-        "Every network has this doubt by itself: in these columns the classes overlap. More networks would not lower "
-        "it. Further columns or cleaner labels could.",
-    ),
+    **{name: (source.remedy, source.advice) for name, source in kinds.SOURCES.items()},
     "theta0": (
         "Average more networks, or make them agree",
         "Networks that differ only in where they started disagree. More of them ({more}) make their mean "
@@ -112,8 +101,7 @@ _TRY = {
     "D": ("wf.Resample(5)", "D=5"),
 }
 
-_NOTABLE = 0.15  # a share worth a sentence of its own
-_NEGLIGIBLE = 0.02  # a distance from what was promised that nobody need act on
+_NOTABLE = 0.15  # a share worth a sentence
 _UNSURE = 0.15  # a standard error of a share that forbids conclusions
 _ENOUGH = 0.005  # nats a row that more trainings would save: not worth them, as posterior.advise has it
 
@@ -126,42 +114,12 @@ def meaning(source: str, has_families: bool = False, target: str = "y") -> str:
     >>> meaning("noise", target="length of stay")
     'noise in length of stay itself'
     """
-    known = _MEANING | {"F": "family of networks" if has_families else _MEANING["M"]}
-    known["noise"] = f"noise in {target} itself"
-    each = [" and ".join(known.get(slot, slot) for slot in part.split("+")) for part in source.split(" x ")]
+    names = _MEANING | {"F": "family of networks" if has_families else _MEANING["M"]}
+    each = [
+        " and ".join(names[slot].format(target=target) if slot in names else slot for slot in part.split("+"))
+        for part in source.split(" x ")
+    ]
     return ", together with ".join(each)
-
-
-def verdict(observed: float, expected: float, error: float) -> str:
-    """Whether intervals, or confidences, hold what they promise, within chance and two percent.
-
-    >>> verdict(0.85, 0.95, 0.02), verdict(0.94, 0.95, 0.02)
-    ('too sure', 'about right')
-    """
-    if abs(observed - expected) <= max(1.96 * error, _NEGLIGIBLE):
-        return "about right"
-    return "too sure" if observed < expected else "too careful"
-
-
-def told_apart(*values: float, digits: int = 2) -> list[str]:
-    """Numbers with as many significant digits as tell them apart, at least so many, and six at most.
-
-    >>> told_apart(2.0131, 2.0118), told_apart(0.5, 0.5), told_apart(1234.6, 0.001)
-    (['2.013', '2.012'], ['0.50', '0.50'], ['1,235', '0.0010'])
-    """
-    texts: list[str] = []
-    for places in range(digits, 7):
-        texts = [_written(value, places) for value in values]
-        if len(set(texts)) == len(set(values)):
-            break
-    return texts
-
-
-def _written(value: float, digits: int) -> str:
-    if not value or not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.{digits}g}".replace("-", "−")
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{decimals}f}".replace("-", "−")
 
 
 @dataclass(frozen=True)
@@ -175,8 +133,8 @@ class Voice:
     target: str = "y"
     speaks: Language = "python"
     has_families: bool = False
-    noise: str | float | None = "fit"  # the likelihood's
     is_calibrated: bool = False
+    words: Words = field(default_factory=Words)
 
     def __post_init__(self) -> None:
         if self.speaks not in ("python", "command"):
@@ -195,9 +153,12 @@ class Voice:
             first = "M"
         if first not in _REMEDY:
             return "Look at the rows most in doubt", "No single choice stands out."
-        filled = {name: self.how(name) for name in _HOW} | {"target": self.target}
         lead, what = _REMEDY[first]
-        return lead.format_map(filled), what.format_map(filled)
+        return self.filled(lead), self.filled(what)
+
+    def filled(self, text: str, **more: str) -> str:
+        """A text with its braces filled in: the target, and how things are done."""
+        return text.format_map({name: self.how(name) for name in _HOW} | {"target": self.target} | more)
 
 
 # ---------------------------------------------------------------------- what to do next
@@ -206,24 +167,24 @@ class Voice:
 def advice(
     view: dict[str, Any], voice: Voice, further: dict[str, Any] | None = None, outside: int | None = None
 ) -> dict[str, Any]:
-    """A heading and some sentences, by rules on what was found.
+    """A heading and some sentences, by the rules above.
 
     `further` says what more trainings would do, `outside` how many rows are unlike those of training.
     """
     sources = view["sources"]
-    found = sorted(sources["overall"], key=lambda part: -part["share"])
+    parts = sorted(sources["overall"], key=lambda part: -part["share"])
     say: list[str] = []
     if sources["problem"]:
         lead = "Make the sources known"
-        say.append(f"Where the doubt comes from cannot be told: {sources['problem']}.")
-    elif not found or not sum(part["share"] for part in found):
+        say.append(f"The sources of the doubt are unknown: {sources['problem']}.")
+    elif not any(part["share"] for part in parts):
         lead = "Leave a choice open"
         say.append(
             "Nothing was random in this run, so it holds no doubt that could be traced. Leave at least the "
             f"initial weights open: {voice.how('start')}."
         )
     else:
-        lead = _about_sources(found, voice, say)
+        lead = _about_sources(parts, voice, say)
     if further is not None:
         say.append(further["say"][0])
         if further["is_enough"] and lead == _REMEDY["theta0"][0]:
@@ -242,8 +203,8 @@ def advice(
     return {"lead": lead, "say": say}
 
 
-def _about_sources(found: list[dict[str, Any]], voice: Voice, say: list[str]) -> str:
-    largest, *others = found
+def _about_sources(parts: list[dict[str, Any]], voice: Voice, say: list[str]) -> str:
+    largest, *others = parts
     lead, what = voice.remedy(largest["name"])
     most = "Most of the doubt" if largest["share"] > 0.5 else "The largest part of the doubt"
     say.append(f"{most}, {_share(largest)}, has one source: {voice.meaning(largest['name'])}. {what}")
@@ -255,73 +216,55 @@ def _about_sources(found: list[dict[str, Any]], voice: Voice, say: list[str]) ->
         )
         errors = [part["share_error"] for part in (largest, second) if part["share_error"] is not None]
         if errors and largest["share"] - second["share"] < max(errors):
-            say.append("Which of the two is larger cannot be told: they lie within the error of the estimate.")
+            say.append("Which of the two is larger is unclear: they differ by less than the error of the estimate.")
     if error is not None and error > _UNSURE:
         say.append(f"These shares rest on few draws. {voice.how('extend')} before spending much on them.")
-    elif error is None and largest["name"] not in ("noise", "overlap"):
+    elif error is None and not largest["is_noise"]:
         say.append(
-            f"With so few draws the error of these shares is not known. {voice.how('extend')} before spending on them."
+            f"With so few draws the error of these shares is unknown. {voice.how('extend')} before spending on them."
         )
     return lead
 
 
 def _about_no_model(view: dict[str, Any], voice: Voice) -> str | None:
-    """If it does not, beyond chance: a model should beat the mean, or the class frequencies."""
-    found, without, word = view["scores"], view["baseline"]["scores"], view["baseline"]["gain"]["word"]
+    """A sentence if the run does not beat no model, beyond chance."""
+    without, word, words = view["baseline"]["scores"], view["baseline"]["gain"]["word"], voice.words
     if word == "better":
         return None
-    if "accuracy" in found:
-        always, name, score = "always answering with the class frequencies", "NLL", "nll"
-    else:
-        always, name, score = f"always answering with the mean {voice.target}", "RMSE", "rmse"
-    told = ""
-    if None not in (found.get(score), without.get(score)):
-        told = f" ({name} {' against '.join(told_apart(found[score], without[score], digits=3))}; lower is better)"
+    pair = (view["scores"].get(words.main_score), without.get(words.main_score))
+    numbers = ""
+    if None not in pair:
+        numbers = " against ".join(told_apart(*pair, digits=3))
+        numbers = f" ({words.scores[words.main_score].short} {numbers}; lower is better)"
     if word == "worse":
-        return f"On these rows the run is worse than {always}{told}. Do not use it as it is: {voice.how('rethink')}."
+        what = f"On these rows the run is worse than {words.no_model}{numbers}."
+        return f"{what} Do not use it as it is: {voice.how('rethink')}."
     return (
-        f"By these rows it cannot be told that the run is better than {always}{told}. More rows to test on would tell; "
-        "columns that say more would help."
+        f"These rows do not show that the run is better than {words.no_model}{numbers}. Test it on more rows; further "
+        "columns would help."
     )
 
 
 def _about_groups(view: dict[str, Any], voice: Voice, say: list[str]) -> None:
-    """Intervals may be right on average, and wrong where it matters."""
+    """Predictions may be calibrated on average, and off where it matters."""
     off = [group for group in view["groups"] if group["word"] != "about right"]
     if not off:
         return
     worst = max(off, key=lambda group: abs(group["observed"] - group["expected"]))
     others = f" It is one of {len(off)} groups of {len(view['groups'])} that are off." if len(off) > 1 else ""
-    held = f"{worst['observed']:.0%}"
-    if view["verdict"]["kind"] == "confidence":
-        told = (
-            f"Of {worst['count']:,} answers {worst['name']!r}, {held} are right, and {worst['expected']:.0%} should be"
-        )
-        cure = f"No single temperature can mend a class by itself; more rows of {worst['name']!r} could."
-    else:
-        told = f"Where {voice.target} is predicted to be {worst['name']}, the 95% intervals hold {held} of the truth"
-        cure = f"Let the networks say the noise row by row: {voice.how('row by row')}."
-        if voice.noise == "predicted":
-            cure = "The noise is said row by row already; more rows there, or further columns, could mend it."
-    say.append(f"{told}: {worst['word']} there, by more than chance.{others} {cure}")
+    cure = voice.filled(voice.words.mend_group, group=worst["name"])
+    say.append(f"{worst['say']}: {worst['word']} there, by more than chance.{others} {cure}")
 
 
-def _about_calibration(found: dict[str, Any], voice: Voice, say: list[str]) -> None:
-    if found["kind"] == "confidence":
-        told = f"The mean confidence is {found['expected']:.0%}, and {found['observed']:.0%} of the answers are right"
-        cure = f"Calibrate it on rows held out: {voice.how('temperature')}."
-    else:
-        told = f"The 95% intervals hold {found['observed']:.0%} of the truth"
-        cure = f"Calibrate them on rows held out ({voice.how('variance')}), or leave more choices open."
-    if voice.is_calibrated:
+def _about_calibration(verdict: dict[str, Any], voice: Voice, say: list[str]) -> None:
+    cure = voice.filled(voice.words.cause or voice.words.calibrate)
+    if voice.is_calibrated and not voice.words.cause:
         cure = f"It is calibrated already: calibrate it {voice.how('hold out')}, or leave more choices open."
-    if found["kind"] == "interval" and voice.noise is None:
-        cure = f"The likelihood has no noise, so the intervals hold none: {voice.how('noise')} adds it."
-    if found["word"] == "too sure":
-        say.append(f"{told}: the run is too sure of itself. {cure}")
-    elif found["word"] == "too careful":
-        narrow = f"Calibration {voice.how('hold out') if voice.is_calibrated else 'on rows held out'} would narrow it."
-        say.append(f"{told}: the run is more careful than it need be. {narrow}")
+    if verdict["word"] == "too sure":
+        say.append(f"{verdict['say']}: the run is too sure of itself. {cure}")
+    elif verdict["word"] == "too careful":
+        narrow = f"Calibration {voice.how('hold out') if voice.is_calibrated else 'on held-out rows'} would narrow it."
+        say.append(f"{verdict['say']}: the run is more careful than it need be. {narrow}")
 
 
 def _about_combinations(table: dict[str, Any], voice: Voice, say: list[str]) -> None:
@@ -366,9 +309,9 @@ def _gap(row: dict[str, Any]) -> str:
 
 def _share(part: dict[str, Any]) -> str:
     error = part["share_error"]
-    known = error is not None and math.isfinite(error) and error >= 0.005
+    has_error = error is not None and math.isfinite(error) and error >= 0.005
     digits = 1 if 0.995 <= part["share"] < 1 else 0
-    return f"{part['share']:.{digits}%}" + (f" ± {error:.0%}" if known else "")
+    return f"{part['share']:.{digits}%}" + (f" ± {error:.0%}" if has_error else "")
 
 
 def listed(names: Sequence[str]) -> str:
@@ -382,69 +325,70 @@ def listed(names: Sequence[str]) -> str:
 # ---------------------------------------------------------------------- what further trainings would do
 
 
-def further(found: Advice, voice: Voice, samples: int) -> list[str]:
-    """What `posterior.advise` found, without its jargon: what to do first, then what else is known."""
-    say = [_to_train(found, voice, samples)]
-    if found.noise_share > 0.5:
-        what = found.subject.noise
-        say.append(f"{found.noise_share:.0%} of the predictive variance is {what}, which no further network removes.")
-    if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in found.costs.items() if cost > 1]:
+def further(advised: Advice, voice: Voice, samples: int) -> list[str]:
+    """Sentences about what `posterior.advise` gives: what to do first, then the rest."""
+    say = [_to_train(advised, voice, samples)]
+    if advised.noise_share > 0.5:
+        what = voice.words.irreducible
+        say.append(f"{advised.noise_share:.0%} of the predictive variance is {what}, which no further network removes.")
+    if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in advised.costs.items() if cost > 1]:
         say.append(f"Networks for one further draw, with all draws of the others: {listed(dear)}.")
-    if two := [voice.meaning(name) for name, draws in found.draws.items() if draws < 3]:
+    if two := [voice.meaning(name) for name, draws in advised.draws.items() if draws < 3]:
         say.append(f"Two draws of the {listed(two)} show no error of a variance: a third would.")
-    if found.gone_through:
-        every = listed([voice.meaning(name) for name in found.gone_through])
+    if advised.gone_through:
+        every = listed([voice.meaning(name) for name in advised.gone_through])
         say.append(f"All values of the {every} were gone through: there are no more to draw.")
-    if found.untried:
+    if advised.untried:
         command = voice.speaks == "command"
-        ways = "; ".join(f"{voice.meaning(name)} by {_TRY[name][command]}" for name in found.untried)
-        say.append(f"What was not left open cannot be judged, but tried{' in --over' * command}: {ways}.")
+        ways = "; ".join(f"{voice.meaning(name)} ({_TRY[name][command]})" for name in advised.untried)
+        say.append(f"Not tested here; add it {'with --over' if command else 'to over'}: {ways}.")
     return say
 
 
-def _to_train(found: Advice, voice: Voice, samples: int) -> str:
-    off = f"a typical prediction would move by about {_percent(found.now.mean_error)} of its standard deviation"
-    if found.best == "samples":
+def _to_train(advised: Advice, voice: Voice, samples: int) -> str:
+    off = f"a typical prediction would move by about {_percent(advised.now.mean_error)} of its standard deviation"
+    if advised.best == "samples":
         more = voice.how("samples").format(10 * samples)
         return (
-            f"More samples are missing, not more networks: {found.sample_share:.0%} of the chance in a prediction is "
+            f"More samples are missing, not more networks: {advised.sample_share:.0%} of the chance in a prediction is "
             f"theirs, and they need no training. Predict with ten times as many ({more})."
         )
-    if found.best is None:
-        if found.now.price < _ENOUGH:
+    if advised.best is None:
+        if advised.now.price < _ENOUGH:
             return f"More networks are not needed: with very many of them {off}."
-        if not found.draws:
+        if not advised.draws:
             return f"With very many networks {off}, but no choice was left open of which more could be drawn."
         return f"With very many networks {off}, but ten further ones do not make one further draw of any choice."
-    chosen = _chosen(found)
+    chosen = _chosen(advised)
     tied = ""
-    if found.tied:
-        tied = f" By their errors, more of the {listed([voice.meaning(name) for name in found.tied])} might do as well."
-    networks = "one further network" if chosen.trainings == 1 else f"{chosen.trainings} further networks"
-    if found.now.mean_error**2 / 2 < _ENOUGH:
-        what = found.subject.tells
-        now, then = told_apart(found.now.variance_error * 100, chosen.variance_error * 100)
-        return (
-            f"With very many networks {off}. More of them would rather tell better {what}: {networks} "
-            f"({_draw_more(chosen, found, voice)}) would lower its error from {now}% to {then}%.{tied}"
+    if advised.tied:
+        tied = (
+            f" By their errors, more of the {listed([voice.meaning(name) for name in advised.tied])} might do as well."
         )
-    now, then = told_apart(found.now.mean_error * 100, chosen.mean_error * 100)
+    networks = "one further network" if chosen.trainings == 1 else f"{chosen.trainings} further networks"
+    if advised.now.mean_error**2 / 2 < _ENOUGH:
+        now, then = told_apart(advised.now.variance_error * 100, chosen.variance_error * 100)
+        return (
+            f"With very many networks {off}. More of them would rather tell better {voice.words.spread}: {networks} "
+            f"({_draw_more(chosen, advised, voice)}) would lower its error from {now}% to {then}%.{tied}"
+        )
+    now, then = told_apart(advised.now.mean_error * 100, chosen.mean_error * 100)
     error = "" if math.isnan(chosen.mean_error_se) else f" ± {chosen.mean_error_se * 100:.1g}"
     return (
-        f"Spend on the {voice.meaning(chosen.variable)}: {networks} ({_draw_more(chosen, found, voice)}) would lower "
+        f"Spend on the {voice.meaning(chosen.variable)}: {networks} ({_draw_more(chosen, advised, voice)}) would lower "
         f"the chance in a typical prediction from {now}% to {then}{error}% of its standard deviation.{tied}"
     )
 
 
-def _chosen(found: Advice) -> Option:
-    own = [each for each in found.options if each.variable == found.best and each.draws]
-    return max(own, key=lambda each: each.budget)
+def _chosen(advised: Advice) -> Option:
+    options = [each for each in advised.options if each.variable == advised.best and each.draws]
+    return max(options, key=lambda each: each.budget)
 
 
-def _draw_more(chosen: Option, found: Advice, voice: Voice) -> str:
+def _draw_more(chosen: Option, advised: Advice, voice: Voice) -> str:
     if voice.speaks == "python":
         return f"posterior.extend({chosen.variable.split('+')[0]}={chosen.draws})"
-    draws = found.draws[chosen.variable] + chosen.draws
+    draws = advised.draws[chosen.variable] + chosen.draws
     return f"--draws {draws}, or {chosen.variable}={draws} in --over"
 
 
@@ -455,104 +399,38 @@ def _percent(value: float) -> str:
 # ---------------------------------------------------------------------- words that need explaining
 
 
-def glossary(is_classes: bool, voice: Voice) -> dict[str, list[str]]:
+def glossary(outputs: Sequence[Output]) -> dict[str, list[str]]:
     """What every name of a score means: how it is called, and a sentence."""
-    own = _OF_CLASSES if is_classes else _OF_QUANTITIES
-    return {name: [called, text.format(target=voice.target)] for name, (called, text) in {**own, **_OF_BOTH}.items()}
+    target = outputs[0].name if len(outputs) == 1 else "y"
+    terms = {
+        name: term for output in outputs for name, term in {**output.words.scores, **output.words.glossary}.items()
+    }
+    return {name: [term.name, term.meaning.format(target=target)] for name, term in terms.items()} | _GLOSSARY
 
 
-_OF_QUANTITIES = {
-    "rmse": (
-        "Typical error (RMSE)",
-        "Root mean squared error: how far predictions of {target} are from the truth, large misses counted more. "
-        "In the units of {target}; lower is better.",
-    ),
-    "r2": (
-        "Explained (R²)",
-        "The share of the variance of {target} that predictions explain: 100% is perfect, 0% is no better than always "
-        "answering with the mean, and it can be below.",
-    ),
-    "nll": (
-        "Surprise (NLL)",
-        "Negative log-likelihood: how much the truth surprises the run, which it does if predictions are far off, or "
-        "if they are sure and wrong. Lower is better; it is told in nats, and only differences mean something: 0.7 "
-        "less is a truth held twice as likely.",
-    ),
-    "crps": (
-        "Error of the whole prediction (CRPS)",
-        "Continuous ranked probability score: the distance between the predicted distribution and the truth, in the "
-        "units of {target}. Of a prediction without doubt it is the absolute error. Lower is better.",
-    ),
-    "coverage": (
-        "95% interval holds (coverage)",
-        "How much of the truth lies within its 95% interval: 95% is right, less is too sure, more too careful.",
-    ),
-    "std": (
-        "Standard deviation (std, σ)",
-        "How wide a prediction is: about two in three truths should lie within one of it, 19 of 20 within two.",
-    ),
-}
-_OF_CLASSES = {
-    "accuracy": ("Right answers (accuracy)", "The share of rows whose most probable class is the true one."),
-    "auc": (
-        "Ranks rightly (AUC)",
-        "Area under the ROC curve: how often a row of a class is given a larger probability of it than a row of "
-        "another. 1 is perfect, 0.5 is chance. Of two classes it is that of the second; of more, the mean over all.",
-    ),
-    "nll": (
-        "Surprise (NLL)",
-        "Negative log-likelihood: how much the true class surprises the run, most of all where it was sure and wrong. "
-        "Lower is better. It is told in nats: 0.7 less is a truth held twice as likely.",
-    ),
-    "brier": (
-        "Error of the probabilities (Brier)",
-        "Brier score: the squared distance between the probabilities and the truth, added up over classes. 0 is "
-        "perfect, 2 is sure and wrong; lower is better.",
-    ),
-    "ece": (
-        "Calibration error (ECE)",
-        "Expected calibration error: how far, on average, confidence is from how often it is right. Lower is better, "
-        "but chance alone keeps it above 0.",
-    ),
-    "doubt": (
-        "Doubt (entropy)",
-        "How spread the probabilities are: 0% is sure of one class, 100% is all classes equally probable. It is their "
-        "entropy, as a share of the largest that is possible; entropies are told in nats.",
-    ),
-    "overlap": (
-        "Overlap",
-        "Doubt that every network has by itself, because in these columns the classes look alike. More networks do not "
-        "lower it.",
-    ),
-    "disagreement": (
-        "Disagreement",
-        "Doubt because the networks answer differently (mutual information). It is split by the choices that make them "
-        "differ.",
-    ),
-}
-_OF_BOTH = {
-    "share": (
+_GLOSSARY = {
+    "share": [
         "Share",
         "How much of the doubt has this source: what would go if the choice were settled. Shares add up to 100%.",
-    ),
-    "open": (
+    ],
+    "open": [
         "Left open",
         "A choice of training that was not settled: the run trained, or sampled, several values of it, and averages "
         "over them. To statisticians: marginalised.",
-    ),
-    "without": (
+    ],
+    "without": [
         "No model",
-        "Always answering with the mean, or with the class frequencies, of these very rows: a little better than "
-        "anyone could do in advance. A model should beat it.",
-    ),
-    "outside": (
+        "One answer for all rows, fitted on these very rows: a little better than anyone could do in advance. A model "
+        "should beat it.",
+    ],
+    "outside": [
         "Outside, distance",
         "A row is outside if it is unlike those that were trained on; its distance says how unlike. Predictions there "
         "are guesses, however sure they look.",
-    ),
-    "error": (
+    ],
+    "error": [
         "±",
         "One standard error: with as many other rows, a score would be this much higher or lower, more or less; twice "
         "that is rare. Of shares near 0 and 100%, brackets have the interval that holds 19 times out of 20.",
-    ),
+    ],
 }

@@ -82,8 +82,14 @@ class Categories:
 
     @property
     def described(self) -> str:
-        others = f", and {len(self.rare)} rare ones together" if self.rare else ""
-        return f"{self.name} ({len(self.levels)} levels{others})"
+        """Its name and its levels, counted.
+
+        >>> Categories("town", ("Bern",), (0.9,), True, False, rare=("Genf",)).described
+        'town (1 level, and 1 rare one)'
+        """
+        levels = "1 level" if len(self.levels) == 1 else f"{len(self.levels)} levels"
+        rare = ", and 1 rare one" if len(self.rare) == 1 else f", and {len(self.rare)} rare ones together"
+        return f"{self.name} ({levels}{rare * bool(self.rare)})"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,8 @@
+"""What a report shows of quantities and of classes: figures, panels and words. Likelihoods share them."""
+
+from __future__ import annotations
+
+from wherefrom.likelihoods.views import classes, quantity
+
+SOURCES = quantity.SOURCES | classes.SOURCES
+HOW = quantity.HOW | classes.HOW

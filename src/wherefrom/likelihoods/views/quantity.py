@@ -1,0 +1,357 @@
+"""A quantity, as a report shows it: a mean, a standard deviation and an interval, against the truth.
+
+Its doubt is the variance. The 95% intervals should hold 95% of the truth, overall and within fifths of the prediction.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from wherefrom.predictive import panels, row_scores
+from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Words, percent, percents, short
+from wherefrom.predictive.row_scores import Score, Z
+from wherefrom.predictive.sources import Sources
+
+_MEAN = "Mean of the predicted distribution"
+_OFF = "Truth less guess, in standard deviations"
+_STD_ALONE = "The standard deviation that this source alone would cause"
+_LEVELS = [round(0.05 * step, 2) for step in range(1, 20)]
+_PIT_BINS = 10
+_PARTS, _LEAST_IN_A_PART = 5, 10  # groups of rows that are judged by themselves, and their rows
+
+SOURCES = {
+    "noise": SourceWords(
+        "noise in {target} itself",
+        "Measure {target} better, or measure more",
+        "It is whatever no network of this run explains: more networks and longer training would not lower it. "
+        "A less noisy {target} or further columns could, and so could {richer} if this one is too simple.",
+    )
+}
+# How it is done: in Python, and on the command line.
+HOW = {
+    "variance": ('posterior.calibrated("variance", data)', "--calibrate variance"),
+    "noise": ('wf.Regression(noise="fit")', "--noise fit"),
+    "row by row": ('wf.Regression(noise="predicted")', "--noise predicted"),
+}
+_SCORES = {
+    "rmse": ScoreTerm(
+        "Typical error (RMSE)",
+        "Root mean squared error: how far predictions of {target} are from the truth, large misses counted more. "
+        "In the units of {target}; lower is better.",
+        "RMSE",
+    ),
+    "r2": ScoreTerm(
+        "Explained (R²)",
+        "The share of the variance of {target} that predictions explain: 100% is perfect, 0% is no better than always "
+        "answering with the mean, and it can be below.",
+        "R²",
+        "high",
+        is_percent=True,
+    ),
+    "nll": ScoreTerm(
+        "Surprise (NLL)",
+        "Negative log-likelihood: how much the truth surprises the run, which it does if predictions are far off, or "
+        "if they are sure and wrong. Lower is better. It is in nats, and only differences mean something: 0.7 less "
+        "means that the truth was given twice the probability.",
+        "NLL",
+        absent="no density: the variance is zero",
+    ),
+    "crps": ScoreTerm(
+        "Error of the whole prediction (CRPS)",
+        "Continuous ranked probability score: the distance between the predicted distribution and the truth, in the "
+        "units of {target}. Of a prediction without doubt it is the absolute error. Lower is better.",
+        "CRPS",
+    ),
+    "coverage": ScoreTerm(
+        "95% interval holds (coverage)",
+        "How much of the truth lies within its 95% interval: 95% is right, less is too sure, more too careful.",
+        "95% holds",
+        0.95,
+        is_percent=True,
+    ),
+}
+_GLOSSARY = {
+    "std": Term(
+        "Standard deviation (std, σ)",
+        "How wide a prediction is: about two thirds of the true values should lie within one of it, 95% within two.",
+    )
+}
+
+
+def outputs(prediction: Any, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+    """A view of each column of y; `noise` is how the likelihood has it: "none", "given", "fit" or "predicted"."""
+    truth = torch.as_tensor(truth, dtype=torch.float64)
+    if truth.ndim == 1 or truth.shape[1] == 1:
+        alone = prediction if prediction.is_flat else prediction.of_output(0)
+        return [Quantity(alone, truth.flatten(), names[0], unit, noise)]
+    return [Quantity(prediction.of_output(j), truth[:, j], name, unit, noise) for j, name in enumerate(names)]
+
+
+@dataclass(frozen=True, eq=False)
+class Quantity:
+    """A prediction of one quantity, and the truth."""
+
+    prediction: Any  # of one output
+    truth: Any  # (rows,)
+    name: str
+    unit: str = ""
+    noise: str = "none"
+
+    @property
+    def words(self) -> Words:
+        return Words(
+            scores=_SCORES,
+            glossary=_GLOSSARY,
+            main_score="rmse",
+            no_model=f"always answering with the mean {self.name}",
+            calibrate="Calibrate them on held-out rows ({variance}), or leave more choices open.",
+            cause="The likelihood has no noise, so the intervals hold none: {noise} adds it." * (self.noise == "none"),
+            mend_group="The noise is predicted row by row already; more rows there, or further columns, could mend it."
+            if self.noise == "predicted"
+            else "Let the networks predict the noise row by row: {row by row}.",
+            footnote="Intervals and NLL read the mixture of networks as a Gaussian with its mean and variance.",
+        )
+
+    # ------------------------------------------------------------------ figures
+
+    @cached_property
+    def _bounds(self) -> tuple[Tensor, Tensor]:
+        return _interval(self.prediction, 0.95)
+
+    @cached_property
+    def _is_covered(self) -> Tensor:
+        low, high = self._bounds
+        return (self.truth >= low) & (self.truth <= high)
+
+    def _coverage(self, level: float) -> float:
+        low, high = _interval(self.prediction, level)
+        return float(((self.truth >= low) & (self.truth <= high)).double().mean())
+
+    def scores(self) -> dict[str, Score]:
+        crps = self.prediction.crps(self.truth, by_row=True)
+        return row_scores.of_quantities(self.truth, self.prediction.mean, self._is_covered, crps, self.nll_by_row())
+
+    def baseline(self) -> dict[str, Any]:
+        y = self.truth
+        better = panels.gain((self.prediction.mean - y).square(), (y - y.mean()).square())
+        return {"scores": row_scores.always_the_same(y), "gain": better}
+
+    def nll_by_row(self) -> Tensor | None:
+        try:
+            nll: Tensor = self.prediction.nll(self.truth, by_row=True)
+        except ValueError:  # without a variance there is no density
+            return None
+        return nll
+
+    def doubt(self) -> Tensor:
+        std: Tensor = self.prediction.std
+        return std
+
+    spread = doubt
+
+    def sources(self) -> Sources:
+        shares: Sources = self.prediction.sources()
+        return shares
+
+    def amounts(self, amount: float) -> dict[str, float]:
+        return {"std": math.sqrt(max(0.0, amount))}
+
+    def verdict(self) -> dict[str, Any]:
+        part, count = float(self._is_covered.double().mean()), len(self.prediction)
+        say = f"The 95% intervals hold {part:.0%} of the truth"
+        return panels.verdict(part, 0.95, math.sqrt(0.95 * 0.05 / count), count, say)
+
+    def groups(self) -> list[dict[str, Any]]:
+        """How often the 95% intervals hold the truth, by fifths of the predicted mean; equal ones stay together."""
+        mean = self.prediction.mean.double()
+        if len(mean) < _PARTS * _LEAST_IN_A_PART:
+            return []
+        edges = mean.quantile(torch.linspace(0, 1, _PARTS + 1, dtype=torch.float64)[1:-1])
+        part_of = torch.bucketize(mean, edges)
+        parts = [part_of == part for part in part_of.unique().tolist()]
+        groups = []
+        for part in parts:
+            ends = panels.told_apart(float(mean[part].min()), float(mean[part].max()), digits=3)
+            each = panels.group(" to ".join(ends), self._is_covered[part], 0.95, len(parts))
+            groups.append(each | {"say": self._about_group(each)})
+        return groups
+
+    def _about_group(self, group: dict[str, Any]) -> str:
+        hold = f"the 95% intervals hold {group['observed']:.0%} of the truth"
+        return f"Where {self.name} is predicted to be {group['name']}, {hold}"
+
+    # ------------------------------------------------------------------ what is drawn
+
+    def shown(self, listed: Tensor, before: Quantity | None) -> dict[str, Any]:
+        in_unit = f", {self.unit}" if self.unit else ""
+        return {
+            "headline": self._headline(),
+            "table": ["rmse", "r2", "nll", "crps"],
+            "points": self._points(listed),
+            "fields": self._fields(),
+            "rows": {
+                "columns": ["truth", "mean", "std", "off"],
+                "sort": "std",
+                "detail": ["interval"],
+                "tip": ["truth", "mean", "std"],
+                "search": [],
+            },
+            "doubt": {
+                "lead": f"How wide predictions of {self.name} are (their variance), split by the choices that cause "
+                "it. Noise is what no network of the run explains.",
+                "caption": "Each row's variance by source, rows in order of their doubt.",
+                "axis": {"key": "variance", "label": "variance of the prediction"},
+                "columns": [
+                    {"key": "amount", "name": "variance", "as": "number", "digits": 4, "extra": True},
+                    {"key": "std", "name": "as ± std", "as": "number", "title": _STD_ALONE},
+                ],
+            },
+            "spread": {"key": "std", "label": f"standard deviation of the prediction{in_unit}"},
+            "truth": {
+                "lead": f"Each row's prediction of {self.name}, with its 95% interval, against the truth. On the line, "
+                "it is right.",
+                "panels": [self._scatter(in_unit)],
+            },
+            "calibration": {
+                "lead": "An interval of 80% should hold 80% of the truth. The shaded band is where chance alone would "
+                "put a calibrated run, 19 times out of 20.",
+                "panels": [self._levels(before), self._ranks(), *self._groups_panel()],
+            },
+        }
+
+    def _headline(self) -> dict[str, Any]:
+        say = [
+            "is the ",
+            {"term": "std", "text": "standard deviation"},
+            " of a typical prediction: about two thirds of the true values should fall in this range. The 95% "
+            "intervals hold ",
+            {"score": "coverage"},
+            " of the truth: ",
+            self.verdict()["text"],
+            ".",
+        ]
+        std = panels.written(float(self.prediction.std.double().median()))
+        return {"big": f"± {std}", "small": self.unit or f"for {self.name}" * (self.name != "y"), "say": say}
+
+    def _points(self, listed: Tensor) -> dict[str, list[Any]]:
+        mean, std, truth = (each[listed] for each in (self.prediction.mean, self.prediction.std, self.truth))
+        off = (truth - mean) / std
+        numbers = {"truth": truth, "mean": mean, "std": std, "variance": std.square()}
+        numbers |= {"low": self._bounds[0][listed], "high": self._bounds[1][listed]}
+        flags = {"is_off": (off.abs() > Z) & off.isfinite(), "is_missed": ~self._is_covered[listed]}
+        return (
+            {name: short(values) for name, values in numbers.items()}
+            | {"off": short(off, 3)}
+            | {name: values.int().tolist() for name, values in flags.items()}
+        )
+
+    def _fields(self) -> dict[str, Any]:
+        number = {"as": "number", "digits": 4, "unit": f" {self.unit}" if self.unit else ""}
+        return {
+            "truth": number | {"name": "truth"},
+            "mean": number | {"name": "prediction", "head": "Guess", "like": "truth", "title": _MEAN},
+            "std": number | {"name": "± std", "digits": 3},
+            "interval": number | {"name": "95% interval", "as": "range", "of": ["low", "high"]},
+            "off": {"name": "off by", "as": "number", "decimals": 1, "unit": " σ", "title": _OFF}
+            | {"size": True, "far": "is_off"},
+        }
+
+    def _scatter(self, in_unit: str) -> dict[str, Any]:
+        return {
+            "type": "scatter",
+            "wide": True,
+            "label": "Prediction against truth",
+            "height": 420,
+            "x": {"key": "truth", "label": f"truth{in_unit}"},
+            "y": {"key": "mean", "label": f"prediction{in_unit}"},
+            "bars": {"low": "low", "high": "high", "label": f"prediction and its 95% interval{in_unit}"},
+            "diagonal": True,
+            "miss": "is_missed",
+            "legend": ["the interval holds the truth", "the interval misses it"],
+            "tip": ["truth", "mean", "std", "interval"],
+        }
+
+    def _levels(self, before: Quantity | None) -> dict[str, Any]:
+        observed = [self._coverage(level) for level in _LEVELS]
+        past = None if before is None else [before._coverage(level) for level in _LEVELS]
+        error = [math.sqrt(level * (1 - level) / len(self.prediction)) for level in _LEVELS]
+        triples = zip(_LEVELS, observed, error, strict=True)
+        strays = [part > level for level, part, reach in triples if abs(part - level) > Z * reach]
+        caption = "All levels lie within the band."
+        if strays:
+            side = "some above the line (too careful), some below (too sure)"
+            if len(set(strays)) == 1:
+                side = (
+                    "above the line: more careful there than need be" if strays[0] else "below the line: too sure there"
+                )
+            caption = f"{len(strays)} of {len(_LEVELS)} levels stray from the band, {side}. Levels share rows, and so "
+            caption += "stray together."
+        lines = {"hold": percents(observed)} | ({} if past is None else {"before": percents(past)})
+        lines["chance allows"] = [f"± {percent(Z * reach, 1)}" for reach in error]
+        return {
+            "type": "curve",
+            "title": "Coverage by level",
+            "caption": caption,
+            "xs": _LEVELS,
+            "ys": short(observed),
+            "x": panels.axis("level of the interval", [0, 1]),
+            "y": panels.axis("truth that it holds", [0, 1]),
+            "chance": panels.around([0, *_LEVELS, 1], [0, *error, 0], "band"),
+            "before": None if past is None else {"xs": _LEVELS, "ys": short(past)},
+            "tips": panels.tips([f"{percent(level)} intervals" for level in _LEVELS], lines),
+        }
+
+    def _ranks(self) -> dict[str, Any]:
+        """Histogram of the truth's probability integral transform."""
+        bins = panels.counts(self.prediction.cdf(self.truth), _PIT_BINS)
+        even = sum(bins) / _PIT_BINS
+        reach = Z * math.sqrt(even * (1 - 1 / _PIT_BINS))
+        edges = [f"{i / _PIT_BINS:g}" for i in range(_PIT_BINS + 1)]
+        calibrated = f"{panels.written(even)} ± {panels.written(reach, 2)}"
+        return {
+            "type": "histogram",
+            "title": "Where the truth falls",
+            "caption": "The truth's place within each prediction, from below all of it (0) to above (1). Flat is "
+            "right; a U is too sure, a hill too careful.",
+            "x": {"label": "predicted probability of a smaller value", "domain": [0, 1], "ticks": panels.UNIT},
+            "y": {"label": "rows"},
+            "stacks": [bins],
+            "even": {"at": even, "reach": reach},
+            "tips": panels.tips(
+                [f"{low} to {high}" for low, high in itertools.pairwise(edges)],
+                {"rows": [f"{n:,}" for n in bins], "if calibrated": [calibrated] * _PIT_BINS},
+            ),
+        }
+
+    def _groups_panel(self) -> list[dict[str, Any]]:
+        return panels.groups_panel(
+            self.groups(),
+            "By what is predicted",
+            f"How much of the truth the 95% intervals hold, by fifths of the predicted {self.name} (dots, with the "
+            "range that their rows allow).",
+            head=f"Predicted ({self.unit})" if self.unit else "Predicted",
+            hit="Held",
+            level=0.95,
+            x={"label": f"predicted {self.name}"},
+            y={"label": "truth that the interval holds"},
+        )
+
+    def data(self, there: Tensor | None) -> dict[str, list[Any]]:
+        return {"columns": [panels.column(self.name, self.truth, there)], "panels": []}
+
+
+def _interval(prediction: Any, level: float) -> tuple[Tensor, Tensor]:
+    """The interval of this level; the distribution's own, where too few rows were calibrated on for a conformal one."""
+    try:
+        low, high = prediction.interval(level)
+    except ValueError:
+        low, high = prediction.uncalibrated_interval(level)
+    return low, high
