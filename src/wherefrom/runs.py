@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wherefrom import likelihood as likelihoods
@@ -30,6 +31,8 @@ from wherefrom.variables import Algorithms, Design, Dropout, Hyperparameters, Re
 from wherefrom.variables.family import Factory
 
 _PROBE_ROWS = 4
+_SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax, F.softmin}
+_SIGMOID = {F.sigmoid, torch.sigmoid, Tensor.sigmoid, torch.sigmoid_, Tensor.sigmoid_, F.hardsigmoid}
 _NOT_SETTINGS = ("family", "algorithm", "dropout", "init", "share")  # choices that are not of the algorithm
 
 
@@ -151,18 +154,25 @@ def _build_network(
 
 
 def _warn_of_probabilities(network: Network, module: nn.Module, the_model: str) -> None:
-    """A network that ends in a softmax would get another one, and could never be sure."""
+    """A network that ends in a softmax or a sigmoid would get another softmax, and could never be sure.
+
+    The logarithm of a softmax does no harm: the softmax of it is the same once more.
+    """
     with torch.no_grad():
-        answers = network.private("draws").call(
-            network.layout.views(network.theta(module)), network.probe_rows, (), False
-        )
+        answers = network.private("draws").call(network.tensors(module), network.probe_rows, (), False)
     sums = answers.sum(1)
-    if bool((answers >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5):
-        warnings.warn(
-            f"{the_model} seems to end in a softmax: its outputs add up to one. They are taken as logits, of which the "
-            "softmax is still to come: leave it out of the model",
-            stacklevel=5,
-        )
+    add_up = bool((answers >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
+    if add_up or not network.last_functions.isdisjoint(_SOFTMAX):
+        what, why = "a softmax", "its outputs add up to one"
+    elif not network.last_functions.isdisjoint(_SIGMOID):
+        what, why = "a sigmoid", "its outputs lie between 0 and 1"
+    else:
+        return
+    warnings.warn(
+        f"{the_model} seems to end in {what}: {why}. They are taken as logits, of which the softmax is still to come: "
+        "leave it out of the model",
+        stacklevel=5,
+    )
 
 
 @dataclass(frozen=True)
@@ -395,26 +405,34 @@ class _InitialConditions:
 
     def __init__(self, factory: Factory, network: Network, dtype: torch.dtype) -> None:
         self.factory, self.network, self.dtype = factory, network, dtype
-        self.known: dict[tuple[int, int], Tensor] = {}
-        self.made: list[weakref.ref[nn.Module]] = []
+        self.drawn: dict[tuple[int, int], Tensor] = {}
+        self.alike: dict[tuple[int, int], list[int]] = defaultdict(list)  # draws by their seed and digest
+        self.made: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     def get(self, seed: int, run: Run) -> Tensor:
         draw = run.slots["theta0"]
-        if (seed, draw) not in self.known:
+        if (seed, draw) not in self.drawn:
             with streams.torch_seeded(seed, "theta0", draw):
                 module = self.factory()
-                if any(module is earlier() for earlier in self.made):
+                if module in self.made:
                     raise ValueError("the model factory returned the same network twice; let it make a new one")
-                self.made.append(weakref.ref(module))
+                self.made.add(module)
                 if init := run.choices.get("init"):
                     init(module)
             theta0 = self.network.theta(module.to(self.dtype))
             self.network.check_draw(module)
-            for (other_seed, other), earlier in self.known.items():
-                if other_seed == seed and torch.equal(earlier, theta0):
+            alike = self.alike[seed, _digest(theta0)]
+            for other in alike:
+                if torch.equal(self.drawn[seed, other], theta0):
                     raise ValueError(
                         f"draws {other} and {draw} of theta0 are the same: the factory starts from the same weights. "
                         "Does it set a seed, or copy a trained network? Then leave InitialCondition out"
                     )
-            self.known[seed, draw] = theta0
-        return self.known[seed, draw]
+            alike.append(draw)
+            self.drawn[seed, draw] = theta0
+        return self.drawn[seed, draw]
+
+
+def _digest(theta: Tensor) -> int:
+    """A number that equal thetas share, and others hardly ever: the sum of their bits, taken as whole numbers."""
+    return int(theta.view(torch.int32 if theta.dtype == torch.float32 else torch.int64).sum(dtype=torch.int64))

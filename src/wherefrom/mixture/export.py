@@ -34,7 +34,6 @@ from wherefrom.likelihood import Classification, Regression
 from wherefrom.mixture.groups import groups, refreshing
 from wherefrom.mixture.weighing import is_weighted
 from wherefrom.predictive.one_shot import compiled, member
-from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
 from wherefrom.predictive.one_shot.propagate import Passes
 from wherefrom.predictive.prediction import Prediction
@@ -95,7 +94,7 @@ class _Model(nn.Module):
         super().__init__()
         self.network = copy.copy(groups(posterior)[0].network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
-        self.graph = Graph(self.network.skeleton(False))
+        self.graph = member.graph_of(self.network, posterior.mixture[0].trained.last.float().cpu())
         is_classes = isinstance(posterior.training.likelihood, Classification)
         self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, classes=is_classes)
         self.rewritten = _Rewritten()

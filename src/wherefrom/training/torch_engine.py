@@ -99,15 +99,18 @@ class TorchEngine:
                     mask.drop(done)
                 if rows not in steps:
                     short = [mask.mask[:, :rows] for mask in masks]
-                    steps[rows] = program.record(_step(cohort, members, theta), (theta, x, y, row_weights, short))
-                steps[rows]()
-                loss, gradient, buffers = steps[rows].results
+                    flipped = x.flip(1), y.flip(1), [w.flip(1) for w in row_weights]
+                    steps[rows] = program.record(
+                        _step(cohort, members, theta), (theta, x, y, row_weights, short), (theta, *flipped, short)
+                    )
+                loss, gradient, buffers = steps[rows]()
                 for mask in masks:
                     mask.restore()
                 done += 1
                 if clip is not None:
                     clip(gradient)
                 rule.step(gradient, *next(plans))
+                del gradient  # a large network's is not kept while the next is computed
                 varying[:, layout.trained_size :] = buffers
                 total += loss * rows
                 if collection and collector and collection.includes(done):
