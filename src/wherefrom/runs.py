@@ -435,4 +435,5 @@ class _InitialConditions:
 
 def _digest(theta: Tensor) -> int:
     """A number that equal thetas share, and others hardly ever: the sum of their bits, taken as whole numbers."""
-    return int(theta.view(torch.int32 if theta.dtype == torch.float32 else torch.int64).sum(dtype=torch.int64))
+    even = theta[: len(theta) - len(theta) % 2]  # two single numbers are one of 64 bits
+    return int(even.view(torch.int64).sum())
