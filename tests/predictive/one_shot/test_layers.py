@@ -29,6 +29,23 @@ class Function(nn.Module):
         return self.function(x) + 0 * self.bias
 
 
+def in_place(x):
+    h = x + 1
+    same = h
+    h *= 2
+    h -= 1
+    h /= 3
+    return same
+
+
+def grown(x):
+    """As dense blocks have it: the list is another one at every use."""
+    parts = [x]
+    for _ in range(2):
+        parts.append(2 * torch.cat(parts, dim=1)[:, -2:])
+    return torch.cat(parts, dim=1)
+
+
 # Layers whose first two moments are exact for independent weights and inputs.
 EXACT = {
     "linear": (nn.Linear(5, 4), (5,)),
@@ -74,6 +91,13 @@ EXACT = {
     "chunk": (Function(lambda x: x.chunk(2, dim=1)[0] + 3 * x.chunk(2, dim=1)[1]), (6,)),
     "arithmetic": (Function(lambda x: -(2 * x + 1 - x[:, :1] * 0) / 4 - 0.5), (4,)),
     "square": (Function(lambda x: x * x), (4,)),
+    "operators the other way round": (Function(lambda x: 3 - (1 + x) * 2), (4,)),
+    "operators in place": (Function(in_place), (4,)),
+    "rows counted": (
+        Function(lambda x: x.reshape(2 * len(x), -1).reshape(len(x), 4) * (torch.ones(len(x), 1) / 2)),
+        (4,),
+    ),
+    "a list that grows": (Function(grown), (4,)),
     "quotient": (Function(lambda x: x / torch.tensor([[1.0, 2.0, 4.0, 8.0]])), (4,)),
     "split": (Function(lambda x: x.split(split_size=2, dim=1)[1] - torch.split(x, [2, 2], 1)[0]), (4,)),
     "constant weight": (Function(lambda x: F.linear(x, torch.arange(8.0, dtype=torch.float64).reshape(2, 4))), (4,)),
@@ -285,6 +309,40 @@ def test_a_function_without_a_rule_is_named():
 def test_a_forward_that_cannot_be_traced_is_said_to_be_one():
     with pytest.raises(ValueError, match="cannot follow the network's forward pass: it looks at its numbers"):
         oracle.graph(Function(lambda x: x if x.sum() > 0 else -x), Moments(torch.ones(4, 3)), {})
+
+
+def test_a_forward_that_takes_rows_one_by_one_is_said_to_be_one():
+    with pytest.raises(NoRuleError, match="does something else for other numbers of rows"):
+        oracle.graph(Function(lambda x: torch.stack([2 * row for row in x])), Moments(torch.ones(4, 3)), {})
+
+
+def test_writing_into_a_tensor_is_said_to_be_what_cannot_be_followed():
+    def write(x):
+        h = x + 1
+        h[:, 0] = 0.0
+        return h
+
+    with pytest.raises(NoRuleError, match=r"writes into a tensor \(__setitem__\)"):
+        oracle.graph(Function(write), Moments(torch.ones(4, 3)), {})
+
+
+class Positions(nn.Module):
+    """Embeds numbers that it makes itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 2)
+
+    def forward(self, x):
+        return self.table(torch.arange(x.shape[1])).sum(1) + x
+
+
+def test_what_a_network_makes_itself_is_certain():
+    tensors = {"table.weight": Moments(torch.randn(5, 2), torch.rand(5, 2))}
+    x = Moments(torch.randn(3, 4), torch.rand(3, 4))
+    found = oracle.pushed(Positions(), x, tensors, [])
+    torch.testing.assert_close(found.mean, x.mean + tensors["table.weight"].mean[:4].sum(1))
+    torch.testing.assert_close(found.variance, x.variance + tensors["table.weight"].variance[:4].sum(1))
 
 
 def test_a_subclass_that_overrides_forward_has_no_rule():
