@@ -149,18 +149,16 @@ def _build_network(
             f"for {targets} column{'s' * (targets > 1)} of y"
         )
     if isinstance(likelihood, Classification):
-        _warn_of_probabilities(network, module, the_model)
+        _warn_of_probabilities(network, the_model)
     return network
 
 
-def _warn_of_probabilities(network: Network, module: nn.Module, the_model: str) -> None:
+def _warn_of_probabilities(network: Network, the_model: str) -> None:
     """A network that ends in a softmax or a sigmoid would get another softmax, and could never be sure.
 
     The logarithm of a softmax does no harm: the softmax of it is the same once more.
     """
-    with torch.no_grad():
-        answers = network.private("draws").call(network.tensors(module), network.probe_rows, (), False)
-    sums = answers.sum(1)
+    answers, sums = network.probe_answers, network.probe_answers.sum(1)
     add_up = bool((answers >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
     if add_up or not network.last_functions.isdisjoint(_SOFTMAX):
         what, why = "a softmax", "its outputs add up to one"

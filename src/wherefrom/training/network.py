@@ -183,6 +183,7 @@ class Network:
         self.sites, self.drops = seen.sites, seen.drops  # drops: of every call of dropout, whether it drops anything
         self.outputs, self.numbers_per_row = seen.outputs, seen.numbers_per_row
         self.last_functions = seen.last_functions  # that make its outputs, in prediction and in training
+        self.probe_answers = seen.answers  # of the module as it was given, to `probe_rows`
         self.convolves = False  # whether it convolves images, and can take them with their channels last in memory
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
@@ -479,6 +480,7 @@ class _Seen:
     numbers_per_row: int
     moved: set[str]  # floating-point buffers that a training pass changes
     last_functions: frozenset[Any]
+    answers: Tensor  # (rows, outputs)
 
 
 def _probe(module: nn.Module, x: Tensor) -> _Seen:
@@ -513,13 +515,15 @@ def _probe(module: nn.Module, x: Tensor) -> _Seen:
         if not before[name].is_floating_point() and not name.endswith("num_batches_tracked"):
             raise ValueError(f"the model counts in its buffer {name!r}, which members trained together cannot")
     made = [call.result for call in in_training if call.function not in DROPOUT and isinstance(call.result, Tensor)]
+    flat = outputs.reshape(len(x), -1)
     return _Seen(
         tuple(site for site, drops in sites if drops),
         tuple(drops for _, drops in sites),
-        1 if outputs.ndim == 1 else int(outputs.shape[1]),
+        flat.shape[1],
         -(-sum(tensor.numel() for tensor in made) // len(x)),
         {name for name in changed if before[name].is_floating_point()},
         frozenset(last_function(own, answer) for own, answer in zip(calls[1:], answers[1:], strict=True)),
+        flat,
     )
 
 
