@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.predictive.one_shot.graph import Drop, Graph
+from wherefrom.predictive.one_shot.moments import Moments
 from wherefrom.training import streams, workers
 from wherefrom.training.cohort import Cohort, Examples, Member, Trained, orders
 from wherefrom.training.dropout import TrainingMasks
@@ -176,3 +178,18 @@ def trained_alone(
             for mask in masks:
                 mask.restore()
     return cohort.network.theta(network)
+
+
+# ---------------------------------------------------------------------- one-shot
+
+
+def graph(module: nn.Module, x: Moments, tensors: Mapping[str, Moments]) -> Graph:
+    """The graph of a module as it stands at the means."""
+    return Graph(module, {name: own.mean for name, own in tensors.items()}, x.mean)
+
+
+def pushed(
+    module: nn.Module, x: Moments, tensors: Mapping[str, Moments], drops: Sequence[Drop], jointly: bool = False
+) -> Moments:
+    """The moments of a module's outputs."""
+    return graph(module, x, tensors).run(x, tensors, drops, jointly)

@@ -196,6 +196,43 @@ def test_a_softmax_at_the_end_is_told_of():
         fit(own)
 
 
+class Ends(nn.Module):
+    """Ends in a function, in training, in prediction or in both."""
+
+    def __init__(self, function, only_if_training=None):
+        super().__init__()
+        self.layer, self.function, self.mode = nn.Linear(4, 3), function, only_if_training
+
+    def forward(self, x):
+        logits = self.layer(x)
+        return logits if self.mode not in (None, self.training) else self.function(logits)
+
+
+PROBABILITIES = {
+    "over the rows": (lambda z: torch.softmax(z, 0), None, "a softmax"),
+    "by hand": (lambda z: z.exp() / z.exp().sum(1, keepdim=True), None, "a softmax"),
+    "in another shape": (lambda z: z.unsqueeze(1).softmax(-1).squeeze(1), None, "a softmax"),
+    "in training": (nn.Softmax(1), True, "a softmax"),
+    "in prediction": (nn.Softmax(1), False, "a softmax"),
+    "then dropout": (nn.Sequential(nn.Softmax(1), nn.Dropout(0.1)), None, "a softmax"),
+    "sigmoid": (torch.sigmoid, None, "a sigmoid"),
+    "sigmoid layer": (nn.Sigmoid(), None, "a sigmoid"),
+}
+
+
+@pytest.mark.parametrize(("function", "mode", "what"), PROBABILITIES.values(), ids=PROBABILITIES)
+def test_probabilities_at_the_end_are_told_of(function, mode, what):
+    with pytest.warns(UserWarning, match=f"seems to end in {what}"):
+        fit(doubtful(model=lambda: Ends(function, mode)))
+
+
+def test_the_logarithm_of_a_softmax_is_as_good_as_logits():
+    """Without a warning, which would be an error here."""
+    plain, logs = (fit(doubtful(model=lambda f=f: Ends(f))) for f in (nn.Identity(), nn.LogSoftmax(1)))
+    x = np.random.default_rng(0).normal(size=(9, 4))
+    torch.testing.assert_close(plain.predict(x).mean, logs.predict(x).mean, rtol=0, atol=1e-3)
+
+
 @pytest.mark.parametrize("weights", [np.array([1.0, 2.0, 1.0]), torch.tensor([1.0, 2.0, 1.0])], ids=["numpy", "torch"])
 def test_class_weights_as_arrays(weights):
     assert wf.Classification(class_weights=weights) == wf.Classification(class_weights=(1.0, 2.0, 1.0))

@@ -9,6 +9,9 @@ import torch
 
 import wherefrom as wf
 from conftest import mlp, training
+from wherefrom.runs import _InitialConditions
+from wherefrom.training.network import Network
+from wherefrom.variables import Design
 
 ON_BOTH_ENGINES = True
 
@@ -171,6 +174,21 @@ def test_the_same_weights_for_every_draw_are_refused(problem):
 
     with pytest.raises(ValueError, match="draws 0 and 1 of theta0 are the same"):
         wf.marginalise(training(seeded), problem, wf.recipes.deep_ensemble(2))
+
+
+def test_draws_of_theta0_are_compared_by_digest(problem, monkeypatch):
+    """Hardly any two of a hundred draws are compared number by number, and equal ones are still found."""
+    compared, equal = [], torch.equal
+    monkeypatch.setattr(torch, "equal", lambda a, b: (compared.append(a.shape), equal(a, b))[1])
+    initial = _InitialConditions(mlp(), Network(mlp()(), torch.randn(4, 4)), torch.float32)
+    runs = Design.of([wf.InitialCondition(100)]).runs(0)
+    compared.clear()
+    draws = [initial.get(0, run) for run in runs]
+    assert len(compared) < 10
+    initial.factory = lambda: torch.nn.utils.vector_to_parameters(draws[40], (m := mlp()()).parameters()) or m
+    more = Design.of([wf.InitialCondition(101)]).runs(0)[100]
+    with pytest.raises(ValueError, match="draws 40 and 100 of theta0 are the same"):
+        initial.get(0, more)
 
 
 def test_glorot_uniform_has_its_bounds():

@@ -167,11 +167,7 @@ def _build_network(
         hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
         raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
     likelihood.check_network(the_model, network.outputs, targets)
-    with torch.no_grad():
-        answers = network.private("draws").call(
-            network.layout.views(network.theta(module)), network.probe_rows, (), False
-        )
-    if warning := likelihood.doubt_network(the_model, answers, False):
+    if warning := likelihood.doubt_network(the_model, network.probe_answers, network.last_functions, False):
         warnings.warn(warning, stacklevel=5)
     return network
 
@@ -383,26 +379,35 @@ class _InitialConditions:
 
     def __init__(self, factory: Factory, network: Network, dtype: torch.dtype) -> None:
         self.factory, self.network, self.dtype = factory, network, dtype
-        self.known: dict[tuple[int, int], Tensor] = {}
-        self.made: list[weakref.ref[nn.Module]] = []
+        self.drawn: dict[tuple[int, int], Tensor] = {}
+        self.alike: dict[tuple[int, int], list[int]] = defaultdict(list)  # draws by their seed and digest
+        self.made: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
     def get(self, seed: int, run: Run) -> Tensor:
         draw = run.slots["theta0"]
-        if (seed, draw) not in self.known:
+        if (seed, draw) not in self.drawn:
             with streams.torch_seeded(seed, "theta0", draw):
                 module = self.factory()
-                if any(module is earlier() for earlier in self.made):
+                if module in self.made:
                     raise ValueError("the model factory returned the same network twice; let it make a new one")
-                self.made.append(weakref.ref(module))
+                self.made.add(module)
                 if init := run.choices.get("init"):
                     init(module)
             theta0 = self.network.theta(module.to(self.dtype))
             self.network.check_draw(module)
-            for (other_seed, other), earlier in self.known.items():
-                if other_seed == seed and torch.equal(earlier, theta0):
+            alike = self.alike[seed, _digest(theta0)]
+            for other in alike:
+                if torch.equal(self.drawn[seed, other], theta0):
                     raise ValueError(
                         f"draws {other} and {draw} of theta0 are the same: the factory starts from the same weights. "
                         "Does it set a seed, or copy a trained network? Then leave InitialCondition out"
                     )
-            self.known[seed, draw] = theta0
-        return self.known[seed, draw]
+            alike.append(draw)
+            self.drawn[seed, draw] = theta0
+        return self.drawn[seed, draw]
+
+
+def _digest(theta: Tensor) -> int:
+    """A number that equal thetas share, and others hardly ever: the sum of their bits, taken as whole numbers."""
+    even = theta[: len(theta) - len(theta) % 2]  # two single numbers are one of 64 bits
+    return int(even.view(torch.int64).sum())

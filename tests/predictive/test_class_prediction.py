@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import made_predictions
+import oracle
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.likelihoods.classification import ClassPrediction
@@ -16,7 +17,7 @@ from wherefrom.predictive import class_scores
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.one_shot import scalars
-from wherefrom.predictive.one_shot.graph import Drop, Graph
+from wherefrom.predictive.one_shot.graph import Drop
 from wherefrom.predictive.one_shot.heads import softmax
 from wherefrom.predictive.one_shot.moments import Moments
 
@@ -317,7 +318,7 @@ def test_logits_share_what_varies_before_them():
     layers = nn.Sequential(nn.Dropout(0.3), nn.Linear(4, 3)).double()
     x = normal(2, 4)
     tensors = {f"1.{name}": Moments(tensor.detach()) for name, tensor in layers[1].named_parameters()}
-    out = Graph(layers.eval()).run(Moments(x), tensors, [Drop(0.3)], jointly=True)
+    out = oracle.pushed(layers.eval(), Moments(x), tensors, [Drop(0.3)], jointly=True)
     masks = torch.tensor(list(itertools.product([0.0, 1.0], repeat=4)), dtype=torch.float64)
     weights = (0.7**masks * 0.3 ** (1 - masks)).prod(1)
     logits = layers(x * masks[:, None] / 0.7).detach()

@@ -140,7 +140,7 @@ REFUSED = [
     (lambda: WritesToItsInput(4, 1), "changes its input in place"),
     (lambda: nn.LazyLinear(1), "lazy layers"),
     (hooked, "gradient hooks"),
-    (lambda: Attention(0.5), "as do attention"),
+    (lambda: Attention(0.5), r"inside multi_head_attention_forward \(dropout_p=0.5\).*dropout=0.0"),
     (lambda: RemembersTooMuch(4, 1), "neither nn.Parameter nor registered buffers"),
     (lambda: OwnNoise(4, 1), "random numbers of its own"),
     (lambda: HiddenNoise(4, 1), "draws random numbers"),

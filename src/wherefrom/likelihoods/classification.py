@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
@@ -47,6 +48,9 @@ from wherefrom.training.workers import one_core
 _SMALLEST, _MOST_SPREAD, _TURNS, _ROWS_AT_ONCE = 1e-12, 12.0, 24, 256
 _NODES = torch.stack([torch.from_numpy(each) for each in np.polynomial.hermite_e.hermegauss(24)])
 _NODES[1] /= _NODES[1].sum()  # nodes and weights of a standard normal variable
+
+_SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax, F.softmin}
+_SIGMOID = {F.sigmoid, torch.sigmoid, Tensor.sigmoid, torch.sigmoid_, Tensor.sigmoid_, F.hardsigmoid}
 
 SetRule = Literal["probability", "conformal"]
 Split = Literal["variance", "mutual_information", "entropy"]
@@ -147,14 +151,24 @@ class Classification:
                 "classes, each with a logit of its own. If y lacks some, name them: wf.Classification(classes=...)"
             )
 
-    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
-        """A network that ends in a softmax would get another one, and could never be sure."""
+    def doubt_network(
+        self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
+    ) -> str | None:
+        """A network that ends in a softmax or a sigmoid would get another softmax, and could never be sure.
+
+        The logarithm of a softmax does no harm: the softmax of it is the same once more.
+        """
         sums = outputs.sum(1)
-        if not bool((outputs >= 0).all()) or not torch.allclose(sums, torch.ones_like(sums), atol=1e-5):
+        add_up = bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
+        if add_up or not last_functions.isdisjoint(_SOFTMAX):
+            what, why = "a softmax", "its outputs add up to one"
+        elif not last_functions.isdisjoint(_SIGMOID):
+            what, why = "a sigmoid", "its outputs lie between 0 and 1"
+        else:
             return None
         return (
-            f"{model} seems to end in a softmax: its outputs add up to one. They are taken as logits, of which the "
-            "softmax is still to come: leave it out of the model"
+            f"{model} seems to end in {what}: {why}. They are taken as logits, of which the softmax is still to come: "
+            "leave it out of the model"
         )
 
     def row_weights(self, rows: Rows) -> Tensor | None:

@@ -189,7 +189,9 @@ class Counts:
                 f"for {targets} column{'s' * (targets > 1)} of y"
             )
 
-    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
+    def doubt_network(
+        self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
+    ) -> str | None:
         if bool((outputs.abs() <= _MOST_LOG).all()):
             return None
         return (

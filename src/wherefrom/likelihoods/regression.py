@@ -132,7 +132,9 @@ class Regression:
                 f"for {targets} column{'s' * (targets > 1)} of y"
             )
 
-    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
+    def doubt_network(
+        self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
+    ) -> str | None:
         """Predicted variances are bounded: networks that saw y as it was may be beyond."""
         if (
             not is_trained

@@ -33,7 +33,6 @@ from wherefrom.mixture.groups import groups, refreshing
 from wherefrom.mixture.weighing import is_weighted
 from wherefrom.predictive.calibration import VarianceScale
 from wherefrom.predictive.one_shot import compiled, member
-from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
 from wherefrom.predictive.one_shot.propagate import Passes
 
@@ -93,7 +92,7 @@ class _Model(nn.Module):
         super().__init__()
         self.network = copy.copy(groups(posterior)[0].network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
-        self.graph = Graph(self.network.skeleton(False))
+        self.graph = member.graph_of(self.network, posterior.mixture[0].trained.last.float().cpu())
         self.scaler, self.likelihood = posterior.scaler, posterior.training.likelihood
         self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, head=self.likelihood.head)
         self.rewritten = _Rewritten()

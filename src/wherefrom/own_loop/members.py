@@ -238,6 +238,6 @@ def _warn_of_outputs(
         with torch.no_grad():
             theta = component.trained.last.cpu()
             answers = network.private("members").call(network.layout.views(theta), example, (), False)
-        if warning := likelihood.doubt_network(str(component.run), answers, True):
+        if warning := likelihood.doubt_network(str(component.run), answers, frozenset(), True):
             warnings.warn(warning, stacklevel=4)
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.training import program, streams
+from wherefrom.training.tracing import DROPOUT, ELEMENT_DROPOUT, Call, Tracer, dropout_arguments, last_function
 
 Parameters = dict[str, Tensor]
 
@@ -28,18 +29,12 @@ _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single pr
 _CONVOLVING_TOGETHER = 8  # members at least, where one has fewer
 _CALL_NUMBERS, _FEWEST_ROWS = 2**24, 32  # activations of one call in prediction, and rows however many they have
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
+_MOST_STACKED = 2**22  # parameters of a network that trains with others: larger ones gain nothing from company
 
 _NORMALISATION = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 _CONVOLUTION = (nn.Conv2d, nn.ConvTranspose2d)
 
-# Whole channels or single elements: what one entry of the mask covers, by the number of its own dimensions kept.
-ELEMENT_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout, torch.dropout)
-CHANNEL_DROPOUT: tuple[Callable[..., Tensor], ...] = (
-    F.dropout1d,
-    F.dropout2d,
-    F.dropout3d,
-    torch.feature_dropout,
-)
+_ATTENTION = {F.scaled_dot_product_attention: 4, F.multi_head_attention_forward: 10}  # where their dropout_p stands
 
 
 @dataclass(frozen=True)
@@ -65,37 +60,6 @@ class Site:
         return 1.0 / (1.0 - self.rate)
 
 
-class _FindSites(TorchFunctionMode):
-    """Lets the forward pass run without dropout, and writes down where it would have been."""
-
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.rows, self.numbers = rows, 0
-        self.calls: list[tuple[Site, bool]] = []  # every call of dropout, and whether it was to drop anything
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in ELEMENT_DROPOUT or func in CHANNEL_DROPOUT:
-            x, rate, drops = _dropout_arguments(*args, **kwargs)
-            if x.ndim < 2 or x.shape[0] != self.rows:
-                raise ValueError(
-                    f"dropout on a tensor of shape {tuple(x.shape)}: its first dimension must be the rows of the "
-                    f"batch (here {self.rows}), so that every row can have its own mask"
-                )
-            if not 0 <= rate < 1:
-                raise ValueError(f"a dropout rate must lie in [0, 1); the model has one of {rate}")
-            shape = x.shape[1:] if func in ELEMENT_DROPOUT else (x.shape[1], *(1 for _ in x.shape[2:]))
-            site = Site(float(rate), tuple(shape), x.ndim == 2 and x.stride(0) < x.stride(1))
-            self.calls.append((site, drops))
-            return x
-        if func is F.linear:
-            func = _linear
-        result = func(*args, **kwargs)
-        if isinstance(result, Tensor):
-            self.numbers += result.numel()
-        return result
-
-
 def channels_last(images: Tensor) -> Tensor:
     """The same images, each pixel's channels side by side in memory.  # (..., channels, height, width)
 
@@ -119,8 +83,8 @@ class _GivenMasks(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in ELEMENT_DROPOUT or func in CHANNEL_DROPOUT:
-            x, _, _ = _dropout_arguments(*args, **kwargs)
+        if func in DROPOUT:
+            x, _, _ = dropout_arguments(*args, **kwargs)
             mask = next(self.masks, None) if next(self.drops) else None
             return x if mask is None else x * mask
         if func is F.linear:
@@ -129,13 +93,6 @@ class _GivenMasks(TorchFunctionMode):
         if func is Tensor.view and args[0].ndim == 4 and not kwargs and not isinstance(args[-1], torch.dtype):
             func = Tensor.reshape
         return func(*args, **kwargs)
-
-
-def _dropout_arguments(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
-) -> tuple[Tensor, float, bool]:
-    """What a call of dropout is given, by the names that torch has for it."""
-    return input, p, training and train
 
 
 def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -206,7 +163,7 @@ class Network:
 
     def __init__(self, module: nn.Module, x: Tensor) -> None:
         """Learn the module's tensors, its dropout and its output size from a few rows x."""
-        everything = dict(module.named_parameters()) | dict(module.named_buffers())
+        everything = _tensors(module)
         if not any(tensor.requires_grad for tensor in everything.values()):
             raise ValueError("the model has no parameters that require a gradient: there is nothing to train")
         if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in module.parameters()):
@@ -214,17 +171,19 @@ class Network:
         if any(parameter._backward_hooks for parameter in module.parameters()):
             raise ValueError("the model's parameters have gradient hooks, which members trained together cannot run")
         self.momenta = _batch_norm_momenta(module)  # buffer -> momentum, for all running statistics
-        found = _probe(copy.deepcopy(module), x)
+        seen = _probe(module, x)
         trained = [name for name, tensor in everything.items() if tensor.requires_grad]
-        moved = found.moved | set(self.momenta)  # which rows of zeros would leave as they are
+        moved = seen.moved | set(self.momenta)  # which rows of zeros would leave as they are
         moving = [name for name in everything if name in moved]
         floating = [name for name, tensor in everything.items() if tensor.is_floating_point()]
         names = [*trained, *moving, *(name for name in floating if name not in {*trained, *moving})]
         shapes = tuple(everything[name].shape for name in names)
         self.layout = Layout(tuple(names), shapes, len(trained), len(moving))
         self.constants = {name: tensor for name, tensor in everything.items() if name not in names}
-        self.sites, self.drops = found.sites, found.drops  # drops: of every call of dropout, whether it drops anything
-        self.outputs, self.numbers_per_row = found.outputs, found.numbers_per_row
+        self.sites, self.drops = seen.sites, seen.drops  # drops: of every call of dropout, whether it drops anything
+        self.outputs, self.numbers_per_row = seen.outputs, seen.numbers_per_row
+        self.last_functions = seen.last_functions  # that make its outputs, in prediction and in training
+        self.probe_answers = seen.answers  # of the module as it was given, to `probe_rows`
         self.convolves = False  # whether it convolves images, and can take them with their channels last in memory
 
         self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
@@ -239,7 +198,7 @@ class Network:
 
     def theta(self, module: nn.Module) -> Tensor:
         """A module's own parameters and buffers as one vector."""
-        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        tensors = _tensors(module)
         if (
             not set(self.layout.names) <= set(tensors)
             or tuple(tensors[n].shape for n in self.layout.names) != self.layout.shapes
@@ -247,16 +206,20 @@ class Network:
             raise ValueError("the model factory returned a network with other tensors than its first one had")
         return self.layout.flatten(tensors)
 
+    def tensors(self, module: nn.Module) -> Parameters:
+        """A module's tensors by name, as `call` takes them, not copied."""
+        tensors = _tensors(module)
+        return {name: tensors[name].detach() for name in self.layout.names}
+
     def check_draw(self, module: nn.Module) -> None:
         """Another draw of the factory must be the same function of its own weights; it is called as the first one."""
         own = copy.copy(self.private("draws"))
         own.constants = {name: tensor.cpu() for name, tensor in self.constants.items()}
         same = repr(module) == self.description
         if same:
+            twin, x = _twin(module).eval(), self.probe_rows
             with torch.no_grad():
-                x = self.probe_rows
-                expected = copy.deepcopy(module).eval()(x)
-                answers = own.call(self.layout.views(self.theta(module)), x, (), False)
+                expected, answers = twin(x), own.call(self.tensors(twin), x, (), False)
             same = torch.allclose(answers, expected.reshape(answers.shape), rtol=1e-3, atol=1e-5, equal_nan=True)
         if not same:
             raise ValueError(
@@ -328,16 +291,15 @@ class Network:
         memory, ask = self._asking(theta, x[:rows], masks)
         for kept, new in zip(memory, [theta, x[:rows], *masks], strict=True):
             kept.copy_(new)
-        ask()
+        first = ask()
         if turns == 1:
-            return ask.results
-        answers = ask.results.new_empty(len(theta), len(x), self.outputs)
-        answers[:, :rows] = ask.results
+            return first
+        answers = first.new_empty(len(theta), len(x), self.outputs)
+        answers[:, :rows] = first
         for start in range(rows, len(x), rows):
             own = slice(min(start, len(x) - rows), start + rows)
             memory[1].copy_(x[own])
-            ask()
-            answers[:, own] = ask.results
+            answers[:, own] = ask()
         return answers
 
     def _asking(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> tuple[list[Tensor], program.Program]:
@@ -351,21 +313,25 @@ class Network:
             if self.convolves and self._runs_alone(len(theta), len(x)):
                 memory[1] = channels_last(memory[1])
             ask = program.record(
-                lambda theta, x, *masks: self.call_each(self.layout.views(theta), x, masks), tuple(memory)
+                lambda theta, x, *masks: self.call_each(self.layout.views(theta), x, masks),
+                tuple(memory),
+                (memory[0], memory[1].flip(0), *memory[2:]),
             )
             self._recorded[shapes] = memory, ask
         return self._recorded[shapes]
 
     def _check_against(self, module: nn.Module, x: Tensor) -> None:
         """The function must give the module's own answers, at two thetas: what it does not know of would be garbage."""
-        first = self.theta(module)
-        for theta in (first, 0.5 * first):
-            own = copy.deepcopy(module).eval()
-            tensors = dict(own.named_parameters()) | dict(own.named_buffers())
+        for scale in (1.0, 0.5):
+            twin = _twin(module, scale).eval()
             with torch.no_grad():
-                for name, value in self.layout.views(theta).items():
-                    tensors[name].copy_(value)
-                expected, answers = own(x), self.call(self.layout.views(theta), x, (), False)
+                try:
+                    expected = twin(x)
+                except Exception:  # such numbers may be none that it can take, as under a logarithm or a Cholesky
+                    if scale == 1.0:
+                        raise
+                    return
+                answers = self.call(self.tensors(twin), x, (), False)
             expected = expected.reshape(answers.shape)
             if not answers.is_meta and torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
                 continue
@@ -379,13 +345,11 @@ class Network:
         """Whether images may come with their channels last in memory: a forward could ask how they lie there."""
         if x.ndim != 4 or not any(isinstance(part, _CONVOLUTION) for part in module.modules()):
             return False
-        last, theta = channels_last(x), self.theta(module)
+        last = channels_last(x)
         try:
             with torch.no_grad():
                 for training in (False, True):
-                    usual, other = (
-                        self._call(self.layout.views(theta.clone()), rows, (), training) for rows in (x, last)
-                    )
+                    usual, other = (self._call(self.tensors(_twin(module)), rows, (), training) for rows in (x, last))
                     if not torch.allclose(usual, other, rtol=1e-3, atol=1e-5, equal_nan=True):
                         return False
         except RuntimeError:
@@ -396,13 +360,16 @@ class Network:
         """Whether vmap gives every member its own outputs and gradients.
 
         One that looks at its numbers (`if x.sum() > 0`), that has an operation which vmap would do member by member,
-        with a warning, or one for which its rule is wrong (an embedding's padding row), trains one at a time.
+        with a warning, or one for which its rule is wrong (an embedding's padding row), trains one at a time. So does a
+        large one, whose time goes into its own products.
         """
+        if self.layout.trained_size > _MOST_STACKED:
+            return False
         first = self.theta(module)
         twins = torch.stack([first, 0.5 * first])
         rows = torch.stack([x, x.flip(0)])
-        alone = [self._slopes(twins[k : k + 1], rows[k : k + 1])[0] for k in range(2)]
         try:
+            alone = [self._slopes(twins[k : k + 1], rows[k : k + 1])[0] for k in range(2)]
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="There is a performance drop")
                 together = self._slopes(twins, rows)
@@ -481,8 +448,30 @@ def _skeleton(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, bare)
 
 
+def _twin(module: nn.Module, scale: float = 1.0) -> nn.Module:
+    """A copy of the module that shares its parameters, or has them and its buffers at some scale.
+
+    What a forward pass writes to is its own: buffers, and embeddings that normalise themselves.
+    """
+
+    def copied(tensor: Tensor) -> Tensor:
+        return tensor.detach() * scale if tensor.is_floating_point() and scale != 1.0 else tensor.detach().clone()
+
+    normalised = [part for part in module.modules() if getattr(part, "max_norm", None) is not None]
+    written = {id(parameter) for part in normalised for parameter in part.parameters()}
+    memo: dict[int, Any] = {id(buffer): copied(buffer) for buffer in module.buffers()}
+    for p in module.parameters():
+        is_shared = scale == 1.0 and id(p) not in written
+        memo[id(p)] = p if is_shared else nn.Parameter(copied(p), p.requires_grad)
+    return copy.deepcopy(module, memo)
+
+
+def _tensors(module: nn.Module) -> Parameters:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
 @dataclass(frozen=True)
-class _Found:
+class _Seen:
     """What a few rows show of a module."""
 
     sites: tuple[Site, ...]
@@ -490,46 +479,91 @@ class _Found:
     outputs: int
     numbers_per_row: int
     moved: set[str]  # floating-point buffers that a training pass changes
+    last_functions: frozenset[Any]
+    answers: Tensor  # (rows, outputs)
 
 
-def _probe(module: nn.Module, x: Tensor) -> _Found:
-    """Run a copy of the module on a few rows."""
-    given = x.clone()
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    calls, answers = [], []
+def _probe(module: nn.Module, x: Tensor) -> _Seen:
+    """Run a copy of the module on a few rows, in prediction and in training."""
+    given, twin = x.clone(), _twin(module)
+    before = dict(module.named_buffers())
+    answers, calls = [], []
     with torch.no_grad(), streams.torch_seeded(0, "probe"):
         state = torch.get_rng_state()
         for training in (False, False, True):  # training last: it may move buffers
-            module.train(training)
-            with _FindSites(len(x)) as finder:
-                answers.append(module(given))
-            calls.append(finder.calls)
+            twin.train(training)
+            with Tracer({F.linear: _linear}) as tracer:
+                answers.append(twin(given))
+            calls.append(tracer.calls)
         drew = not torch.equal(state, torch.get_rng_state())
-    outputs = answers[0]
+    outputs, predicting, in_training = answers[0], calls[1], calls[2]
     if not torch.equal(given, x):
         raise ValueError("the model changes its input in place; let it work on a copy")
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(x):
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(f"the model must return a tensor of shape (rows, outputs); it returned {shape}")
-    if drew or not torch.equal(outputs, answers[1]):
-        raise ValueError(
-            "the model's forward draws random numbers of its own, as do attention and recurrent layers with a dropout "
-            "setting. Only the randomness of nn.Dropout, nn.Dropout2d and their kin can be named and repeated"
-        )
-    if [site for site, _ in calls[0]] != [site for site, _ in calls[2]]:
+    if drew or not torch.allclose(outputs, answers[1], equal_nan=True):
+        raise ValueError(_why_random(in_training))
+    sites = _sites(in_training, len(x))
+    if [site.shape for site, _ in _sites(predicting, len(x))] != [site.shape for site, _ in sites]:
         raise ValueError(
             "the model calls dropout in training mode only (`if self.training: ...`). Call it always, as nn.Dropout "
             "does: then its masks can also be drawn in prediction"
         )
-    changed = {name for name, buffer in module.named_buffers() if not torch.equal(buffer, before[name])}
+    changed = {name for name, buffer in twin.named_buffers() if not torch.equal(buffer, before[name])}
     for name in changed:
         if not before[name].is_floating_point() and not name.endswith("num_batches_tracked"):
             raise ValueError(f"the model counts in its buffer {name!r}, which members trained together cannot")
-    drops = tuple(drops for _, drops in calls[2])
-    sites = tuple(site for site, dropped in calls[2] if dropped)
-    numbers = -(-finder.numbers // len(x))
-    moved = {name for name in changed if before[name].is_floating_point()}
-    return _Found(sites, drops, 1 if outputs.ndim == 1 else int(outputs.shape[1]), numbers, moved)
+    made = [call.result for call in in_training if call.function not in DROPOUT and isinstance(call.result, Tensor)]
+    flat = outputs.reshape(len(x), -1)
+    return _Seen(
+        tuple(site for site, drops in sites if drops),
+        tuple(drops for _, drops in sites),
+        flat.shape[1],
+        -(-sum(tensor.numel() for tensor in made) // len(x)),
+        {name for name in changed if before[name].is_floating_point()},
+        frozenset(last_function(own, answer) for own, answer in zip(calls[1:], answers[1:], strict=True)),
+        flat,
+    )
+
+
+def _sites(calls: Sequence[Call], rows: int) -> list[tuple[Site, bool]]:
+    """Every call of dropout, and whether it is to drop anything."""
+    sites = []
+    for call in calls:
+        if call.function not in DROPOUT:
+            continue
+        x, rate, drops = dropout_arguments(*call.args, **call.kwargs)
+        if x.ndim < 2 or x.shape[0] != rows:
+            raise ValueError(
+                f"dropout on a tensor of shape {tuple(x.shape)}: its first dimension must be the rows of the "
+                f"batch (here {rows}), so that every row can have its own mask"
+            )
+        if not 0 <= rate < 1:
+            raise ValueError(f"a dropout rate must lie in [0, 1); the model has one of {rate}")
+        shape = x.shape[1:] if call.function in ELEMENT_DROPOUT else (x.shape[1], *(1 for _ in x.shape[2:]))
+        sites.append((Site(float(rate), tuple(shape), x.ndim == 2 and x.stride(0) < x.stride(1)), drops))
+    return sites
+
+
+def _why_random(calls: Sequence[Call]) -> str:
+    """What draws random numbers that nobody outside can name, as far as the calls show it."""
+    for call in calls:
+        if call.function not in _ATTENTION:
+            continue
+        place = _ATTENTION[call.function]
+        rate = call.kwargs.get("dropout_p", call.args[place] if len(call.args) > place else 0.0)
+        if rate > 0:
+            return (
+                f"the model's attention drops units inside {call.name} (dropout_p={rate:g}), where masks can be "
+                "neither given nor repeated. Set its dropout to zero: nn.MultiheadAttention(..., dropout=0.0); in "
+                "transformers attention_probs_dropout_prob=0.0 (or attention_dropout=0.0), or "
+                'attn_implementation="eager", which drops by nn.functional.dropout'
+            )
+    return (
+        "the model's forward draws random numbers of its own, as do recurrent layers with a dropout setting. Only the "
+        "randomness of nn.Dropout, nn.Dropout2d and their kin can be named and repeated"
+    )
 
 
 def _batch_norm_momenta(module: nn.Module) -> dict[str, float]:

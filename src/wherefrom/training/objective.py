@@ -75,7 +75,9 @@ class Objective(Protocol):
         """Raise where a model has the wrong number of outputs."""
         ...
 
-    def doubt_network(self, model: str, outputs: Tensor, is_trained: bool) -> str | None:
+    def doubt_network(
+        self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
+    ) -> str | None:
         """Return a warning about the outputs of a fresh or trained network at some rows, if they look wrong."""
         ...
 

@@ -18,8 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import OpOverload
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+
+from wherefrom.training.tracing import LOOKS_AT_NUMBERS
+from wherefrom.training.tracing import tensors_in as _tensors
 
 _aten = torch.ops.aten
 
@@ -40,65 +44,80 @@ _IN_PLACE = {
 
 _COPIES = (_aten.clone.default, _aten._to_copy.default)
 _has_kernel: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
+_MOST_NUMBERS = 2**24  # in the arguments of what is recorded
 _LARGE = 2**16  # numbers of a result that takes longer to copy than new views of it to make
 
 Operation = tuple[Callable[..., Any], Any, Any]  # with its arguments and keywords
 
 
 class Program:
-    """Calling it computes `results` anew from what its arguments' memory holds now. For one thread at a time."""
+    """Calling it returns the results for what its arguments' memory holds now. For one thread at a time.
+
+    Results that are recorded stay in the same memory, which the next call writes over.
+    """
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], results: Any, tape: list[Operation]):
-        self.results = results
-        self.operations = [getattr(operation, "name", lambda: "python")() for operation, _, _ in tape]
+        self.operations = [getattr(operation, "name", lambda: "python")() for operation, _, _ in tape] or ["python"]
         # An overload's inner function skips torch's Python around it.
         self._calls = [(getattr(operation, "_op", operation), args, kwargs) for operation, args, kwargs in tape]
-        self._function, self._arguments, self._called = function, arguments, 0
+        self._function, self._arguments, self._results, self._called = function, arguments, results, 0
 
-    def __call__(self) -> None:
+    def __call__(self) -> Any:
+        if not self._calls:
+            return self._function(*self._arguments)
         for operation, arguments, keywords in self._calls:
             operation(*arguments, **keywords)
         self._called += 1
-        if self._called == 2:
-            self._check()
+        return self._checked() if self._called == 2 else self._results
 
-    def _check(self) -> None:
+    def _checked(self) -> Any:
         """Compare with the function itself now that the arguments have changed: it may keep things elsewhere."""
+        # Also what was written into arguments.
+        replayed = [tensor.clone() for tensor in tree_leaves((self._arguments, self._results))]
         expected = self._function(*self._arguments)
-        if not all(map(_close, tree_leaves(self.results), tree_leaves(expected))):
-            self._call_from_now_on(expected)
-
-    def _call_from_now_on(self, results: Any) -> None:
-        self.results, self.operations = results, ["python"]
-        self._calls = [(lambda: setattr(self, "results", self._function(*self._arguments)), (), {})]
+        if all(map(_close, replayed, tree_leaves((self._arguments, expected)))):
+            return self._results
+        self._calls, self._results, self.operations = [], None, ["python"]
+        return expected
 
 
-def record(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
+def record(function: Callable[..., Any], arguments: tuple[Any, ...], others: tuple[Any, ...] | None = None) -> Program:
     """The function, specialised to these very tensors; it returns tensors, alone or in a tuple.
 
-    One that looks at its numbers, for a decision (`if x.sum() > 0`), for a shape (`x[x > 0]`) or by way of numpy, could
-    do otherwise next time: it is called as it is.
+    It is rehearsed on `others`: arguments of the same shapes that the function may get as well, by default the same
+    numbers. One that looks at its numbers, for a decision (`if x.sum() > 0`), for a shape (`x[x > 0]`) or by way of
+    numpy, could do otherwise next time: it is called as it is. So is one with large arguments, whose time goes into its
+    operations, and whose every result would stay in memory; and one that cannot be recorded for whatever reason.
     """
+    if sum(tensor.numel() for tensor in _tensors(arguments)) > _MOST_NUMBERS:
+        return called(function, arguments)
     try:
-        rehearsal, write_over = _rehearse(function, arguments)
+        rehearsal, write_over = _rehearse(function, others or arguments, arguments)
         # Autograd goes another way behind what is written over in place: then nothing is.
         for allowed in (write_over, frozenset[int]()):
             recorder = _Recorder(arguments, allowed, rehearsal.functions)
-            with recorder:
+            with _NoLooking(), recorder:
                 results = function(*arguments)
             if recorder.did_the_same(rehearsal):
-                known = tree_map_only(Tensor, torch.detach, results)
-                return Program(function, arguments, known, recorder.tape(results))
-    except _LooksAtNumbersError:
+                detached = tree_map_only(Tensor, torch.detach, results)
+                return Program(function, arguments, detached, recorder.tape(results))
+    except Exception:  # of the user's function: a call will raise it, too, unless only the record was at fault
         pass
     return called(function, arguments)
 
 
-def called(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Program:
+def called(function: Callable[..., Any], arguments: tuple[Any, ...], others: Any = None) -> Program:
     """The function as a program that records nothing."""
-    program = Program(function, arguments, None, [])
-    program._call_from_now_on(function(*arguments))
-    return program
+    return Program(function, arguments, None, [])
+
+
+class _NoLooking(TorchFunctionMode):
+    """Ends a record where numbers leave torch: no operation shows what is done with them."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in LOOKS_AT_NUMBERS:
+            raise _LooksAtNumbersError
+        return func(*args, **(kwargs or {}))
 
 
 class _LooksAtNumbersError(Exception):
@@ -255,35 +274,37 @@ def _stays_where_it_is_made(func: Any, made: Any, old: set[int]) -> bool:
     return form is None or not _has_kernel(form[0].name(), results[0].device.type.upper())
 
 
-def _rehearse(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[_Recorder, frozenset[int]]:
+def _rehearse(
+    function: Callable[..., Any], others: tuple[Any, ...], arguments: tuple[Any, ...]
+) -> tuple[_Recorder, frozenset[int]]:
     """The function once on other numbers: what it did, and the operations, by number, whose first argument nobody reads
     again, so that their result may take its memory."""
-    arguments = tree_map_only(Tensor, _negative, arguments)
+    flat, structure = tree_flatten(arguments)
+    arguments = tree_unflatten(list(map(_in_layout, flat, tree_leaves(others))), structure)
     recorder = _Recorder(arguments)
-    with recorder:
+    with _NoLooking(), recorder:
         results = function(*arguments)
     given = {_memory(tensor) for tensor in tree_leaves(arguments)}
     last_read = {_memory(tensor): len(recorder.seen) for tensor in tree_leaves(results)}
     for number, (func, args, kwargs, _) in enumerate(recorder.seen):
         if not _is_view(func):
             last_read |= {m: max(number, last_read.get(m, 0)) for m in map(_memory, _tensors((args, kwargs)))}
-    found, made = set(), set()
+    may_be_written, made = set(), set()
     for number, (func, args, kwargs, result) in enumerate(recorder.seen):
         if func in _IN_PLACE and isinstance(args[0], Tensor):
-            own = _memory(args[0])
-            others = {_memory(tensor) for tensor in _tensors((args[1:], kwargs))}
-            if own in made and own not in others and last_read[own] == number and _same_layout(args[0], result):
-                found.add(number)
+            memory = _memory(args[0])
+            is_read = memory in map(_memory, _tensors((args[1:], kwargs)))
+            if memory in made and not is_read and last_read[memory] == number and _same_layout(args[0], result):
+                may_be_written.add(number)
         if not _is_view(func):
             made |= {_memory(tensor) for tensor in _tensors(result)} - given
     recorder.seen.clear()  # and with it the memory
-    return recorder, frozenset(found)
+    return recorder, frozenset(may_be_written)
 
 
-def _negative(tensor: Tensor) -> Tensor:
-    """Other numbers in the same layout."""
-    other = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return other.copy_(-tensor if tensor.is_floating_point() else tensor)
+def _in_layout(tensor: Tensor, other: Tensor) -> Tensor:
+    """A copy of the other numbers, in the layout of the tensor."""
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(other)
 
 
 def _shape_depends_on_numbers(func: Any, args: Any) -> bool:
@@ -340,19 +361,6 @@ def _product_with_one(many: Tensor, one: Tensor, out: Tensor) -> None:
 def _compute_and_copy(func: Callable[..., Any], args: Any, kwargs: Any, places: list[Tensor]) -> None:
     for kept, new in zip(places, _each(func(*args, **kwargs)), strict=True):
         kept.copy_(new)
-
-
-def _tensors(tree: Any) -> list[Tensor]:
-    """The tensors in what an operation takes or returns, which is nothing but tuples, lists and keywords."""
-    if isinstance(tree, Tensor):
-        return [tree]
-    found: list[Tensor] = []
-    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, tuple | list) else ():
-        if isinstance(part, Tensor):
-            found.append(part)
-        elif isinstance(part, tuple | list | dict):
-            found += _tensors(part)
-    return found
 
 
 def _detached(tree: Any) -> Any:

@@ -31,7 +31,7 @@ from wherefrom.training.rules import Group, Rule
 from wherefrom.training.streamed import Streamed
 from wherefrom.training.torch_classes import OneByOne, TorchOptimiser
 
-Step = Callable[[Tensor, Tensor, Tensor, list[Tensor], list[Tensor]], tuple[Tensor, Tensor, Tensor]]
+Step = Callable[[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], Tensor], tuple[Tensor, Tensor]]
 
 _PLANNED_STEPS = 256  # for which the optimiser's numbers are computed at a time
 
@@ -81,6 +81,7 @@ class TorchEngine:
         collection = cohort.collection
         collector = collection.law.collector(varying, collection.iterations) if collection else None
         losses = np.full((count, cohort.epochs), math.nan)
+        gradient = torch.empty_like(weights)
 
         training = Resumable({"theta": theta, "losses": torch.from_numpy(losses)}, rule, collector)
         first = keeping.begin(training)[0]
@@ -99,9 +100,13 @@ class TorchEngine:
                     mask.drop(done)
                 if rows not in steps:
                     short = [mask.mask[:, :rows] for mask in masks]
-                    steps[rows] = program.record(_step(cohort, members, theta), (theta, x, y, row_weights, short))
-                steps[rows]()
-                loss, gradient, buffers = steps[rows].results
+                    flipped = x.flip(1), y.flip(1), [w.flip(1) for w in row_weights]
+                    steps[rows] = program.record(
+                        _step(cohort, members, theta),
+                        (theta, x, y, row_weights, short, gradient),
+                        (theta, *flipped, short, gradient),
+                    )
+                loss, buffers = steps[rows]()
                 for mask in masks:
                     mask.restore()
                 done += 1
@@ -120,7 +125,7 @@ class TorchEngine:
                 for _ in range(epoch + 1, cohort.epochs):
                     epoch_done(count)
                 break
-        ended = torch.isfinite(weights).all(1).tolist()
+        ended = [_is_finite(one) for one in weights]
         diverged = [first_bad_epoch(losses[i], ended[i]) for i in range(count)]
         finished = collector is not None and None in diverged
         laws = collector.laws() if collector is not None and finished else [None] * count
@@ -151,15 +156,18 @@ def _plans(cohort: Cohort, members: Sequence[Member], rule: Rule) -> Iterator[Se
 
 
 def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
-    """(theta, x, y, row weights, masks) -> each member's loss, its gradient, and its buffers after the step."""
+    """(theta, x, y, row weights, masks, gradient) -> each member's loss, and its buffers after the step.
+
+    The gradient is written into the memory that is given for it.
+    """
     network = cohort.network.private("training")
     layout = network.layout
     trained, sizes = layout.trained, layout.sizes
     loss_of = together([cohort.loss_of(member) for member in members], like)
 
     def step(
-        theta: Tensor, x: Tensor, y: Tensor, row_weights: list[Tensor], masks: list[Tensor]
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        theta: Tensor, x: Tensor, y: Tensor, row_weights: list[Tensor], masks: list[Tensor], gradient: Tensor
+    ) -> tuple[Tensor, Tensor]:
         tensors = layout.views(theta[0] if len(theta) == 1 else theta)  # one alone needs no vmap: any forward will do
         names = list(tensors)
         weights = [tensors[name].detach().requires_grad_() for name in names[:trained]]
@@ -173,9 +181,9 @@ def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
                     outputs = network.call_many(own, x, masks, True)
                 loss = loss_of(outputs.to(theta.dtype), y, row_weights[0].squeeze(-1) if row_weights else None)
             gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
-        flat = [g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)]
+        torch.cat([g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)], dim=1, out=gradient)
         buffers = [b.reshape(len(x), -1) for b in moving.values()] or [theta[:, :0]]
-        return loss.detach(), torch.cat(flat, dim=1), torch.cat(buffers, dim=1)
+        return loss.detach(), torch.cat(buffers, dim=1)
 
     return step
 
@@ -191,7 +199,14 @@ def gradient(cohort: Cohort, dtype: torch.dtype) -> Tensor:
         for i, (site, rate) in enumerate(zip(cohort.network.sites, cohort.rates(member), strict=True))
     ]
     theta = member.theta0.to(dtype).unsqueeze(0)
-    return _step(cohort, [member], theta)(theta, x, y, [w.unsqueeze(-1) for w in weights], masks)[1][0].double()
+    slopes = theta.new_empty(1, cohort.network.layout.trained_size)
+    _step(cohort, [member], theta)(theta, x, y, [w.unsqueeze(-1) for w in weights], masks, slopes)
+    return slopes[0].double()
+
+
+def _is_finite(theta: Tensor) -> bool:
+    """Whether all numbers are; their sum tells it sooner, unless it is too large for a number."""
+    return bool(torch.isfinite(theta.sum())) or bool(torch.isfinite(theta).all())
 
 
 def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+import oracle
 from wherefrom.predictive.one_shot import Moments
-from wherefrom.predictive.one_shot.graph import Graph
 
 
 def sampled(x, function, samples=40_000):
@@ -32,7 +32,7 @@ def logits(classes, scale, rank=0):
 )
 def test_probabilities(classes, scale, error, deviation, rank):
     x = logits(classes, scale, rank)
-    found = Graph(nn.Softmax(dim=1)).run(x, {}, [])
+    found = oracle.pushed(nn.Softmax(dim=1), x, {}, [])
     many = sampled(x, lambda values: torch.softmax(values, -1))
     torch.testing.assert_close(found.mean.sum(1), torch.ones(30, dtype=torch.float64))
     assert (found.mean > 0).all()
@@ -43,7 +43,7 @@ def test_probabilities(classes, scale, error, deviation, rank):
 
 def test_log_probabilities():
     x = logits(5, 0.5, 2)
-    found = Graph(nn.LogSoftmax(dim=1)).run(x, {}, [])
+    found = oracle.pushed(nn.LogSoftmax(dim=1), x, {}, [])
     many = sampled(x, lambda values: torch.log_softmax(values, -1))
     assert float(((found.mean - many.mean(0)) / many.std(0)).abs().max()) < 0.1
     assert float((found.total_variance.sqrt() / many.std(0) - 1).abs().median()) < 0.05
@@ -51,9 +51,9 @@ def test_log_probabilities():
 
 def test_certain_logits_and_other_dimensions():
     x = Moments(torch.randn(4, 3, 2))
-    torch.testing.assert_close(Graph(nn.Softmax(dim=1)).run(x, {}, []).mean, torch.softmax(x.mean, 1))
+    torch.testing.assert_close(oracle.pushed(nn.Softmax(dim=1), x, {}, []).mean, torch.softmax(x.mean, 1))
     spread = Moments(x.mean, torch.rand(4, 3, 2))
-    found = Graph(nn.Softmax(dim=1)).run(spread, {}, [])
+    found = oracle.pushed(nn.Softmax(dim=1), spread, {}, [])
     torch.testing.assert_close(found.mean.sum(1), torch.ones(4, 2))
     assert found.variance.shape == (4, 3, 2)
 
@@ -62,6 +62,6 @@ def test_a_common_shift_of_all_logits_changes_nothing():
     """Shared factors that move all classes alike leave the probabilities where they are."""
     mean = torch.tensor([[1.0, -0.5, 2.0]], dtype=torch.float64)
     x = Moments(mean, torch.zeros_like(mean), 5 * torch.ones(1, 1, 3, dtype=torch.float64))
-    found = Graph(nn.Softmax(dim=1)).run(x, {}, [])
+    found = oracle.pushed(nn.Softmax(dim=1), x, {}, [])
     torch.testing.assert_close(found.mean, torch.softmax(mean, 1), rtol=1e-4, atol=1e-6)
     assert float(found.total_variance.max()) < 1e-12

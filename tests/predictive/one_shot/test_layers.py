@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, vmap
 
+import oracle
 from wherefrom.predictive.one_shot import Moments
-from wherefrom.predictive.one_shot.graph import Drop, Graph, NoRuleError
+from wherefrom.predictive.one_shot.graph import Drop, NoRuleError
 
 SAMPLES = 20_000
 ROWS = 3
@@ -26,6 +27,23 @@ class Function(nn.Module):
 
     def forward(self, x):
         return self.function(x) + 0 * self.bias
+
+
+def in_place(x):
+    h = x + 1
+    same = h
+    h *= 2
+    h -= 1
+    h /= 3
+    return same
+
+
+def grown(x):
+    """As dense blocks have it: the list is another one at every use."""
+    parts = [x]
+    for _ in range(2):
+        parts.append(2 * torch.cat(parts, dim=1)[:, -2:])
+    return torch.cat(parts, dim=1)
 
 
 # Layers whose first two moments are exact for independent weights and inputs.
@@ -73,6 +91,13 @@ EXACT = {
     "chunk": (Function(lambda x: x.chunk(2, dim=1)[0] + 3 * x.chunk(2, dim=1)[1]), (6,)),
     "arithmetic": (Function(lambda x: -(2 * x + 1 - x[:, :1] * 0) / 4 - 0.5), (4,)),
     "square": (Function(lambda x: x * x), (4,)),
+    "operators the other way round": (Function(lambda x: 3 - (1 + x) * 2), (4,)),
+    "operators in place": (Function(in_place), (4,)),
+    "rows counted": (
+        Function(lambda x: x.reshape(2 * len(x), -1).reshape(len(x), 4) * (torch.ones(len(x), 1) / 2)),
+        (4,),
+    ),
+    "a list that grows": (Function(grown), (4,)),
     "quotient": (Function(lambda x: x / torch.tensor([[1.0, 2.0, 4.0, 8.0]])), (4,)),
     "split": (Function(lambda x: x.split(split_size=2, dim=1)[1] - torch.split(x, [2, 2], 1)[0]), (4,)),
     "constant weight": (Function(lambda x: F.linear(x, torch.arange(8.0, dtype=torch.float64).reshape(2, 4))), (4,)),
@@ -131,7 +156,7 @@ def test_exact_rules(name):
     module, shape = EXACT[name]
     generator = torch.Generator().manual_seed(1)
     x, tensors = uncertain(module, shape, generator)
-    found = Graph(module.eval()).run(x, tensors, [])
+    found = oracle.pushed(module.eval(), x, tensors, [])
     mean, variance, mean_error, variance_error = sampled(module, x, tensors, generator)
     assert found.mean.shape == mean.shape
     # Beyond the standard error: the quadrature's own, and events too rare to be among the samples.
@@ -144,7 +169,7 @@ def test_approximate_rules_stay_within_what_they_state(name):
     module, shape, error = APPROXIMATE[name]
     generator = torch.Generator().manual_seed(2)
     x, tensors = uncertain(module, shape, generator)
-    found = Graph(module.eval()).run(x, tensors, [])
+    found = oracle.pushed(module.eval(), x, tensors, [])
     mean, variance, mean_error, variance_error = sampled(module, x, tensors, generator)
     std = variance.sqrt()
     assert ((found.mean - mean).abs() <= 5 * mean_error + error * std).all()
@@ -157,7 +182,7 @@ def test_dropout_has_the_moments_of_its_masks(layer):
     shape = (4,) if isinstance(layer, nn.Dropout) else (4, 2, 2)
     generator = torch.Generator().manual_seed(3)
     x, _ = uncertain(nn.Identity(), shape, generator)
-    found = Graph(layer).run(x, {}, [Drop(layer.p)])
+    found = oracle.pushed(layer, x, {}, [Drop(layer.p)])
     z = torch.randn(SAMPLES, *x.mean.shape, generator=generator, dtype=torch.float64)
     cells = (ROWS, *shape) if isinstance(layer, nn.Dropout) else (ROWS, 4, 1, 1)
     kept = (torch.rand(SAMPLES, *cells, generator=generator) >= layer.p).double() / (1 - layer.p)
@@ -166,14 +191,14 @@ def test_dropout_has_the_moments_of_its_masks(layer):
     fourth = (answers - mean).pow(4).mean(0)
     assert ((found.mean - mean).abs() <= 5 * (variance / SAMPLES).sqrt()).all()
     assert ((found.variance - variance).abs() <= 5 * ((fourth - variance**2) / SAMPLES).sqrt()).all()
-    assert Graph(layer).run(x, {}, [Drop(0.0)]) is x
+    assert oracle.pushed(layer, x, {}, [Drop(0.0)]) is x
 
 
 def test_embedding_takes_rows_of_uncertain_weights():
     layer = nn.Embedding(5, 3)
     weight = Moments(torch.randn(5, 3), torch.rand(5, 3), torch.randn(2, 5, 3))
     index = Moments(torch.tensor([[0, 4], [2, 2]]))
-    found = Graph(layer).run(index, {"weight": weight}, [])
+    found = oracle.pushed(layer, index, {"weight": weight}, [])
     torch.testing.assert_close(found.mean, weight.mean[index.mean])
     torch.testing.assert_close(found.variance, weight.variance[index.mean])
     torch.testing.assert_close(found.factors, weight.factors[:, index.mean])
@@ -213,7 +238,7 @@ def test_shared_factors_are_exact_through_linear_layers(layers):
     generator = torch.Generator().manual_seed(4)
     tensors = low_rank(layers, 3, generator)
     x = torch.randn(ROWS, 4, generator=generator, dtype=torch.float64)
-    found = Graph(layers).run(Moments(x), tensors, [])
+    found = oracle.pushed(layers, Moments(x), tensors, [])
     mean, variance, mean_error, variance_error = sampled_low_rank(layers, x, tensors, 3, generator)
     assert ((found.mean - mean).abs() <= 5 * mean_error).all()
     assert ((found.total_variance - variance).abs() <= 5 * variance_error).all()
@@ -225,9 +250,9 @@ def test_shared_factors_beat_the_diagonal_through_a_network(activation):
     net = nn.Sequential(nn.Linear(4, 20), activation, nn.Linear(20, 1))
     tensors = low_rank(net, 4, generator, size=0.2)
     x = torch.randn(20, 4, generator=generator, dtype=torch.float64)
-    shared = Graph(net).run(Moments(x), tensors, [])
+    shared = oracle.pushed(net, Moments(x), tensors, [])
     alone = {name: Moments(part.mean, part.total_variance) for name, part in tensors.items()}
-    diagonal = Graph(net).run(Moments(x), alone, [])
+    diagonal = oracle.pushed(net, Moments(x), alone, [])
     _, variance, _, variance_error = sampled_low_rank(net, x, tensors, 4, generator)
     error = float((shared.total_variance.sqrt() / variance.sqrt() - 1).abs().median())
     assert error < 0.02 + float((variance_error / (2 * variance)).median())
@@ -246,8 +271,8 @@ def test_full_covariance_follows_units_through_layers():
     tensors["0.weight"] = Moments(first, torch.full_like(first, 0.1))
     x = torch.randn(10, 3, generator=generator, dtype=torch.float64)
     zero = torch.zeros_like(x)
-    full = Graph(net).run(Moments(x, zero, None, torch.diag_embed(zero)), tensors, [])
-    diagonal = Graph(net).run(Moments(x), tensors, [])
+    full = oracle.pushed(net, Moments(x, zero, None, torch.diag_embed(zero)), tensors, [])
+    diagonal = oracle.pushed(net, Moments(x), tensors, [])
     drawn = first + math.sqrt(0.1) * torch.randn(40_000, *first.shape, generator=generator, dtype=torch.float64)
     others = {name: part.mean for name, part in tensors.items() if name != "0.weight"}
     std = vmap(lambda weight: functional_call(net, others | {"0.weight": weight}, (x,)))(drawn).std(0)
@@ -271,19 +296,53 @@ class Odd(nn.Module):
 
 def test_a_layer_without_a_rule_is_named():
     with pytest.raises(NoRuleError, match=r"the layer 'strange', Hardswish\(\) \(node 2 of .*predict\(x, samples"):
-        Graph(Odd())
+        oracle.graph(Odd(), Moments(torch.ones(4, 3)), {})
 
 
 def test_a_function_without_a_rule_is_named():
     with pytest.raises(NoRuleError, match=r"the function 'cumsum' \(node 1"):
-        Graph(Function(lambda x: torch.cumsum(x, 1)))
+        oracle.graph(Function(lambda x: torch.cumsum(x, 1)), Moments(torch.ones(4, 3)), {})
     with pytest.raises(NoRuleError, match=r"the function 'exp' \(node 1"):
-        Graph(Function(lambda x: x.exp()))
+        oracle.graph(Function(lambda x: x.exp()), Moments(torch.ones(4, 3)), {})
 
 
 def test_a_forward_that_cannot_be_traced_is_said_to_be_one():
-    with pytest.raises(ValueError, match=r"torch\.fx, which cannot trace"):
-        Graph(Function(lambda x: x if x.sum() > 0 else -x))
+    with pytest.raises(ValueError, match="cannot follow the network's forward pass: it looks at its numbers"):
+        oracle.graph(Function(lambda x: x if x.sum() > 0 else -x), Moments(torch.ones(4, 3)), {})
+
+
+def test_a_forward_that_takes_rows_one_by_one_is_said_to_be_one():
+    with pytest.raises(NoRuleError, match="does something else for other numbers of rows"):
+        oracle.graph(Function(lambda x: torch.stack([2 * row for row in x])), Moments(torch.ones(4, 3)), {})
+
+
+def test_writing_into_a_tensor_is_said_to_be_what_cannot_be_followed():
+    def write(x):
+        h = x + 1
+        h[:, 0] = 0.0
+        return h
+
+    with pytest.raises(NoRuleError, match=r"writes into a tensor \(__setitem__\)"):
+        oracle.graph(Function(write), Moments(torch.ones(4, 3)), {})
+
+
+class Positions(nn.Module):
+    """Embeds numbers that it makes itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(5, 2)
+
+    def forward(self, x):
+        return self.table(torch.arange(x.shape[1])).sum(1) + x
+
+
+def test_what_a_network_makes_itself_is_certain():
+    tensors = {"table.weight": Moments(torch.randn(5, 2), torch.rand(5, 2))}
+    x = Moments(torch.randn(3, 4), torch.rand(3, 4))
+    found = oracle.pushed(Positions(), x, tensors, [])
+    torch.testing.assert_close(found.mean, x.mean + tensors["table.weight"].mean[:4].sum(1))
+    torch.testing.assert_close(found.variance, x.variance + tensors["table.weight"].variance[:4].sum(1))
 
 
 def test_a_subclass_that_overrides_forward_has_no_rule():
@@ -298,6 +357,6 @@ def test_a_subclass_that_overrides_forward_has_no_rule():
         for name, p in layer.named_parameters()
     }
     x = Moments(torch.randn(2, 3, generator=generator, dtype=torch.float64))
-    found, plain = (Graph(kind).run(x, tensors, []) for kind in (layer, nn.Linear(3, 2).double()))
+    found, plain = (oracle.pushed(kind, x, tensors, []) for kind in (layer, nn.Linear(3, 2).double()))
     torch.testing.assert_close(found.mean, 2 * plain.mean)
     torch.testing.assert_close(found.variance, 4 * plain.variance)

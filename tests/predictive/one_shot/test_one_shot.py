@@ -12,7 +12,6 @@ import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.mixture.groups import groups, inputs
 from wherefrom.predictive.one_shot import Moments, NoRuleError, check, member, propagate
-from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.reproduce.uci.study import exact_dropout
 
 NEW = np.random.default_rng(11).normal(size=(40, 4))
@@ -93,7 +92,7 @@ def test_the_kept_deviations_are_the_best_of_their_number(whole):
     rows = torch.randn(propagate._PROBES, 4, generator=torch.Generator().manual_seed(0))
     law, network = sampled.law, group.network.private("test")
     theta = member.tensors_of(network, False, law.mean, law.diagonal, law.factor)
-    out = Graph(network.skeleton(False)).run(Moments(rows), theta, member.drops_of(network, False))
+    out = member.graph_of(network, law.mean).run(Moments(rows), theta, member.drops_of(network, False))
     moved = (out.factors / out.total_variance.sqrt()).flatten(1)
     best = job._effects(sampled, law)[:, 0]
     others = torch.randn(500, len(law.factor), generator=torch.Generator().manual_seed(1))

@@ -74,7 +74,7 @@ def _operation() -> Any:
 
     if numba.config.DISABLE_JIT:
         return None
-    from wherefrom.predictive.one_shot import kernel
+    import wherefrom.predictive.one_shot.kernel as kernel
     from wherefrom.training.native import compiling
 
     def push(mean: Tensor, variance: Tensor, factors: Tensor, below: float, *places: Tensor) -> None:

@@ -1,53 +1,132 @@
-"""The user's module as a graph of layers and functions, run on Moments instead of tensors."""
+"""The user's module as a list of layers and functions, run on Moments instead of tensors.
+
+The module is called on a few rows, and what it calls is kept: its layers as far as they have rules, and torch functions
+everywhere else. It is called on two numbers of rows, so that a number which follows the rows (`x.view(len(x), -1)`) is
+told from one that does not.
+"""
 
 from __future__ import annotations
 
-import builtins
+import copy
 import math
-import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
+from torch.func import functional_call
 
-from wherefrom.predictive.one_shot import heads, layers
 from wherefrom.predictive.one_shot.moments import Moments, added
 from wherefrom.predictive.one_shot.rules import RULES, rule_for
-from wherefrom.training.network import CHANNEL_DROPOUT, ELEMENT_DROPOUT
+from wherefrom.training.tracing import DROPOUT, LOOKS_AT_NUMBERS, Call, Tracer, tensors_in
 
-DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-DROPOUT_FUNCTIONS = (*ELEMENT_DROPOUT, *CHANNEL_DROPOUT)
-_IN_PLACE_OPERATORS = (operator.iadd, operator.isub, operator.imul, operator.itruediv)
-_ABOUT_SHAPE = {"size", "dim", "ndimension", "numel"}
+_DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+_ROWS = (5, 7)  # with which the module is called
 _INSTEAD = (
     "Give it a rule with @wf.one_shot.rule(...), or use predict(x, samples=...), which samples and takes any network"
 )
-
-_ = (heads, layers)  # their rules are registered when they are imported
+_OTHER_ROWS = f"{{}} does something else for other numbers of rows, which one-shot cannot follow. {_INSTEAD}"
 
 
 class NoRuleError(ValueError):
     """A layer or function of the network has no one-shot rule."""
 
 
-class Graph:
-    """A module's forward pass, traced once: every node is a layer or a function that a rule speaks of."""
+@dataclass(frozen=True)
+class _Value:
+    """The rows (number 0), or what an earlier step made."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.is_one_layer = rule_for(module) is not None or isinstance(module, DROPOUT_LAYERS)
+    number: int
+    is_uncertain: bool
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A tensor of the network."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class _OfRows:
+    """A whole number that follows the number of rows: slope * rows + offset."""
+
+    slope: int
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """A call with its tensors by number or name; `makes` has the numbers of its results."""
+
+    function: Any  # or the layer itself
+    layer: str | None
+    args: Any
+    kwargs: Any
+    makes: tuple[int, ...]
+    is_uncertain: bool  # whether it depends on the rows or on theta
+    where: str  # its name and place, for messages
+
+
+class Graph:
+    """A module's forward pass, traced once: every step is a layer or a function that a rule speaks of."""
+
+    def __init__(self, module: nn.Module, tensors: Mapping[str, Tensor], x: Tensor) -> None:
+        """Call the module with these tensors as its own on rows like those of x; the module itself stays as it is."""
         try:
-            self.nodes = [] if self.is_one_layer else list(_Tracer().trace(module).nodes)
-        except Exception as error:  # tracing runs the user's code: it can raise anything
+            traces = [_traced(module, tensors, x[torch.arange(rows) % len(x)]) for rows in _ROWS]
+        except Exception as error:  # the user's code can raise anything
             raise NoRuleError(
-                "one-shot prediction follows the network's forward pass by torch.fx, which cannot trace this one "
-                f"({type(error).__name__}: {error}). Use predict(x, samples=...), which takes any network"
+                f"one-shot prediction cannot follow the network's forward pass ({type(error).__name__}: {error}). "
+                "Use predict(x, samples=...), which takes any network"
             ) from error
         self.layers = dict(module.named_modules(remove_duplicate=False))
         self.shared = _other_names(module)
-        for node in self.nodes:
-            self._check(node)
+        self.steps, self.output = self._read(*traces)
+        for step in self.steps:
+            _check(step)
+
+    def _read(self, first: _Traced, second: _Traced) -> tuple[list[_Step], int]:
+        """The steps of a forward pass with one number of rows and with another, and the number of the output.
+
+        An operation in place makes a new number for the tensor that it returns: whoever looks at it later sees that.
+        """
+        steps: list[_Step] = []
+        ids = _ids(first), _ids(second)
+        count = 0
+        for call, other in zip_longest(first.calls, second.calls):
+            where = self._named(call, len(steps) + 1) if call and other else "the network"
+            if call is None or other is None or _kind(call) != _kind(other):
+                raise NoRuleError(_OTHER_ROWS.format(where))
+            _check_followed(call)
+            made, made_there = tensors_in(call.result), tensors_in(other.result)
+            if not made:  # shapes and the like
+                continue
+            if len(made) != len(made_there):
+                raise NoRuleError(_OTHER_ROWS.format(where))
+            args, kwargs = _joined((call.args, call.kwargs), (other.args, other.kwargs), ids, where)
+            is_uncertain = call.layer is not None or any(
+                isinstance(leaf, _Named) or (isinstance(leaf, _Value) and leaf.is_uncertain)
+                for leaf in _leaves((args, kwargs))
+            )
+            makes = tuple(range(count + 1, count + 1 + len(made)))
+            count += len(made)
+            function = call.function if call.layer is None else self.layers[call.layer]
+            steps.append(_Step(function, call.layer, args, kwargs, makes, is_uncertain, where))
+            for by_id, tensors in zip(ids, (made, made_there), strict=True):
+                by_id.update((id(t), _Value(n, is_uncertain)) for t, n in zip(tensors, makes, strict=True))
+        output = ids[0].get(id(first.outputs))
+        if not isinstance(output, _Value):
+            raise NoRuleError(f"the network does not return what one of its layers or functions made. {_INSTEAD}")
+        return steps, output.number
+
+    def _named(self, call: Call, number: int) -> str:
+        where = f"node {number} of the network's graph"
+        if call.layer is not None:
+            return f"the layer {call.layer!r}, {self.layers[call.layer]} ({where})"
+        return f"the function {call.name!r} ({where})"
 
     def run(
         self, x: Moments, tensors: Mapping[str, Moments], dropout: Sequence[Drop], jointly: bool = False
@@ -58,106 +137,74 @@ class Graph:
         """
         drops = iter(dropout)
         tensors = {**tensors, **{name: tensors[own] for name, own in self.shared.items() if own in tensors}}
-        if self.is_one_layer:
-            found = rule_for(self.module)
-            return dropped(x, next(drops)) if found is None else found(_Layer(self.module, "", tensors), x)
-        known: dict[fx.Node, Any] = {}
-        for node in self.nodes:
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+        values: dict[int, Any] = {0: x}
+        for step in self.steps:
+            args, kwargs = _filled((step.args, step.kwargs), values, tensors, x.mean.shape[0])
             try:
-                known[node] = self._value(node, args, dict(kwargs), x, tensors, drops)
+                result = self._result(step, args, kwargs, tensors, drops)
             except NoRuleError:
                 raise
             except ValueError as error:
-                raise NoRuleError(f"{self._place(node)}: {error}. {_INSTEAD}") from error
-            if self._is_in_place(node):  # whoever looks at the argument later sees the new one
-                known[node.all_input_nodes[0]] = known[node]
+                raise NoRuleError(f"{step.where}: {error}. {_INSTEAD}") from error
+            values |= zip(step.makes, result if isinstance(result, tuple | list) else [result], strict=True)
         if next(drops, None) is not None:
             raise NoRuleError(f"a layer with a rule of its own holds dropout, which the rule hides. {_INSTEAD}")
-        return self._jointly(known, tensors) if jointly else known[self.nodes[-1]]
+        return self._jointly(values, tensors) if jointly else values[self.output]
 
-    def _jointly(self, known: Mapping[fx.Node, Any], tensors: Mapping[str, Moments]) -> Moments:
+    def _result(self, step: _Step, args: Any, kwargs: Any, tensors: Any, drops: Iterator[Drop]) -> Any:
+        if step.function in DROPOUT:
+            return dropped(args[0] if args else kwargs["input"], next(drops))
+        if step.layer is not None:
+            layer_rule = rule_for(step.function)
+            assert layer_rule is not None
+            args = [Moments(value) if isinstance(value, Tensor) else value for value in args]
+            return layer_rule(_Layer(step.function, step.layer, tensors), *args, **kwargs)
+        return (RULES[step.function] if step.is_uncertain else step.function)(*args, **kwargs)
+
+    def _jointly(self, values: Mapping[int, Any], tensors: Mapping[str, Moments]) -> Moments:
         """The outputs with their covariance, where the last layer is linear: what varies in its inputs, all outputs
         have in common.
 
             Cov(out_k, out_l) = sum_i W_ki W_li Var(in_i)        for k != l
         """
-        out, last = known[self.nodes[-1]], self.nodes[-1].args[0]
-        if not isinstance(last, fx.Node) or last.op != "call_module" or out.covariance is not None:
+        out, last = values[self.output], next((step for step in self.steps if self.output in step.makes), None)
+        if last is None or type(last.function) is not nn.Linear or last.layer is None or out.covariance is not None:
             return out
-        given = known.get(last.all_input_nodes[0])
-        is_linear = type(self.layers[str(last.target)]) is nn.Linear
-        if not is_linear or given is None or given.variance is None or given.mean.ndim != 2:
+        given = _filled(last.args, values, tensors, 0)[0]
+        if given.variance is None or given.mean.ndim != 2:
             return out
-        weight = _Layer(self.layers[str(last.target)], f"{last.target}.", tensors).weight.mean
+        weight = _Layer(last.function, last.layer, tensors).weight.mean
         shared = (weight * given.variance.unsqueeze(1)) @ weight.t()  # (rows, outputs, outputs)
         own = torch.eye(len(weight), dtype=weight.dtype, device=weight.device)
         covariance = shared * (1 - own) + out.variance.unsqueeze(-1) * own
         return Moments(out.mean, out.variance, out.factors, covariance)
 
-    def _is_in_place(self, node: fx.Node) -> bool:
-        if node.op == "call_module":
-            return bool(getattr(self.layers[str(node.target)], "inplace", False))
-        name = getattr(node.target, "__name__", str(node.target))
-        is_marked = name.endswith("_") and not name.endswith("__")
-        return node.op in ("call_function", "call_method") and (
-            is_marked or bool(node.kwargs.get("inplace")) or node.target in _IN_PLACE_OPERATORS
+
+def _check(step: _Step) -> None:
+    """That there is a rule, before anything is computed."""
+    if step.layer is None:
+        has_rule = step.function in RULES or step.function in DROPOUT or not step.is_uncertain
+    else:
+        if step.function._forward_hooks or step.function._forward_pre_hooks:
+            raise NoRuleError(f"{step.where} has a hook, which one-shot cannot follow. {_INSTEAD}")
+        has_rule = rule_for(step.function) is not None
+    if not has_rule:
+        raise NoRuleError(f"{step.where} has no one-shot rule. {_INSTEAD}")
+
+
+def _check_followed(call: Call) -> None:
+    """That nothing happens which the steps do not show."""
+    looks = call.function in LOOKS_AT_NUMBERS
+    if looks or (call.result is None and tensors_in((call.args, call.kwargs))):
+        raise NoRuleError(
+            f"one-shot prediction cannot follow the network's forward pass: it "
+            f"{'looks at its numbers' if looks else 'writes into a tensor'} ({call.name}). "
+            "Use predict(x, samples=...), which takes any network"
         )
 
-    def _value(self, node: fx.Node, args: Any, kwargs: Any, x: Moments, tensors: Any, drops: Any) -> Any:
-        if node.op == "placeholder":
-            return x if node is self.nodes[0] else None  # others stand at their defaults, which tracing has seen
-        if node.op == "output":
-            return args[0]
-        if node.op == "get_attr":
-            return tensors[str(node.target)] if node.target in tensors else _attribute(self.module, str(node.target))
-        if self._is_dropout(node):
-            return dropped(args[0], next(drops))
-        if node.op == "call_module":
-            layer = _Layer(self.layers[str(node.target)], f"{node.target}.", tensors)
-            found = rule_for(layer.module)
-            assert found is not None
-            return found(layer, *args, **kwargs)
-        target: Any = node.target
-        if not any(isinstance(leaf, Moments) for leaf in _leaves((args, kwargs))):  # shapes and plain numbers
-            return (
-                getattr(args[0], target)(*args[1:], **kwargs) if node.op == "call_method" else target(*args, **kwargs)
-            )
-        if node.target in _ABOUT_SHAPE:
-            return getattr(args[0].mean, str(node.target))(*args[1:], **kwargs)
-        if node.target is builtins.getattr:
-            return getattr(args[0].mean, args[1])
-        function = getattr(torch.Tensor, str(node.target)) if node.op == "call_method" else node.target
-        return RULES[function](*args, **kwargs)
 
-    def _check(self, node: fx.Node) -> None:
-        """That there is a rule, before anything is computed."""
-        if self._is_dropout(node) or node.op not in ("call_module", "call_function", "call_method"):
-            return
-        if node.op == "call_module":
-            layer = self.layers[str(node.target)]
-            if layer._forward_hooks or layer._forward_pre_hooks:
-                raise NoRuleError(f"{self._place(node)} has a hook, which one-shot cannot follow. {_INSTEAD}")
-            has_rule = rule_for(layer) is not None
-        else:
-            target = getattr(torch.Tensor, str(node.target), None) if node.op == "call_method" else node.target
-            of_shapes = node.target in _ABOUT_SHAPE or target is builtins.getattr
-            has_rule = target in RULES or of_shapes or not any(map(_is_tensor, node.all_input_nodes))
-        if not has_rule:
-            raise NoRuleError(f"{self._place(node)} has no one-shot rule. {_INSTEAD}")
-
-    def _is_dropout(self, node: fx.Node) -> bool:
-        if node.op == "call_module":
-            return isinstance(self.layers[str(node.target)], DROPOUT_LAYERS)
-        return node.op == "call_function" and node.target in DROPOUT_FUNCTIONS
-
-    def _place(self, node: fx.Node) -> str:
-        """A node by its name and place, for messages."""
-        where = f"node {self.nodes.index(node)} of the network's graph"
-        if node.op == "call_module":
-            return f"the layer {node.target!r}, {self.layers[str(node.target)]} ({where})"
-        name = getattr(node.target, "__name__", str(node.target))
-        return f"the function {name!r} ({where})"
+def _kind(call: Call) -> Any:
+    return call.function if call.layer is None else call.layer
 
 
 class Drop(NamedTuple):
@@ -202,8 +249,8 @@ def _other_names(module: nn.Module) -> dict[str, str]:
 class _Layer:
     """A module as its rule sees it: parameters and buffers are Moments, all else is its own."""
 
-    def __init__(self, module: nn.Module, prefix: str, tensors: Mapping[str, Moments]) -> None:
-        self.module, self._prefix, self._tensors = module, prefix, tensors
+    def __init__(self, module: nn.Module, name: str, tensors: Mapping[str, Moments]) -> None:
+        self.module, self._prefix, self._tensors = module, f"{name}." if name else "", tensors
 
     def __getattr__(self, name: str) -> Any:
         known = self._tensors.get(self._prefix + name)
@@ -215,37 +262,95 @@ class _Layer:
         return value
 
 
-class _Tracer(fx.Tracer):
-    """Goes into the user's own modules, and stops at those of torch."""
-
-    def create_args_for_root(self, root_fn: Any, is_module: bool, concrete_args: Any = None) -> tuple[Any, list[Any]]:
-        """The network is called with x alone: other arguments stand at their defaults."""
-        function, args = super().create_args_for_root(root_fn, is_module, concrete_args)
-        return function, list(args)[:2]
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return rule_for(m) is not None or super().is_leaf_module(m, module_qualified_name)
+_Ids = tuple[dict[int, _Named | _Value], dict[int, _Named | _Value]]  # of either trace
 
 
-def _leaves(values: Any) -> list[Any]:
-    if not isinstance(values, (tuple, list, dict)):
-        return [values]
-    return [leaf for value in (values.values() if isinstance(values, dict) else values) for leaf in _leaves(value)]
+class _Traced(NamedTuple):
+    """A forward pass: its calls, and the tensors that went in and came out."""
+
+    x: Tensor
+    tensors: dict[str, Tensor]
+    calls: list[Call]
+    outputs: Any
 
 
-def _is_tensor(node: fx.Node) -> bool:
-    """Whether a node can stand for numbers with moments, and not for a shape."""
-    if node.op == "call_method":
-        return node.target not in _ABOUT_SHAPE
-    if node.op == "call_function" and node.target is builtins.getattr:
-        return False
-    if node.op == "call_function" and node.all_input_nodes:
-        return any(_is_tensor(parent) for parent in node.all_input_nodes)
-    return True
+def _traced(module: nn.Module, tensors: Mapping[str, Tensor], x: Tensor) -> _Traced:
+    """The calls of a copy of the module, whose layers count as one call each where they have rules or are torch's."""
+    tensors = {name: tensor.view_as(tensor) for name, tensor in tensors.items()}
+    tracer, watched = Tracer(), copy.deepcopy(module, {id(p): p for p in (*module.parameters(), *module.buffers())})
+
+    def watch(name: str, part: nn.Module) -> None:
+        if _is_leaf(part):
+            tracer.watch(name, part)
+            return
+        for child, inner in part.named_children():
+            watch(f"{name}.{child}" if name else child, inner)
+
+    watch("", watched)
+    with torch.no_grad(), tracer:
+        outputs = functional_call(watched, tensors, (x,))
+    return _Traced(x, tensors, tracer.calls, outputs)
 
 
-def _attribute(module: nn.Module, path: str) -> Tensor:
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
+def _is_leaf(module: nn.Module) -> bool:
+    """Whether a rule speaks of the module, or it is one of torch's own; dropout is followed as a function."""
+    is_torch = type(module).__module__.startswith(("torch.nn", "torch.ao.nn"))
+    inner = (nn.Sequential, *_DROPOUT_LAYERS)
+    return rule_for(module) is not None or (is_torch and not isinstance(module, inner))
+
+
+def _ids(trace: _Traced) -> dict[int, _Named | _Value]:
+    """The tensors that went in, by identity."""
+    named: dict[int, _Named | _Value] = {id(tensor): _Named(name) for name, tensor in trace.tensors.items()}
+    return named | {id(trace.x): _Value(0, is_uncertain=True)}
+
+
+def _joined(a: Any, b: Any, ids: _Ids, where: str) -> Any:
+    """The arguments of a call with one number of rows and with another, as one: tensors by number or name."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        there, other = ids[0].get(id(a)), ids[1].get(id(b))
+        if there is not None and there == other:
+            return there
+        if there is None and other is None and a.shape == b.shape and torch.equal(a, b):
+            return a  # a constant
+    elif isinstance(a, tuple | list) and type(a) is type(b) and len(a) == len(b):
+        parts = [_joined(one, two, ids, where) for one, two in zip(a, b, strict=True)]
+        return parts if isinstance(a, list) else tuple(parts)
+    elif isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        return {name: _joined(a[name], b[name], ids, where) for name in a}
+    elif isinstance(a, slice) and isinstance(b, slice):
+        ends = ((a.start, b.start), (a.stop, b.stop), (a.step, b.step))
+        return slice(*(_joined(one, two, ids, where) for one, two in ends))
+    elif type(a) is int and type(b) is int and a != b:
+        slope, rest = divmod(b - a, _ROWS[1] - _ROWS[0])
+        if not rest:
+            return _OfRows(slope, a - slope * _ROWS[0])
+    elif a is b or (type(a) is type(b) and bool(a == b)):
+        return a
+    raise NoRuleError(_OTHER_ROWS.format(where))
+
+
+def _filled(tree: Any, values: Mapping[int, Any], tensors: Mapping[str, Moments], rows: int) -> Any:
+    """The arguments of a step, with the values that they stand for."""
+    kind = type(tree)
+    if kind is _Value:
+        return values[tree.number]
+    if kind is _Named:
+        return tensors[tree.name]
+    if kind is _OfRows:
+        return tree.slope * rows + tree.offset
+    if kind is dict:
+        return {name: _filled(part, values, tensors, rows) for name, part in tree.items()}
+    if kind is slice:
+        return slice(*(_filled(part, values, tensors, rows) for part in (tree.start, tree.stop, tree.step)))
+    return kind(_filled(part, values, tensors, rows) for part in tree) if kind in (tuple, list) else tree
+
+
+def _leaves(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, tuple | list | dict):
+        for part in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(part)
+    elif isinstance(tree, slice):
+        yield from (tree.start, tree.stop, tree.step)
+    else:
+        yield tree

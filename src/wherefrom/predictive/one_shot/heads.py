@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wherefrom.predictive.one_shot import scalars
 from wherefrom.predictive.one_shot.moments import Moments, rearranged
 from wherefrom.predictive.one_shot.rules import rule
+from wherefrom.predictive.one_shot.scalars import sigmoid
 
 
 @rule(nn.Softmax)
@@ -45,7 +45,7 @@ def softmax(x: Moments, dim: int | None = None, *_: Any, **__: Any) -> Moments:
     moved = None if x.factors is None else x.factors - torch.einsum("...kj,r...j->r...k", weights, x.factors)
     alone = _variance_of(torch.eye(weights.shape[-1], dtype=weights.dtype, device=weights.device) - weights, x)
     total = alone if moved is None else alone + moved.square().sum(0)
-    pushed = scalars.sigmoid(x.mean - centre, total)
+    pushed = sigmoid(x.mean - centre, total)
     whole = pushed.mean.sum(-1, keepdim=True)
     variance = pushed.variance / whole.square()
     factors = None if moved is None else moved * pushed.slope / whole

@@ -62,6 +62,12 @@ class Places:
         return self.theta + self.inputs + sum(self.channels)
 
 
+def graph_of(network: Network, theta: Tensor) -> Graph:
+    """The network's graph, as one member's weights show it."""
+    rows = network.probe_rows.to(theta.device, theta.dtype if network.probe_rows.is_floating_point() else None)
+    return Graph(network.skeleton(False), network.layout.views(theta) | network.constants, rows)
+
+
 def run(
     graph: Graph, network: Network, what: Uncertain, rows: Tensor, noise: Tensor | None, *theta: Tensor
 ) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,16 @@ from torch.func import vmap
 from wherefrom.laws import Gaussian
 from wherefrom.predictive.monte_carlo import SampledMember
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
-from wherefrom.predictive.one_shot.member import Covariance, Head, Places, Uncertain, drops_of, run, tensors_of
+from wherefrom.predictive.one_shot.member import (
+    Covariance,
+    Head,
+    Places,
+    Uncertain,
+    drops_of,
+    graph_of,
+    run,
+    tensors_of,
+)
 from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training import program
 from wherefrom.training.network import Network
@@ -31,7 +39,6 @@ _MOST_RECORDS = 8
 
 _PROBES, _PROBES_AT_ONCE = 128, 16  # rows that tell the factors' effects
 
-_one_at_a_time = threading.Lock()
 _directions: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()  # (rank, rank), a column for each
 
 
@@ -195,11 +202,10 @@ class Passes:
     def _prepared(self) -> _Prepared:
         own = self.network.private("one shot")
         if "one shot" not in own.kept:
-            with _one_at_a_time:  # torch.fx changes nn.Module itself while it traces
-                if "graph" not in self.network.kept:
-                    self.network.kept["graph"] = Graph(self.network.skeleton(False))
-            first = self.members[0]
-            own.kept["one shot"] = _Prepared(own, self.network.kept["graph"], _centre(first))
+            theta = _centre(self.members[0])
+            if "graph" not in self.network.kept:
+                self.network.kept["graph"] = graph_of(own, theta)
+            own.kept["one shot"] = _Prepared(own, self.network.kept["graph"], theta)
         return own.kept["one shot"]
 
 
@@ -255,12 +261,12 @@ class _Pass:
         known = self.recorded[key]
         if known is None:
             memory = [tensor.clone() for tensor in given]
-            known = self.recorded[key] = memory, program.record(call, tuple(memory))
+            others = [tensor.flip(0) for tensor in memory[: len(memory) - len(thetas)]] + memory[-len(thetas) :]
+            known = self.recorded[key] = memory, program.record(call, tuple(memory), tuple(others))
         memory, recorded = known
         for kept, new in zip(memory, given, strict=True):
             kept.copy_(new)
-        recorded()
-        return recorded.results
+        return recorded()
 
     def once(self, rows: Tensor, noise: Tensor | None, *thetas: Tensor) -> tuple[Tensor, Tensor]:
         """The same without a record."""

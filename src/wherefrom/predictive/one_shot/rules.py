@@ -10,6 +10,7 @@ A rule of a module type gets the layer and its inputs; the layer's parameters ar
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +26,29 @@ Registered = TypeVar("Registered", bound=Rule)
 
 RULES: dict[Any, Rule] = {}
 
+# Python's operators as torch sees them: methods of a tensor, with the arguments in order or the other way round.
+_METHODS = {
+    operator.add: Tensor.add,
+    operator.iadd: Tensor.add_,
+    operator.sub: Tensor.sub,
+    operator.isub: Tensor.sub_,
+    operator.mul: Tensor.mul,
+    operator.imul: Tensor.mul_,
+    operator.truediv: Tensor.div,
+    operator.itruediv: Tensor.div_,
+    operator.matmul: Tensor.matmul,
+    operator.pow: Tensor.pow,
+    operator.mod: Tensor.remainder,
+    operator.neg: Tensor.neg,
+    operator.getitem: Tensor.__getitem__,
+}
+_REVERSED = {
+    operator.sub: Tensor.__rsub__,
+    operator.truediv: Tensor.__rdiv__,
+    operator.matmul: Tensor.__rmatmul__,
+    operator.pow: Tensor.__rpow__,
+}
+
 
 def rule(*kinds: Any) -> Callable[[Registered], Registered]:
     """Register a rule for module types, functions, or methods of a tensor (`torch.Tensor.view`)."""
@@ -34,6 +58,10 @@ def rule(*kinds: Any) -> Callable[[Registered], Registered]:
     def register(function: Registered) -> Registered:
         for kind in kinds:
             RULES[kind] = function
+            if kind in _METHODS:
+                RULES[_METHODS[kind]] = function
+            if kind in _REVERSED:
+                RULES[_REVERSED[kind]] = lambda x, other: function(other, x)
         return function
 
     return register

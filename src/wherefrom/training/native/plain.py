@@ -1,8 +1,8 @@
 """Which networks are plain MLPs: linear layers one after another, with activations and dropout between them.
 
-How the module is written does not matter. It is called on rows of zeros, and every operation that it issues must take
-what the one before returned. Anything else (a sum with an earlier result, a convolution, a layer used twice, a look at
-the numbers, a hook) ends the search with the reason in words.
+How the module is written does not matter. It is called on rows of zeros, and every torch function that it calls must
+take what the one before returned. Anything else (a sum with an earlier result, a convolution, a layer used twice, a
+look at the numbers, a hook) is a reason why it is not one, and is given in words.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.overrides import TorchFunctionMode
 
-from wherefrom.training.network import ELEMENT_DROPOUT, Network
+from wherefrom.training.network import Network
+from wherefrom.training.tracing import ELEMENT_DROPOUT, SAME_NUMBERS, Call, Tracer
 
 
 class NotPlain(ValueError):
@@ -79,11 +79,6 @@ _ACTIVATIONS: dict[Any, Callable[..., Operation]] = {
     )
     for function in functions
 }
-_SAME_NUMBERS = {
-    *(torch.flatten, Tensor.flatten, torch.squeeze, Tensor.squeeze, Tensor.view, torch.reshape, Tensor.reshape),
-    *(Tensor.contiguous, Tensor.float, Tensor.unsqueeze, torch.unsqueeze),
-}
-
 
 # What a forward pass may ask of a tensor without looking at its numbers.
 _QUESTIONS = {
@@ -92,11 +87,10 @@ _QUESTIONS = {
 }
 
 
-class _Follow(TorchFunctionMode):
-    """Follows one tensor through a forward pass."""
+class _Chain:
+    """Follows one tensor through the calls of a forward pass."""
 
     def __init__(self, network: Network, tensors: dict[str, Tensor], x: Tensor) -> None:
-        super().__init__()
         self.names = {id(tensor): name for name, tensor in tensors.items()}
         self.drops = iter(network.drops)
         self.current, self.rows, self.sites = x, len(x), 0
@@ -105,34 +99,30 @@ class _Follow(TorchFunctionMode):
         self.biases: list[str | None] = []
         self.operations: list[list[Operation]] = [[]]
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in _QUESTIONS:
-            return func(*args, **kwargs)
-        name = _name(func)
+    def follow(self, call: Call) -> None:
+        function, args, kwargs, result = call.function, call.args, call.kwargs, call.result
+        if function in _QUESTIONS:
+            return
         given = args[0] if args else kwargs.get("input")
         if not isinstance(given, Tensor):
-            raise NotPlain(f"it calls {name}")
+            raise NotPlain(f"it calls {call.name}")
         if given is not self.current:
-            raise NotPlain(f"its {name} works on something else than what the operation before it returned")
-        if func in ELEMENT_DROPOUT:
+            raise NotPlain(f"its {call.name} works on something else than what the operation before it returned")
+        if function in ELEMENT_DROPOUT:
             if next(self.drops):
                 self.operations[-1].append(Operation("dropout", site=self.sites))
                 self.sites += 1
-            return given  # without drawing from torch's generator
-        if func is not F.linear and func not in _ACTIVATIONS and func not in _SAME_NUMBERS:
-            raise NotPlain(f"it calls {name}")
-        result = func(*args, **kwargs)
-        if func is F.linear:
+        elif function is F.linear:
             self._linear(*args, **kwargs)
-        elif func in _ACTIVATIONS:
-            self.operations[-1].append(_ACTIVATIONS[func](*args, **kwargs))
+        elif function in _ACTIVATIONS:
+            self.operations[-1].append(_ACTIVATIONS[function](*args, **kwargs))
+        elif function not in SAME_NUMBERS:
+            raise NotPlain(f"it calls {call.name}")
         elif result.numel() != given.numel() or len(result) != self.rows:
-            raise NotPlain(f"its {name} moves numbers from row to row")
+            raise NotPlain(f"its {call.name} moves numbers from row to row")
         if self.weights and not result.requires_grad:
-            raise NotPlain(f"its {name} keeps no gradient")
+            raise NotPlain(f"its {call.name} keeps no gradient")
         self.current = result
-        return result
 
     def _linear(self, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> None:
         if input.ndim != 2 or input.shape[0] != self.rows or weight.ndim != 2:
@@ -146,12 +136,6 @@ class _Follow(TorchFunctionMode):
         self.operations.append([])
 
 
-def _name(function: Any) -> str:
-    """As the user would call it; a property's getter has the property's name."""
-    name = getattr(function, "__name__", str(function))
-    return getattr(getattr(function, "__self__", None), "__name__", name) if name == "__get__" else name
-
-
 def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> PlainMLP:
     """The network as a plain MLP on rows like those of x, the same for batches of any of these sizes; else NotPlain."""
     layout = network.layout
@@ -163,10 +147,10 @@ def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> 
     own = network.private("recognise")
     if any(_has_hooks(module) for module in own.skeleton(training=True).modules()):
         raise NotPlain("its layers have hooks")
-    found = {_follow(own, torch.zeros(rows, x.shape[1], dtype=x.dtype)) for rows in {3, *row_counts}}
-    if len(found) > 1:
+    mlp = _follow(own, torch.zeros(3, x.shape[1], dtype=x.dtype))
+    if any(_follow(own, torch.zeros(rows, x.shape[1], dtype=x.dtype)) != mlp for rows in row_counts):
         raise NotPlain("it does something else for other numbers of rows")
-    return found.pop()
+    return mlp
 
 
 def _has_hooks(module: nn.Module) -> bool:
@@ -175,26 +159,23 @@ def _has_hooks(module: nn.Module) -> bool:
 
 
 def _follow(network: Network, x: Tensor) -> PlainMLP:
-    tensors = {
-        name: tensor.requires_grad_()
-        for name, tensor in network.layout.views(torch.zeros(network.layout.size, dtype=x.dtype)).items()
+    layout = network.layout
+    tensors = {  # zeros without memory
+        name: torch.zeros((), dtype=x.dtype).expand(shape).requires_grad_()
+        for name, shape in zip(layout.names, layout.shapes, strict=True)
     }
-    with torch.enable_grad(), _Follow(network, tensors, x) as follow:
+    with torch.enable_grad(), Tracer() as tracer:
         try:
             outputs = functional_call(network.skeleton(training=True), tensors, (x,))
-        except NotPlain:
-            raise
         except Exception as error:  # whatever a forward pass may do
             raise NotPlain(f"it cannot be followed: {error}") from None
-    if outputs is not follow.current:
+    chain = _Chain(network, tensors, x)
+    for call in tracer.calls:
+        chain.follow(call)
+    if outputs is not chain.current:
         raise NotPlain("it does not return what its last operation returned")
-    if not follow.weights:
+    if not chain.weights:
         raise NotPlain("it has no linear layer")
-    if follow.names:
+    if chain.names:
         raise NotPlain("it has parameters that no linear layer uses")
-    return PlainMLP(
-        tuple(follow.widths),
-        tuple(follow.weights),
-        tuple(follow.biases),
-        tuple(map(tuple, follow.operations)),
-    )
+    return PlainMLP(tuple(chain.widths), tuple(chain.weights), tuple(chain.biases), tuple(map(tuple, chain.operations)))

@@ -7,9 +7,3 @@ both.
 
 arithmetic.py is what weights.py, normalisation.py and shapes.py build on; activations.py and pooling.py stand alone.
 """
-
-from __future__ import annotations
-
-from wherefrom.predictive.one_shot.layers import activations, arithmetic, normalisation, pooling, shapes, weights
-
-_ = (activations, arithmetic, normalisation, pooling, shapes, weights)  # their rules are registered by importing them

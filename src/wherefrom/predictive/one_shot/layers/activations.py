@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wherefrom.predictive.one_shot import compiled, scalars
+import wherefrom.predictive.one_shot.compiled as compiled
+import wherefrom.predictive.one_shot.scalars as scalars
 from wherefrom.predictive.one_shot.moments import Moments
 from wherefrom.predictive.one_shot.rules import elementwise, rule
 
@@ -42,7 +43,7 @@ def _activation(
     rule(*functions)(by_function)
 
 
-_RELUS = [F.relu, torch.relu, F.relu_, torch.relu_, torch.Tensor.relu]
+_RELUS = [F.relu, torch.relu, F.relu_, torch.relu_, torch.Tensor.relu, torch.Tensor.relu_]
 _activation(nn.ReLU, _RELUS, torch.relu, scalars.relu, pair=scalars.relu_pair, fused=compiled.relu)
 _activation(
     nn.LeakyReLU,

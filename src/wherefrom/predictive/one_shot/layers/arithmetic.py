@@ -41,7 +41,7 @@ def _both(a: Any, b: Any) -> tuple[Moments, Moments]:
     return _spread(a, shape), _spread(b, shape)
 
 
-@rule(operator.add, operator.iadd, torch.add, torch.Tensor.add, torch.Tensor.add_)
+@rule(operator.add, operator.iadd, torch.add)
 def add(a: Any, b: Any, *, alpha: float = 1.0) -> Moments:
     """Of independent rests, and of the same shared factors."""
     a, b = _both(a, b)
@@ -58,18 +58,18 @@ def _full(x: Moments, other: Moments) -> Tensor | None:
     return torch.diag_embed(x.variance)
 
 
-@rule(operator.sub, operator.isub, torch.sub, torch.Tensor.sub)
+@rule(operator.sub, operator.isub, torch.sub)
 def subtract(a: Any, b: Any, *, alpha: float = 1.0) -> Moments:
     a, b = _both(a, b)
     return add(a, scaled(b, -alpha))
 
 
-@rule(operator.neg, torch.neg, torch.Tensor.neg)
+@rule(operator.neg, torch.neg)
 def _negative(x: Moments) -> Moments:
     return scaled(x, -1.0)
 
 
-@rule(operator.mul, operator.imul, torch.mul, torch.Tensor.mul)
+@rule(operator.mul, operator.imul, torch.mul)
 def multiply(a: Any, b: Any) -> Moments:
     """Entry by entry, of independent rests; with shared factors, products of two of them count in full."""
     if a is b:
@@ -109,7 +109,7 @@ def steady(x: Moments) -> Tensor:
     return x.mean.square() if x.shared_variance is None else x.mean.square() + x.shared_variance
 
 
-@rule(operator.truediv, torch.div, torch.Tensor.div)
+@rule(operator.truediv, operator.itruediv, torch.div)
 def divide(a: Any, b: Any) -> Moments:
     a, b = _both(a, b)
     if not b.is_certain:

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wherefrom.predictive.one_shot import scalars
 from wherefrom.predictive.one_shot.moments import Moments, rearranged, weighted
 from wherefrom.predictive.one_shot.rules import rule
+from wherefrom.predictive.one_shot.scalars import relu
 
 
 def _pool_rule(kind: type[nn.Module], functions: Sequence[Any], pool: Callable[..., Moments], *names: str) -> None:
@@ -117,7 +117,7 @@ def maximum(one: Moments, other: Moments) -> Moments:
         factors = [zero if part.factors is None else part.factors for part in (one, other)]
         small_factors, large_factors = ordered(factors[0], factors[1])
         shared = (small_factors * large_factors).sum(0)
-    gap = scalars.relu(small - large, (small_total + large_total - 2 * shared).clamp_min(0.0))
+    gap = relu(small - large, (small_total + large_total - 2 * shared).clamp_min(0.0))
     total = (large_total + gap.variance + 2 * gap.slope * (shared - large_total)).clamp_min(0.0)
     if small_factors is None or large_factors is None:
         return Moments(large + gap.mean, total)
