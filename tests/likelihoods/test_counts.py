@@ -81,7 +81,7 @@ def test_a_mixture_by_hand():
         counts = np.arange(2000)
         below = np.mean([d.cdf(counts) for d in pair], axis=0)
         expected = np.square(below - (counts >= y[row])).sum()
-        assert float(found.crps(y, by_row=True)[row]) == pytest.approx(expected, rel=1e-6)
+        assert float(found.crps(y, by_row=True)[row]) == pytest.approx(expected, rel=1e-4)  # steps of two
     sure = found.member_log_densities(y)
     assert float(sure[1, 1]) == pytest.approx(distribution(10.0, 0.4).logpmf(22))
 
@@ -230,7 +230,7 @@ def test_calibration_weights_parts_and_advice(posterior):
     assert len(posterior.weighted("stacking", (x, y), samples=20)) <= 3
     assert len(posterior.marginalising("t").predict(x[:5], 4)) == 5
     assert posterior.advise(x[:50]).table().rows
-    assert set(posterior.check_calibration((x, y)).columns) == {"score", "before", "after"}
+    assert set(posterior.check_calibration((x, y), 20).columns) == {"score", "before", "after"}
 
 
 def test_files_give_the_same_predictions(posterior, tmp_path):
@@ -249,7 +249,7 @@ def test_several_columns_of_counts():
         training = wf.Training(wf.MLP(8), wf.Algorithm("adam", lr=0.02, batch_size=50), 10, wf.Counts(dispersion))
         found = wf.marginalise(training, (x, y), [wf.InitialCondition(2)]).predict(x, 2)
         assert found.mean.shape == (300, 2)
-        assert np.corrcoef(np.log(found.mean[:, 1]), x[:, 1])[0, 1] > 0.8
+        assert np.corrcoef(found.mean[:, 1].log().numpy(), x[:, 1])[0, 1] > 0.8
         assert np.isfinite(found.nll(y))
 
 

@@ -13,8 +13,9 @@ with mean m and variance v, so that mu is log-normal; its spread adds to the dis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
@@ -42,7 +43,8 @@ Dispersion = float | Literal["fit", "predicted"]
 
 _MOST_LOG = 20.0  # of a mean relative to the training rows', and of a dispersion
 _POISSON = 1e-9  # a smaller dispersion is none
-_GRID_POINTS = 1024  # of a sum over counts; more counts are taken in equal steps
+_GRID_POINTS = 512  # of a distribution function; more counts are taken in equal steps
+_NUMBERS_AT_ONCE, _MOST_KEPT = 2**20, 2**22
 _TINY = torch.finfo(torch.float64).tiny
 _ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
 
@@ -381,15 +383,10 @@ class CountPrediction:
         """The least count that is not exceeded with this probability."""
         if not 0 < probability < 1:
             raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
-        mean, std = self._matrix_of(self.mean), self._matrix_of(self.std)
-        low, high = torch.full_like(mean, -1.0), (mean + 10 * std + 10).ceil()
-        while bool((short := self._below(high) < probability).any()):
-            high = torch.where(short, 2 * high + 10, high)
-        while bool((high - low > 1).any()):
-            middle = ((low + high) / 2).floor()
-            below = self._below(middle) < probability
-            low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-        return self._shape(high)
+        quantiles = torch.empty(len(self), self.mixture.outputs, dtype=torch.float64)
+        for rows, grid in self._grids():
+            quantiles[rows] = grid.quantile(probability)
+        return self._shape(quantiles)
 
     @property
     def median(self) -> Tensor:
@@ -441,14 +438,10 @@ class CountPrediction:
     def crps(self, y: Any, by_row: bool = False) -> Any:
         """Continuous ranked probability score: the sum over counts k of (P(Y <= k) - [y <= k])^2."""
         truth = self._matrix(y)
-        most = torch.maximum(self._matrix_of(self.quantile(1 - 1e-6)), truth) + 1
-        step = (most / _GRID_POINTS).ceil().clamp_min(1.0)
-        total = torch.zeros_like(truth)
-        for k in range(int((most / step).max()) + 1):
-            middle = k * step + (step - 1) / 2
-            inside = (middle <= most) * step
-            total += inside * (self._below(middle) - (truth <= middle).double()).square()
-        each = total.mean(-1)
+        scores = torch.empty_like(truth)
+        for rows, grid in self._grids():
+            scores[rows] = grid.crps(truth[rows])
+        each = scores.mean(-1)
         return each if by_row else float(each.mean())
 
     def coverage(self, y: Any, level: float = 0.95, reading: str | None = None) -> float:
@@ -565,6 +558,23 @@ class CountPrediction:
             answers, a = answers[live], a[live]
         return self.scale * answers.flatten(0, 1), a.flatten(0, 1)
 
+    def _grids(self) -> Iterable[tuple[slice, _Grid]]:
+        """The distribution function of a few rows at a time, on a grid of counts; kept if it is small."""
+        is_small = len(self) * self.mixture.outputs * _GRID_POINTS <= _MOST_KEPT
+        return self._kept_grids if is_small else self._made_grids()
+
+    @cached_property
+    def _kept_grids(self) -> list[tuple[slice, _Grid]]:
+        return list(self._made_grids())
+
+    def _made_grids(self) -> Iterator[tuple[slice, _Grid]]:
+        means, a = self._components()
+        rows, columns = means.shape[1:]
+        size = max(1, _NUMBERS_AT_ONCE // (len(means) * columns))
+        for start in range(0, rows, size):
+            some = slice(start, start + size)
+            yield some, _Grid.of(means[:, some], a[:, some], self.mixture.mixed)
+
     def _below(self, count: Tensor) -> Tensor:
         """P(Y <= count).  # (rows, columns)"""
         means, a = self._components()
@@ -596,6 +606,65 @@ class CountPrediction:
 
 
 # ---------------------------------------------------------------------- the negative binomial
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """The distribution function of a mixture at some counts: all that matter or, if they are many, evenly spaced."""
+
+    first: Tensor  # (rows, columns), the least count
+    step: Tensor  # (rows, columns), a whole number
+    below: Tensor  # (points, rows, columns): P(Y <= first + k step + (step - 1))
+
+    @classmethod
+    def of(cls, means: Tensor, a: Tensor, mixed: Callable[[Tensor], Tensor]) -> _Grid:
+        """From components (components, rows, columns); `mixed` averages over them."""
+        std = (means + a * means.square()).sqrt()
+        first = (means - 9 * std).amin(0).floor().clamp_min(0.0)
+        last = (means + (8 + 20 * a.sqrt()) * std).amax(0).ceil() + 10  # the tail falls as exp(-y / (a mean))
+        step = ((last - first + 1) / _GRID_POINTS).ceil().clamp_min(1.0)
+        points = int(((last - first + 1) / step).ceil().max())
+        probability = torch.empty(points, *first.shape, dtype=torch.float64)
+        r = 1 / a.clamp_min(_POISSON)
+        rate = torch.where(a < _POISSON, means, means * r / (means + r))  # P(k + 1) / P(k) = rate (1 + k / r) / (k + 1)
+        slope = torch.where(a < _POISSON, 0.0, means / (means + r))
+        is_fine = bool((step == 1).all())
+        current = _log_probability(first + (step - 1) / 2, means, a).exp()
+        for k in range(points):
+            # In the middle of a step, for all counts of it: what is in between is next to linear.
+            probability[k] = step * mixed(current)
+            if is_fine:
+                count = first + k
+                current = current * (rate + slope * count) / (count + 1)
+            elif k + 1 < points:
+                current = _log_probability(first + (k + 1) * step + (step - 1) / 2, means, a).exp()
+        below = probability.cumsum(0)
+        return cls(first, step, below / below[-1].clamp_min(_TINY))
+
+    def quantile(self, probability: float) -> Tensor:
+        """The least count that is not exceeded with this probability.  # (rows, columns)"""
+        reached = (self.below < probability).sum(0).clamp_max(len(self.below) - 1)  # (rows, columns)
+        upper = self.below.gather(0, reached.unsqueeze(0)).squeeze(0)
+        lower = torch.where(reached > 0, self.below.gather(0, (reached - 1).clamp_min(0).unsqueeze(0)).squeeze(0), 0.0)
+        part = ((probability - lower) / (upper - lower).clamp_min(_TINY)).clamp(0.0, 1.0)
+        return self.first + reached * self.step + (part * self.step).ceil().clamp_min(1.0) - 1
+
+    def crps(self, truth: Tensor) -> Tensor:
+        """The sum over counts k of (P(Y <= k) - [truth <= k])^2.  # (rows, columns)"""
+        points = torch.arange(len(self.below), dtype=torch.float64)[:, None, None]
+        start = torch.cat([torch.zeros_like(self.below[:1]), self.below[:-1]])
+        slope, first = (self.below - start) / self.step, self.first + self.step * points
+        smaller = torch.minimum((truth - first).clamp_min(0.0), self.step)  # counts of each step below the truth
+
+        def squares(level: Tensor, slope: Tensor, count: Tensor) -> Tensor:
+            """The sum of (level + slope i)^2 over i = 1, ..., count."""
+            linear = count * (count + 1) / 2
+            return count * level.square() + 2 * level * slope * linear + slope.square() * linear * (2 * count + 1) / 3
+
+        above = squares(start - 1, slope, self.step) - squares(start - 1, slope, smaller)
+        inside = (squares(start, slope, smaller) + above).sum(0)
+        outside = (self.first - truth).clamp_min(0.0) + (truth - first[-1] - self.step).clamp_min(0.0)
+        return inside + outside
 
 
 def _log_probability(count: Tensor, mean: Tensor, a: Tensor) -> Tensor:
