@@ -13,6 +13,7 @@ SOURCE = Path(wf.__file__).parent
 
 # Who may import whom: a room sees the rooms before it.
 ROOMS = [
+    ("files",),
     ("table", "losses", "cache"),
     ("likelihood", "laws"),
     ("training",),
@@ -22,7 +23,6 @@ ROOMS = [
     ("mixture",),
     ("posterior",),
     ("marginalisation",),
-    ("documents",),
     ("store",),
     ("own_loop",),
     ("recipes",),

@@ -43,6 +43,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.predictive.class_prediction import ClassPrediction
 from wherefrom.predictive.prediction import Prediction, Reading
 from wherefrom.table import Table
@@ -61,6 +62,7 @@ _DIFFERENCE = 0.02  # in a logarithm, to differentiate by
 _LEAST_CHANGE = 1e-6  # of an NLL, that is worth a word
 
 
+@stored("Fit", without=["data"])
 @dataclass(frozen=True)
 class Fit:
     """How a calibration was fitted: what it takes to do so again, and what it did to the mean NLL of its own rows."""
@@ -75,6 +77,7 @@ class Fit:
     data: Rows | None = field(default=None, repr=False, compare=False)  # not stored in files
 
 
+@stored("VarianceScale")
 @dataclass(frozen=True)
 class VarianceScale:
     """The predictive variance of each output, times a factor.
@@ -101,6 +104,7 @@ class VarianceScale:
         return f"variance times {each}, so intervals {widths} times as wide, by {_described(self.fit)}"
 
 
+@stored("Temperature")
 @dataclass(frozen=True)
 class Temperature:
     """What every answer's logits are divided by.
@@ -129,6 +133,7 @@ class Temperature:
         return f"logits divided by {divided}, so probabilities {less} extreme, by {_described(self.fit)}"
 
 
+@stored("Conformal")
 @dataclass(frozen=True, eq=False)
 class Conformal:
     """How far intervals, or sets of classes, must reach to hold the truth as often as they say.

@@ -14,12 +14,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.losses import MOST_LOG_VARIANCE, CrossEntropy, GaussianNLL, Loss, SquaredError
 
 Label = str | int | bool
 Noise = float | Literal["fit", "predicted"] | None
 
 
+@stored("Regression")
 @dataclass(frozen=True)
 class Regression:
     """A real-valued y, one column or several.
@@ -82,6 +84,7 @@ class Regression:
         return log_variance.double().clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp()
 
 
+@stored("Classification")
 @dataclass(frozen=True)
 class Classification:
     """A y that is one of several classes; the network has one output, a logit, for each.

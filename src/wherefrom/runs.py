@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom import likelihood as likelihoods
+from wherefrom.files.codec import stored
 from wherefrom.likelihood import Classification, Likelihood
 from wherefrom.training import streams
 from wherefrom.training.checkpoints import Checkpoints
@@ -33,6 +34,7 @@ _PROBE_ROWS = 4
 _NOT_SETTINGS = ("family", "algorithm", "dropout", "init", "share")  # choices that are not of the algorithm
 
 
+@stored("Component")
 @dataclass(frozen=True, eq=False)
 class Component:
     """One member of the mixture: the run that it is, its algorithm, and what its training left."""

@@ -15,7 +15,6 @@ import itertools
 import json
 import logging
 import math
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +29,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.calibration import VarianceScale
+from wherefrom.files import atomic
 from wherefrom.likelihood import Classification, Regression
 from wherefrom.mixture.groups import groups, refreshing
 from wherefrom.mixture.weighing import is_weighted
@@ -76,13 +76,9 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
         raise ValueError(_why(error, covariance)) from error
     _repeat(program.model.graph, thetas)
     program.model.metadata_props.update(_described(posterior, covariance))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic.writing(path) as temporary:
         program.save(temporary, external_data=False)
         _check(temporary, rows, said)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------------- what is followed

@@ -100,7 +100,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "features": len(run.encoder.features),
         "dropped": {rule.name: rule.why for rule in run.encoder.dropped},
         "calibration": [str(each) for each in run.posterior.calibration],
-        **run.scores.to_json(),
+        **run.scores.shown(),
         "seconds": run.about["seconds"],
         "seed": run.posterior.seed,
         "notes": [*run.about["notes"], *run.scores.remarks()],
@@ -216,7 +216,7 @@ def predict_table(
         "rows": len(found.table),
         "outside": int(found.outside.sum()),
         "level": level or found.run.level,
-        **found.predicted.scores.to_json(),
+        **found.predicted.scores.shown(),
         "notes": [*found.notes, *found.predicted.scores.remarks()],
     }
     if to_screen and talk.as_json:

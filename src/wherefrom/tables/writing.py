@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from wherefrom.files import atomic
 from wherefrom.tables.reading import PARQUET
 
 Columns = Mapping[str, Sequence[Any]]
@@ -39,19 +39,13 @@ def write(columns: Columns, out: Path | None) -> None:
     if out is None or str(out) == "-":
         _write_csv(columns, sys.stdout)
         return
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
+    with atomic.writing(out) as temporary:
         if out.suffix.lower() in PARQUET:
-            polars = _polars()
-            polars.DataFrame({name: list(map(_plain, values)) for name, values in columns.items()}).write_parquet(
-                unfinished
-            )
+            frame = _polars().DataFrame({name: list(map(_plain, values)) for name, values in columns.items()})
+            frame.write_parquet(temporary)
         else:
-            with unfinished.open("w", newline="", encoding="utf-8") as file:
+            with temporary.open("w", newline="", encoding="utf-8") as file:
                 _write_csv(columns, file)
-        os.replace(unfinished, out)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _polars() -> Any:

@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import own_class
+from wherefrom.training.schedules import NOT_STORED
 from wherefrom.variables.algorithm import Algorithms
 from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.family import Dropout, Families
@@ -71,6 +74,7 @@ class Jointly:
         return f"Jointly({', '.join(map(repr, self.variables))}, draws={self.draws})"
 
 
+@stored("Axis", code={"variables": own_class("variables", keeps=("slot", "is_finite", "weights"))})
 @dataclass(frozen=True)
 class Axis:
     """One dimension of the crossed design: a variable, or several drawn jointly."""
@@ -89,6 +93,7 @@ class Axis:
         return self.variables[0].weights if self.is_finite else None
 
 
+@stored("Run", code={"choices": NOT_STORED})
 @dataclass(frozen=True)
 class Run:
     """One training of the design."""
@@ -106,6 +111,7 @@ class Run:
         return ", ".join(f"{axis} {draw}" for axis, draw in self.labels.items()) or "the only member"
 
 
+@stored("Design")
 @dataclass(frozen=True)
 class Design:
     """A marginalisation: crossed axes of trainings, and what is sampled within each of them."""

@@ -10,14 +10,17 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
-from wherefrom.variables.drawn import Drawn, check_draws
+from wherefrom.variables.drawn import Drawn, again, check_draws
 from wherefrom.variables.finite import Finite, shares
 
 Factory = Callable[[], nn.Module]
 
 
+@stored("Dropout")
 @dataclass(frozen=True)
 class Dropout:
     """The sub-networks M_theta of a network with dropout are random: a sample drops units as training did.
@@ -44,6 +47,12 @@ class Dropout:
             raise ValueError('Dropout(on="weights") needs a rate')
 
 
+@stored(
+    "Families",
+    code={"factories": Code("a file holds no code: give the model factory {name}, as load(folder, model={...})")},
+    arguments=lambda own: {"factories": own.factories, "weights": own.weights, "is_drawn": own.is_drawn},
+    make=lambda is_drawn, **given: again(Families(**given), is_drawn),
+)
 @dataclass(frozen=True, init=False, eq=False)
 class Families(Drawn):
     """The architecture is random: one of several model factories, each with a name, weighted by `weights`.
