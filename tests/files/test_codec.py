@@ -47,6 +47,7 @@ OVER = [
     wf.Iterations(wf.SWAG(rank=3), start=0.25, every=4),
     wf.Dropout(0.1, on="weights"),
 ]
+JOINT = [wf.Jointly(wf.MLPs(widths=[5, 6]), wf.Algorithms([ADAM, OWN]), wf.Hyperparameters(lr=[0.1, 0.2]), draws=3)]
 
 CASES = {
     "Points": [POINTS],
@@ -87,19 +88,17 @@ CASES = {
     "Hyperparameters": [
         wf.Hyperparameters(3, lr=wf.LogUniform(0.1, 1), weight_decay=distributions.LogNormal(-4.0, 0.1), clip=[1, 2]),
         wf.Hyperparameters(lr={0.01: 3, 0.1: 1}, batch_size=[10, 100]),
-        wf.Hyperparameters(lr=[0.01, 0.1]).drawn_jointly(),
         wf.Hyperparameters(points=[dict(lr=0.1, clip=math.inf), dict(lr=0.2)], weights=[1, 3]),
     ],
     "Algorithms": [
         wf.Algorithms([ADAM, OWN], weights=[1, 3]),
         wf.Algorithms([ADAM, SGD], draws=4),
-        wf.Algorithms([ADAM, OWN]).drawn_jointly(),
         wf.Algorithms([ADAM, SGD]),
     ],
-    "Families": [wf.MLPs(widths=[5, 6], weights=[1, 3]), wf.MLPs(widths=[5, 6]).drawn_jointly()],
+    "Families": [wf.MLPs(widths=[5, 6], weights=[1, 3])],
     "Dropout": [wf.Dropout(), wf.Dropout(0.1, on="weights")],
     "Iterations": [wf.Iterations(TRADI(), start="auto"), wf.Iterations(wf.Snapshots(), 3, "epoch")],
-    "Axis": list(Design.of(OVER).axes),
+    "Axis": [*Design.of(OVER).axes, *Design.of(JOINT).axes],
     "Run": [RUN],
     "Design": [Design.of(OVER), Design.of([])],
     "Quantity": [Quantity("a", "date", 1.5, 2.0, True, False, "%d.%m.%Y")],
@@ -231,6 +230,7 @@ def test_two_classes_cannot_have_one_name():
         codec.stored("SWAG")(Mine)
 
 
+F32 = {"$": "dtype", "value": "float32"}
 DAMAGED = [
     ({"$": "nope"}, "this version does not know 'nope'"),
     ({"$": ["SWAG"]}, "does not know"),
@@ -240,21 +240,21 @@ DAMAGED = [
     ({"$": "map", "items": [[1]]}, "not enough values"),
     ({"$": "map", "items": [[{}, 1]]}, "unhashable"),
     ({"$": "tensor", "name": "nowhere"}, "it lacks 'nowhere'"),
-    ({"$": "dtype", "name": "save"}, "there is no save in torch"),
-    ({"$": "device", "name": "toaster"}, "toaster"),
-    ({"$": "distribution", "name": "kl_divergence", "dtype": "float32", "arguments": {}}, "no kl_divergence"),
-    ({"$": "distribution", "name": "Normal", "dtype": "float32", "arguments": {"loc": 0}}, "scale"),
-    ({"$": "distribution", "name": "Normal", "dtype": "float32", "arguments": {"loc": 0, "scale": -1}}, "scale"),
+    ({"$": "dtype", "value": "save"}, "there is no save in torch"),
+    ({"$": "device", "value": "toaster"}, "toaster"),
+    ({"$": "distribution", "name": "kl_divergence", "dtype": F32, "arguments": {}}, "no kl_divergence"),
+    ({"$": "distribution", "name": "Normal", "dtype": F32, "arguments": {"loc": 0}}, "scale"),
+    ({"$": "distribution", "name": "Normal", "dtype": F32, "arguments": {"loc": 0, "scale": -1}}, "scale"),
     ({"$": "SWAG", "rank": "many"}, "rank is 'many', which it cannot be"),
     ({"$": "SWAG", "rank": -1}, "rank must be a whole number"),
     ({"$": "SWAG", "depth": 1}, "depth"),
     ({"$": "Iterations", "law": {"$": "SWAG", "rank": []}}, r"^at\.law: rank is \(\), which it cannot be"),
-    ({"$": "Iterations", "law": 3}, "law must be a law"),
+    ({"$": "Iterations", "law": 3}, "law is 3, which it cannot be"),
     ({"$": "Given"}, "missing"),
     ({"$": "MLP", "hidden": [0]}, "whole numbers"),
     ({"$": "Axis", "name": "theta0", "variables": 3, "draws": 2}, "variables is 3"),
     ({"$": "Algorithm", "name": {"$": "SWAG"}, "lr": 0.1, "batch_size": 1}, "an algorithm is a name"),
-    ({"$": "Hyperparameters", "is_joint": False}, "give either settings"),
+    ({"$": "Hyperparameters"}, "give either settings"),
     ({"$": "code", "name": "os.system", "as_written": "it"}, "does not know 'code'"),
     ({"$": "class", "name": "os.system"}, "does not know 'class'"),
 ]

@@ -6,12 +6,13 @@
 
 | value | JSON |
 |---|---|
-| None, true, false, numbers, text | itself; infinity and nan as {"$": "float", "value": "inf"}, fractions likewise |
+| None, true, false, numbers, text | itself |
+| infinity, nan, fraction, shape, dtype, device | {"$": "float", "value": "inf"}, {"$": "shape", ...}, ... |
 | tuple, list | [...], {"$": "list", "items": [...]} |
 | dictionary | itself if its keys are text, else {"$": "map", "items": [[key, value], ...]} |
 | object of a registered class | {"$": name, field: value, ...} |
 | tensor, array | {"$": "tensor", "name": ...}; the numbers are put aside, for a safetensors file |
-| shape, dtype, device, distribution of torch | {"$": "size", ...}, {"$": "dtype", ...}, and so on |
+| distribution of torch | {"$": "distribution", "name": ..., "arguments": {...}}, if that draws the same |
 | class or function of the user's own | {"$": "class", ...}, {"$": "code", ...}: its name, where the field allows code |
 
 Everything else is refused. Nothing is imported or called by a name from a file: names are looked up in the registry, in
@@ -23,7 +24,7 @@ from __future__ import annotations
 import math
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -39,7 +40,7 @@ _Class = TypeVar("_Class", bound=type)
 Given = Mapping[str, Sequence[type]]  # the user's own classes, by the argument of `wf.load` that takes them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """A class in the registry: its name in files, the arguments that make an object again, and fields with code."""
 
@@ -47,7 +48,7 @@ class Kind:
     kind: type
     make: Callable[..., Any]
     arguments: Callable[[Any], Mapping[str, Any]]
-    code: Mapping[str, Code] = field(hash=False)
+    code: Mapping[str, Code]
     is_plain: bool = True  # the arguments are the fields, and can be checked by their annotations
 
     @cached_property
@@ -96,6 +97,23 @@ def _names(kind: Any) -> list[str]:
     return list(kind._fields) if hasattr(kind, "_fields") else [each.name for each in fields(kind)]
 
 
+def _member(module: Any, name: Any, kind: type) -> Any:
+    """Return the dtype or the distribution of that name, and nothing else that torch has under it."""
+    value = getattr(module, str(name), None)
+    if not isinstance(value, kind) or (isinstance(value, type) and not issubclass(value, Distribution)):
+        raise ValueError(f"there is no {name} in {module.__name__}")
+    return value
+
+
+_PLAIN: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {  # how to write and read them
+    "float": (float, str, lambda text: math.nan if text == "nan" else float(text)),  # one nan, as tuples compare it
+    "fraction": (Fraction, str, Fraction),
+    "shape": (torch.Size, list, torch.Size),
+    "device": (torch.device, str, torch.device),
+    "dtype": (torch.dtype, lambda own: str(own).removeprefix("torch."), lambda own: _member(torch, own, torch.dtype)),
+}
+
+
 # ---------------------------------------------------------------------- to JSON
 
 
@@ -114,16 +132,15 @@ def pack(value: Any, tensors: dict[str, Tensor], where: str = "", code: Code | N
 
     if isinstance(value, np.generic):
         value = value.item()
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"$": "float", "value": str(value)}
+    for tag, (plain, write, _) in _PLAIN.items():
+        if isinstance(value, plain):
+            return {"$": tag, "value": write(value)}
     if (kind := _BY_CLASS.get(type(value))) is not None:
         allowed = kind.code
         values = kind.arguments(value).items()
         return {"$": kind.name} | {k: inner(k, v, allowed.get(k, allowed.get("*"))) for k, v in values}
-    if isinstance(value, torch.Size):
-        return {"$": "size", "items": list(value)}
     if isinstance(value, tuple | list):
         items = [inner(place, each) for place, each in enumerate(value)]
         return {"$": "list", "items": items} if isinstance(value, list) else items
@@ -137,12 +154,6 @@ def pack(value: Any, tensors: dict[str, Tensor], where: str = "", code: Code | N
             name += "'"
         tensors[name] = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
         return {"$": "tensor" if isinstance(value, Tensor) else "array", "name": name}
-    if isinstance(value, torch.dtype):
-        return {"$": "dtype", "name": str(value).removeprefix("torch.")}
-    if isinstance(value, torch.device):
-        return {"$": "device", "name": str(value)}
-    if isinstance(value, Fraction):
-        return {"$": "fraction", "value": str(value)}
     if isinstance(value, Distribution) and (document := _distribution(value)) is not None:
         return document
     if code is None:
@@ -206,7 +217,7 @@ def _distribution(values: Distribution) -> dict[str, Any] | None:
 
     try:
         parameters = {name: float(v) for name in values.arg_constraints if (v := given(name)) is not None}
-        dtype = str(drawn(values).dtype).removeprefix("torch.")
+        dtype = pack(drawn(values).dtype, {})
         document = {"$": "distribution", "name": type(values).__name__, "dtype": dtype, "arguments": parameters}
         again = unpack(document)
         return document if type(again) is type(values) and torch.equal(drawn(again), drawn(values)) else None
@@ -250,27 +261,18 @@ def unpack(
     about = {name: each for name, each in document.items() if name != "$"}
     try:
         match document["$"]:
-            case "float":
-                number = float(about["value"])
-                return math.nan if math.isnan(number) else number  # one object, as tuples compare it
-            case "fraction":
-                return Fraction(about["value"])
+            case str(tag) if tag in _PLAIN:
+                return _PLAIN[tag][2](about["value"])
             case "list":
                 return several(about["items"])
-            case "size":
-                return torch.Size(about["items"])
             case "map":
                 return {inner("key", key): inner(key, each) for key, each in about["items"]}
             case "tensor" | "array" if tensor is not None:
                 numbers = tensor(about["name"])
                 return numbers if document["$"] == "tensor" else numbers.numpy()
-            case "dtype":
-                return _member(torch, about["name"], torch.dtype)
-            case "device":
-                return torch.device(about["name"])
             case "distribution":
                 kind = _member(distributions, about["name"], type)
-                dtype = _member(torch, about["dtype"], torch.dtype)
+                dtype = inner("dtype", about["dtype"])
                 return kind(**{name: torch.tensor(float(v), dtype=dtype) for name, v in about["arguments"].items()})
             case "class" | "code" if code is not None:
                 return _unpack_code(about, inner, given, code)
@@ -290,14 +292,6 @@ def unpack(
 
 class _Located(ValueError):
     """An error that says already in which field it is."""
-
-
-def _member(module: Any, name: Any, kind: type) -> Any:
-    """Return the dtype or the distribution of that name, and nothing else that torch has under it."""
-    value = getattr(module, str(name), None)
-    if not isinstance(value, kind) or (isinstance(value, type) and not issubclass(value, Distribution)):
-        raise ValueError(f"there is no {name} in {module.__name__}")
-    return value
 
 
 def _unpack_code(about: dict[str, Any], inner: Callable[..., Any], given: Given, code: Code) -> Any:
@@ -363,9 +357,8 @@ def fits(value: Any, hint: Any) -> bool:
     if hint in (str, type(None), Tensor, torch.dtype) or (isinstance(hint, type) and is_stored(hint)):
         return isinstance(value, hint)
     if isinstance(hint, type):  # a protocol, or a class to inherit from: what it promises must be there
-        promised = [
-            *vars(hint).get("__annotations__", ()),
-            *(vars(hint) if getattr(hint, "_is_protocol", False) else ()),
-        ]
-        return all(hasattr(value, name) for name in promised if not name.startswith("_"))
+        methods = vars(hint) if getattr(hint, "_is_protocol", False) else {}
+        promised = {**vars(hint).get("__annotations__", {}), **methods}
+        there = {*dir(type(value)), *getattr(value, "__dict__", ())}  # none of which is computed
+        return all(name in there for name in promised if not name.startswith("_"))
     return isinstance(value, np.ndarray) if origin is np.ndarray else callable(value) if origin is Callable else True

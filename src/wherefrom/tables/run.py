@@ -36,6 +36,7 @@ from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.reading import Integers, Numbers
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
+from wherefrom.tables.writing import finite
 from wherefrom.training.data import as_rows
 
 FORMAT = 2
@@ -115,7 +116,7 @@ class Run:
                 "numpy": np.__version__,
             },
             "seed": self.posterior.seed,
-            **self.scores.shown(),
+            **finite(self.scores.shown()),
             "calibration": [str(each) for each in self.posterior.calibration],
         }
 

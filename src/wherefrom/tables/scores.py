@@ -76,16 +76,8 @@ class Scores:
         return found
 
     def shown(self) -> dict[str, Any]:
-        """Return the scores for readers of JSON, with null for what is not finite."""
-
-        def finite(part: Mapping[str, float]) -> dict[str, float | None]:
-            return {name: value if math.isfinite(value) else None for name, value in part.items()}
-
-        return {
-            "scores": {"rows": self.rows, **finite(self.values)},
-            "errors": finite(self.errors),
-            "baselines": finite(self.baselines),
-        }
+        """Return the scores for readers of JSON."""
+        return {"scores": {"rows": self.rows, **self.values}, "errors": self.errors, "baselines": self.baselines}
 
 
 def _shown(value: float, error: float | None, baseline: float | None, in_percent: bool) -> tuple[str, str, str]:

@@ -75,10 +75,15 @@ def _plain(value: Any) -> Any:
 
 
 def as_json(columns: Columns) -> list[dict[str, Any]]:
-    """A dictionary for each row; what is infinite is null, for which JSON has no other word."""
+    """Return a dictionary for each row."""
+    return [dict(zip(columns, map(finite, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def one(value: Any) -> Any:
-        value = _plain(value)
-        return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return [dict(zip(columns, map(one, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+def finite(value: Any) -> Any:
+    """Return a value for readers of JSON, with null for what is infinite or no number."""
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    value = _plain(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,7 +16,7 @@ from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
 from wherefrom.training.point import Algorithm
 from wherefrom.training.schedules import NOT_STORED, SCHEDULES
-from wherefrom.variables.drawn import Drawn, again, check_draws
+from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.finite import Finite, shares
 
 _RESERVED = {"family", "algorithm", "init", "share"}  # what other variables choose
@@ -46,12 +46,7 @@ class LogUniform(TransformedDistribution):
         return f"LogUniform({self.low:g}, {self.high:g})"
 
 
-@stored(
-    "Hyperparameters",
-    code={"points": NOT_STORED, "*": _SPACE},
-    arguments=lambda own: own._arguments(),
-    make=lambda is_joint, **given: again(Hyperparameters(**given), is_joint),
-)
+@stored("Hyperparameters", code={"points": NOT_STORED, "*": _SPACE}, arguments=lambda own: own._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Hyperparameters(Drawn):
     """Settings of the algorithm are random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
@@ -116,11 +111,10 @@ class Hyperparameters(Drawn):
         return drawn
 
     def _arguments(self) -> dict[str, Any]:
-        """Return what makes it again, and whether it is drawn jointly."""
-        is_joint = self.points is None and self.draws is None
+        """Return what makes it again, outside of `Jointly`."""
         if not self.settings:
-            return {"points": self.points, "weights": self.weights, "is_joint": is_joint}
-        return {"draws": self.draws if self.points is None else None, "is_joint": is_joint, **self.settings}
+            return {"points": self.points, "weights": self.weights}
+        return {"draws": self.draws if self.points is None else None, **self.settings}
 
     @property
     def is_finite(self) -> bool:
@@ -229,11 +223,7 @@ class BatchOrder(Drawn):
         return {}
 
 
-@stored(
-    "Algorithms",
-    arguments=lambda own: own._arguments(),
-    make=lambda is_joint, **given: again(Algorithms(**given), is_joint),
-)
+@stored("Algorithms", arguments=lambda own: own._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Algorithms(Drawn):
     """The algorithm itself is random: one of several, each with its own settings.
@@ -275,10 +265,9 @@ class Algorithms(Drawn):
         return not self.is_drawn
 
     def _arguments(self) -> dict[str, Any]:
-        """Return what makes it again, and whether it is drawn jointly."""
+        """Return what makes it again, outside of `Jointly`."""
         draws = self.draws if self.is_drawn else None
-        is_joint = self.is_drawn and self.draws is None
-        return {"algorithms": self.algorithms, "weights": self.weights, "draws": draws, "is_joint": is_joint}
+        return {"algorithms": self.algorithms, "weights": self.weights, "draws": draws}
 
     @property
     def draws_settings(self) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from wherefrom.training import streams
-
-_Drawn = TypeVar("_Drawn", bound="Drawn")
 
 
 class Drawn(ABC):
@@ -52,11 +50,6 @@ class Drawn(ABC):
     def generator(self, seed: int, draw: int) -> np.random.Generator:
         """The random numbers of one draw, whichever other draws and variables there are."""
         return streams.generator(seed, self.slot, type(self).__name__, "own", draw)
-
-
-def again(variable: _Drawn, is_joint: bool) -> _Drawn:
-    """Return a variable from a file as it was, within `Jointly` or beside it."""
-    return variable.drawn_jointly() if is_joint else variable
 
 
 def check_draws(variable: Drawn) -> None:

@@ -14,7 +14,7 @@ from wherefrom.files.codec import stored
 from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
-from wherefrom.variables.drawn import Drawn, again, check_draws
+from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.finite import Finite, shares
 
 Factory = Callable[[], nn.Module]
@@ -47,12 +47,10 @@ class Dropout:
             raise ValueError('Dropout(on="weights") needs a rate')
 
 
-@stored(
-    "Families",
-    code={"factories": Code("a file holds no code: give the model factory {name}, as load(folder, model={...})")},
-    arguments=lambda own: {"factories": own.factories, "weights": own.weights, "is_drawn": own.is_drawn},
-    make=lambda is_drawn, **given: again(Families(**given), is_drawn),
-)
+_FACTORY = Code("a file holds no code: give the model factory {name}, as load(folder, model={...})")
+
+
+@stored("Families", code={"factories": _FACTORY}, without=["draws", "is_drawn"])
 @dataclass(frozen=True, init=False, eq=False)
 class Families(Drawn):
     """The architecture is random: one of several model factories, each with a name, weighted by `weights`.
