@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -23,48 +23,32 @@ from wherefrom.posterior import Posterior
 from wherefrom.runs import Component, build_networks, family_of
 from wherefrom.training.cohort import Augmentation
 from wherefrom.training.data import Schema
-from wherefrom.training.network import Network
+from wherefrom.training.network import Layout, Network
 from wherefrom.training.workers import available
 from wherefrom.variables.family import Factory
 
 FORMAT = 4
 
 _JSON = "posterior.json"
+_Shape = tuple[Layout, tuple[float, ...]]  # of a network: its tensors, and its dropout rates
 _STORED = (
     *("training", "design", "seed", "scaler", "schema", "dtype", "mixture", "fitted_noise", "diverged", "is_part"),
     *("own_weights", "dropping", "autocast", "calibration"),
 )
 
 
-@codec.stored("Shape")
-@dataclass(frozen=True)
-class Shape:
-    """What a model must have to be the one that was saved."""
-
-    layout: dict[str, tuple[int, ...]]  # in its order
-    dropout_rates: tuple[float, ...]
-
-    @classmethod
-    def of(cls, network: Network) -> Shape:
-        shapes = map(tuple, network.layout.shapes)
-        return cls(dict(zip(network.layout.names, shapes, strict=True)), tuple(network.rates))
-
-
 def save(posterior: Posterior, folder: Path) -> None:
     """Write a posterior into a folder: whole, or not at all."""
-    tensors: dict[str, Tensor] = {}
     values = {name: getattr(posterior, name) for name in _STORED}
     values["dropping"] = posterior.dropping or posterior.design.dropout
-    document = {
-        "format": FORMAT,
-        "tensors": f"posterior-{secrets.token_hex(4)}.safetensors",
-        "posterior": codec.pack(values, tensors),
-        "networks": codec.pack({name: Shape.of(network) for name, network in posterior.networks.items()}, tensors),
-        "probes": codec.pack(_probes(posterior), tensors, "probes"),
-    }
+    values["networks"] = {name: (each.layout, tuple(each.rates)) for name, each in posterior.networks.items()}
+    values["probes"] = _probes(posterior)
+    tensors: dict[str, Tensor] = {}
+    numbers = f"posterior-{secrets.token_hex(4)}.safetensors"
+    document = {"format": FORMAT, "tensors": numbers, "posterior": codec.pack(values, tensors)}
     text = json.dumps(document, indent=1, allow_nan=False)
     with atomic.writing_folder(folder, last=_JSON, owned=["posterior-*.safetensors"]) as temporary:
-        atomic.write_tensors(temporary / str(document["tensors"]), tensors)
+        atomic.write_tensors(temporary / numbers, tensors)
         atomic.write_text(temporary / _JSON, text)
 
 
@@ -99,13 +83,10 @@ def load(
         numbers = folder / Path(document["tensors"]).name
     _, tensors = read_tensors(numbers)
     with blaming(path):
-        values, networks, probes = (
-            codec.unpack(document[part], tensors.__getitem__, given) for part in ("posterior", "networks", "probes")
-        )
-        hints = get_type_hints(Posterior)
-        codec.check(values, {name: hints[name] for name in _STORED})
-        others = {"networks": dict[str, Shape], "probes": dict[str, Tensor]}
-        codec.check({"networks": networks, "probes": probes}, others)
+        values = codec.unpack(document["posterior"], tensors.__getitem__, given)
+        hints = {name: hint for name, hint in get_type_hints(Posterior).items() if name in _STORED}
+        codec.check(values, hints | {"networks": dict[str, _Shape], "probes": dict[str, Tensor]})
+        networks, probes = values.pop("networks"), values.pop("probes")
         training, design, schema = values["training"], values["design"], values["schema"]
         rows = _rows_like(schema, values["dtype"])
     families = design.families
@@ -118,7 +99,7 @@ def load(
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{folder} cannot be read with this model: {error}") from error
     for name, network in built.items():
-        _check_same(network, networks.get(name), f"the model {name!r}" if name else "the model")
+        _check_same(name, network, networks.get(name))
     for component in values["mixture"]:
         with blaming(path):
             _check_size(component, built[family_of(component.run)])
@@ -128,11 +109,10 @@ def load(
     own["mixture"] = tuple(_placed(component, on) for component in values["mixture"])
     posterior = Posterior(**values | own)
     for name, answers in _probes(posterior).items():
-        expected = probes.get(name, answers.new_empty(0))
-        is_same = expected.shape == answers.shape and expected.dtype == answers.dtype
-        if not is_same or not torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
-            the_model = f"the model {name!r}" if name else "the model"
-            raise ValueError(f"{the_model} is not the one that was saved: the same weights give other answers")
+        expected = probes.get(name, answers.new_empty(0)).to(answers.dtype)
+        is_shaped = expected.shape == answers.shape
+        if not is_shaped or not torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise _another(name, "the same weights give other answers")
     return posterior if data is None else posterior.with_data(data)
 
 
@@ -169,15 +149,22 @@ def _rows_like(schema: Schema, dtype: torch.dtype) -> Tensor:
     return torch.randn(4, *schema.x_shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def _check_same(network: Network, stored: Shape | None, the_model: str) -> None:
+def _another(name: str, difference: str) -> ValueError:
+    the_model = f"the model {name!r}" if name else "the model"
+    return ValueError(f"{the_model} is not the one that was saved: {difference}")
+
+
+def _check_same(name: str, network: Network, stored: _Shape | None) -> None:
     """Raise if a model has other tensors or dropout rates than the one that was saved."""
-    now, stored = Shape.of(network), stored or Shape({}, ())
-    if list(now.layout.items()) != list(stored.layout.items()):
-        raise ValueError(f"{the_model} is not the one that was saved: {_first_difference(stored.layout, now.layout)}")
-    if now.dropout_rates != stored.dropout_rates:
-        raise ValueError(
-            f"{the_model} is not the one that was saved: its dropout rates were {list(stored.dropout_rates)}"
-        )
+    layout, rates = stored or (Layout((), (), 0, 0), ())
+    was, now = (dict(zip(each.names, map(list, each.shapes), strict=False)) for each in (layout, network.layout))
+    for each in {**was, **now}:
+        if was.get(each) != now.get(each):
+            raise _another(name, f"{each} was {was.get(each, 'not there')} and is {now.get(each, 'not there')}")
+    if list(was) != list(now):
+        raise _another(name, "its tensors stand in another order")
+    if tuple(network.rates) != rates:
+        raise _another(name, f"its dropout rates were {list(rates)}")
 
 
 def _check_size(component: Component, network: Network) -> None:
@@ -202,11 +189,3 @@ def _models(given: Factory | Mapping[str, Factory] | None, stored: Mapping[str, 
         what = "the model factory" if missing == [""] else f"model factories for {', '.join(map(repr, missing))}"
         raise TypeError(f"a file holds no code: give {what}, as load(folder, model=...)")
     return models
-
-
-def _first_difference(stored: Mapping[str, Any], given: Mapping[str, Any]) -> str:
-    for name in {**stored, **given}:
-        was, now = (list(each[name]) if name in each else "not there" for each in (stored, given))
-        if was != now:
-            return f"{name} was {was} and is {now}"
-    return "its tensors stand in another order"

@@ -19,7 +19,6 @@ from wherefrom.files.codec import REGISTRY, fits, pack, unpack
 from wherefrom.files.stand_in import StandIn
 from wherefrom.laws import TRADI, Gaussian, Points
 from wherefrom.runs import Component
-from wherefrom.store import Shape
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.run import HeldOut
@@ -65,7 +64,6 @@ CASES = {
     "Training": [wf.Training(wf.MLP(), OWN, 3, wf.Classification(), False, wf.augment.CropAndFlip())],
     "Layout": [Layout(("w", "b"), (torch.Size([2, 3]), torch.Size([])), 1, 1)],
     "Schema": [Schema((4,), ("a", "b"), True, 2, (), False, "digest", ("no", 1, True))],
-    "Shape": [Shape({"weight": (2, 3), "bias": ()}, (0.1,))],
     "Scaler": [Scaler(*torch.randn(4, 2, dtype=torch.float64))],
     "Trained": [TRAINED, Trained(torch.randn(2), None, [1.0], 0, 0.0, "native")],
     "Component": [Component(RUN, ADAM, TRAINED)],

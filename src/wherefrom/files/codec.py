@@ -354,7 +354,7 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, bool | int | float)
     if isinstance(value, StandIn):
         return True
-    if hint in (str, type(None), Tensor, torch.dtype) or (isinstance(hint, type) and is_stored(hint)):
+    if hint in (str, type(None), Tensor, torch.dtype, torch.Size) or (isinstance(hint, type) and is_stored(hint)):
         return isinstance(value, hint)
     if isinstance(hint, type):  # a protocol, or a class to inherit from: what it promises must be there
         methods = vars(hint) if getattr(hint, "_is_protocol", False) else {}
