@@ -71,7 +71,7 @@ def load(
     needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, `variables`, and
     `augment`, if that was code. (Laws of a kind of your own, neither points nor Gaussian, are needed to predict.)
     """
-    folder, on = Path(folder), available(device)
+    folder, target_device = Path(folder), available(device)
     path = folder / _JSON
     given: dict[str, Sequence[type]] = {"optimisers": optimisers, "laws": laws, "variables": variables}
     for argument, classes in given.items():
@@ -105,9 +105,9 @@ def load(
             _check_size(component, built[family_of(component.run)])
         if isinstance(component.trained.law, StandIn):
             component.trained.law.refuse()
-    own = {"training": training, "networks": {name: network.to(on) for name, network in built.items()}, "device": on}
-    own["mixture"] = tuple(_placed(component, on) for component in values["mixture"])
-    posterior = Posterior(**values | own)
+    values |= {"training": training, "networks": {name: network.to(target_device) for name, network in built.items()}}
+    values["mixture"] = tuple(_placed(component, target_device) for component in values["mixture"])
+    posterior = Posterior(**values, device=target_device)
     for name, answers in _probes(posterior).items():
         expected = probes.get(name, answers.new_empty(0)).to(answers.dtype)
         is_shaped = expected.shape == answers.shape

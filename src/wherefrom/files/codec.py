@@ -142,7 +142,7 @@ def pack(value: Any, tensors: dict[str, Tensor], where: str = "", code: Code | N
         values = kind.arguments(value).items()
         return {"$": kind.name} | {k: inner(k, v, allowed.get(k, allowed.get("*"))) for k, v in values}
     if isinstance(value, tuple | list):
-        items = [inner(place, each) for place, each in enumerate(value)]
+        items = [inner(index, each) for index, each in enumerate(value)]
         return {"$": "list", "items": items} if isinstance(value, list) else items
     if isinstance(value, Mapping):
         if all(isinstance(key, str) for key in value) and "$" not in value:
@@ -250,7 +250,7 @@ def unpack(
         return unpack(document, tensor, given, f"{where}.{name}" if where else str(name), code)
 
     def several(documents: Any) -> list[Any]:
-        return [inner(place, each) for place, each in enumerate(documents)]
+        return [inner(index, each) for index, each in enumerate(documents)]
 
     if isinstance(document, list):
         return tuple(several(document))
