@@ -13,6 +13,7 @@ SOURCE = Path(wf.__file__).parent
 
 # Who may import whom: a room sees the rooms before it.
 ROOMS = [
+    ("files",),
     ("table", "cache"),
     ("laws",),
     ("training",),
@@ -24,7 +25,6 @@ ROOMS = [
     ("mixture",),
     ("posterior",),
     ("marginalisation",),
-    ("documents",),
     ("store",),
     ("own_loop",),
     ("recipes",),

@@ -41,7 +41,7 @@ from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
 from wherefrom.training.data import Rows, column_names
 from wherefrom.training.mlp import MLP
-from wherefrom.training.torch_classes import TorchOptimiser
+from wherefrom.training.torch_classes import TorchOptimiser, is_class
 from wherefrom.variables import Design, Iterations
 
 try:
@@ -586,7 +586,7 @@ class _Packed:
         return cls(
             files,
             {"": training.model} if design.families is None else dict(design.families.factories),
-            tuple({s.kind for s in _structures(posterior) if isinstance(s, TorchOptimiser) and s.kind is not None}),
+            tuple({s.kind for s in _structures(posterior) if isinstance(s, TorchOptimiser) and is_class(s.kind)}),
             tuple(dict.fromkeys(type(law) for law in laws)),
             tuple(dict.fromkeys(type(variable) for axis in design.axes for variable in axis.variables)),
             posterior.rows if any(network.momenta for network in posterior.networks.values()) else None,

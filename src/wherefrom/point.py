@@ -8,13 +8,20 @@ from numbers import Integral
 
 from torch import nn
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code
 from wherefrom.likelihoods import Likelihood, Regression
+from wherefrom.training import augmentation
 from wherefrom.training.algorithm import SETTINGS, Algorithm
 from wherefrom.training.cohort import Augmentation
 
 __all__ = ["SETTINGS", "Algorithm", "Training"]
 
 
+_MODEL = Code("a file holds no code: give the model factory, as load(folder, model=...)")
+
+
+@stored("Training", code={"model": _MODEL, "augment": augmentation.NOT_STORED})
 @dataclass(frozen=True)
 class Training:
     """One classical training, theta = A_h^t(theta0), to be repeated with other choices.

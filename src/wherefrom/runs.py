@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from wherefrom.files.codec import stored
 from wherefrom.point import Algorithm, Training
 from wherefrom.training import streams
 from wherefrom.training.checkpoints import Checkpoints
@@ -35,6 +36,7 @@ _PROBE_ROWS = 4
 _NOT_SETTINGS = ("family", "algorithm", "dropout", "init", "share")  # choices that are not of the algorithm
 
 
+@stored("Component")
 @dataclass(frozen=True, eq=False)
 class Component:
     """One member of the mixture: the run that it is, its algorithm, and what its training left."""

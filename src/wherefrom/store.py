@@ -1,119 +1,55 @@
 """A run on disk: a safetensors file for the numbers, `posterior.json` for everything else.
 
-Nothing is pickled: loading a run executes no code but the model factory that the user gives. Both files are written
-under temporary names and renamed, the JSON last, so a folder either holds a whole run or none.
+Nothing is pickled: loading a run executes no code but the model factory that the user gives. The JSON names the file of
+the numbers, which has a new name in every write, and comes last: a folder holds a whole run, the old or the new one.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from wherefrom import documents
-from wherefrom.laws import Law
-from wherefrom.point import Training
+from wherefrom.files import atomic, codec
+from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
+from wherefrom.files.stand_in import StandIn
 from wherefrom.posterior import Posterior
-from wherefrom.predictive.calibration import Conformal
 from wherefrom.runs import Component, build_networks, family_of
-from wherefrom.training import augmentation
-from wherefrom.training.cohort import Augmentation, Trained
-from wherefrom.training.data import Scaler, Schema
-from wherefrom.training.mlp import MLP
-from wherefrom.training.network import Network
+from wherefrom.training.cohort import Augmentation
+from wherefrom.training.data import Schema
+from wherefrom.training.network import Layout, Network
 from wherefrom.training.workers import available
-from wherefrom.variables import (
-    Dropout,
-    Run,
-)
 from wherefrom.variables.family import Factory
 
-FORMAT, _OLDEST = 3, 2  # that is written, and the first that is read
+FORMAT = 4
 
 _JSON = "posterior.json"
+_Shape = tuple[Layout, tuple[float, ...]]  # of a network: its tensors, and its dropout rates
+_STORED = (
+    *("training", "design", "seed", "scaler", "schema", "dtype", "mixture", "fitted_noise", "diverged", "is_part"),
+    *("own_weights", "dropping", "autocast", "calibration"),
+)
 
 
 def save(posterior: Posterior, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, Tensor] = {f"scaler.{name}": value for name, value in posterior.scaler._asdict().items()}
-    if posterior.fitted_noise is not None:
-        tensors["fitted_noise"] = posterior.fitted_noise
-    for i, calibration in enumerate(posterior.calibration):
-        if isinstance(calibration, Conformal):
-            tensors[f"calibration.{i}.scores"] = calibration.scores
-    tensors |= {f"probe.{family}": answers for family, answers in _probes(posterior).items()}
-    members = []
-    for i, component in enumerate(posterior.mixture):
-        trained = component.trained
-        tensors[f"{i}.last"] = trained.last
-        if trained.law is not None:
-            tensors |= {f"{i}.law.{name}": value for name, value in trained.law.tensors().items()}
-        members.append(
-            {
-                "labels": component.run.labels,
-                "slots": component.run.slots,
-                "choices": {
-                    name: documents.value_to_json(value)
-                    for name, value in component.run.choices.items()
-                    if name not in ("init", "algorithm")
-                },
-                "algorithm": documents.algorithm_to_json(component.algorithm),
-                "law": None if trained.law is None else documents.law_kind(trained.law),
-                "losses": [loss if math.isfinite(loss) else None for loss in trained.losses],
-                "seconds": trained.seconds,
-                "engine": trained.engine,
-            }
-        )
-    training, dropping = posterior.training, posterior.dropping or posterior.design.dropout
-    document = {
-        "format": FORMAT,
-        "seed": posterior.seed,
-        "dtype": str(posterior.dtype).removeprefix("torch."),
-        "autocast": posterior.autocast and str(posterior.autocast).removeprefix("torch."),
-        "training": {
-            "algorithm": documents.algorithm_to_json(training.algorithm),
-            "epochs": training.epochs,
-            "likelihood": documents.likelihood_to_json(training.likelihood),
-            "standardise": training.standardise,
-            "augment": augmentation.described(training.augment),
-        },
-        "schema": asdict(posterior.schema),
-        "design": documents.design_to_json(posterior.design),
-        "families": {
-            name: {
-                "model": _model_to_json(posterior, name),
-                "dropout_rates": list(network.rates),
-                "layout": _layout(network),
-            }
-            for name, network in posterior.networks.items()
-        },
-        "members": members,
-        "diverged": list(posterior.diverged),
-        "is_part": posterior.is_part,
-        "weights": posterior.own_weights,
-        "dropping": dropping and asdict(dropping),
-        "calibration": [documents.calibration_to_json(each) for each in posterior.calibration],
-    }
-    # A new name for the numbers: until the JSON that speaks of them is in place, the old run is whole.
+    """Write a posterior into a folder: whole, or not at all."""
+    values = {name: getattr(posterior, name) for name in _STORED}
+    values["dropping"] = posterior.dropping or posterior.design.dropout
+    values["networks"] = {name: (each.layout, tuple(each.rates)) for name, each in posterior.networks.items()}
+    values["probes"] = _probes(posterior)
+    tensors: dict[str, Tensor] = {}
     numbers = f"posterior-{secrets.token_hex(4)}.safetensors"
-    document["tensors"] = numbers
+    document = {"format": FORMAT, "tensors": numbers, "posterior": codec.pack(values, tensors)}
     text = json.dumps(document, indent=1, allow_nan=False)
-    own = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-    _write(folder / numbers, lambda path: save_file(own, path))
-    _write(folder / _JSON, lambda path: path.write_text(text, encoding="utf-8"))
-    for old in folder.glob("posterior-*.safetensors"):
-        if old.name != numbers:
-            old.unlink()
+    with atomic.writing_folder(folder, last=_JSON, owned=["posterior-*.safetensors"]) as temporary:
+        atomic.write_tensors(temporary / numbers, tensors)
+        atomic.write_text(temporary / _JSON, text)
 
 
 def load(
@@ -122,7 +58,7 @@ def load(
     data: Any = None,
     device: str | torch.device = "cpu",
     *,
-    optimisers: Sequence[documents.OptimiserClass] = (),
+    optimisers: Sequence[type[torch.optim.Optimizer]] = (),
     laws: Sequence[type] = (),
     variables: Sequence[type] = (),
     augment: Augmentation | None = None,
@@ -135,82 +71,62 @@ def load(
     needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, `variables`, and
     `augment`, if that was code. (Laws of a kind of your own, neither points nor Gaussian, are needed to predict.)
     """
-    folder, place = Path(folder), available(device)
-    code = documents.Code(tuple(optimisers), tuple(laws), tuple(variables))
+    folder, target_device = Path(folder), available(device)
+    path = folder / _JSON
+    given: dict[str, Sequence[type]] = {"optimisers": optimisers, "laws": laws, "variables": variables}
+    for argument, classes in given.items():
+        for each in classes:
+            if not isinstance(each, type):
+                raise TypeError(f"load(..., {argument}=[...]) takes classes, not {each!r}")
+    document = _document(folder)
+    with blaming(path):
+        numbers = folder / Path(document["tensors"]).name
+    _, tensors = read_tensors(numbers)
+    with blaming(path):
+        values = codec.unpack(document["posterior"], tensors.__getitem__, given)
+        hints = {name: hint for name, hint in get_type_hints(Posterior).items() if name in _STORED}
+        codec.check(values, hints | {"networks": dict[str, _Shape], "probes": dict[str, Tensor]})
+        networks, probes = values.pop("networks"), values.pop("probes")
+        training, design, schema = values["training"], values["design"], values["schema"]
+        rows = _rows_like(schema, values["dtype"])
+    families = design.families
+    models = _models(model, {"": training.model} if families is None else families.factories)
+    if families is not None:
+        families.factories.update(models)  # it was made here, and nobody else has it yet
+    training = replace(training, model=next(iter(models.values())), augment=augment or training.augment)
     try:
-        document = json.loads((folder / _JSON).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{folder} holds no saved posterior: there is no {_JSON} in it") from None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{folder / _JSON} is damaged ({error}): write it again") from None
-    if "format" not in document:
-        raise ValueError(f"{folder / _JSON} is not a posterior that was saved by wherefrom")
-    if document["format"] > FORMAT:
-        raise ValueError(
-            f"{folder} was written by a newer version (format {document['format']}; this one reads up to {FORMAT}): "
-            "update wherefrom"
-        )
-    if document["format"] < _OLDEST:
-        raise ValueError(f"{folder} was written before the first release, in a format that is no longer read")
-    with safe_open(folder / document["tensors"], framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-
-    dtype = getattr(torch, document["dtype"])
-    about = document["training"]
-    models = _models(model, document["families"])
-    training = Training(
-        next(iter(models.values())),
-        documents.algorithm_from_json(about["algorithm"], code),
-        about["epochs"],
-        documents.likelihood_from_json(about["likelihood"]),
-        about["standardise"],
-        augment or augmentation.from_description(about["augment"]),
-    )
-    design = documents.design_from_json(document["design"], models, code)
-    lists = {name: tuple(value) for name, value in document["schema"].items() if isinstance(value, list)}
-    schema = Schema(**document["schema"] | lists)
-    example = _rows_like(schema, dtype)
-    dropping = document["dropping"] and Dropout(**document["dropping"])
-    built = build_networks(training, design, dropping, example, schema.targets, document["seed"])
-    networks = {name: network.to(place) for name, network in built.items()}
-    for name, stored in document["families"].items():
-        the_model = f"the model {name!r}" if name else "the model"
-        layout, rates = _layout(networks[name]), list(networks[name].rates)
-        if layout != stored["layout"]:
-            difference = _first_difference(stored["layout"], layout)
-            raise ValueError(f"{the_model} is not the one that was saved: {difference}")
-        if rates != stored["dropout_rates"]:
-            raise ValueError(
-                f"{the_model} is not the one that was saved: its dropout rates were {stored['dropout_rates']}"
-            )
-    scaler = Scaler(**{name: tensors[f"scaler.{name}"] for name in Scaler._fields})
-    noise = tensors.get("fitted_noise")
-    posterior = Posterior(
-        training,
-        design,
-        document["seed"],
-        networks,
-        scaler,
-        schema,
-        dtype,
-        place,
-        tuple(_component(i, member, tensors, code, place) for i, member in enumerate(document["members"])),
-        fitted_noise=noise,
-        diverged=tuple(document["diverged"]),
-        is_part=document["is_part"],
-        autocast=document["autocast"] and getattr(torch, document["autocast"]),
-        own_weights=document["weights"] and tuple(document["weights"]),
-        dropping=dropping,
-        calibration=tuple(
-            documents.calibration_from_json(about, tensors.get(f"calibration.{i}.scores"))
-            for i, about in enumerate(document.get("calibration", []))
-        ),
-    )
+        built = build_networks(training, design, values["dropping"], rows, schema.targets, values["seed"])
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder} cannot be read with this model: {error}") from error
+    for name, network in built.items():
+        _check_same(name, network, networks.get(name))
+    for component in values["mixture"]:
+        with blaming(path):
+            _check_size(component, built[family_of(component.run)])
+        if isinstance(component.trained.law, StandIn):
+            component.trained.law.refuse()
+    values |= {"training": training, "networks": {name: network.to(target_device) for name, network in built.items()}}
+    values["mixture"] = tuple(_placed(component, target_device) for component in values["mixture"])
+    posterior = Posterior(**values, device=target_device)
     for name, answers in _probes(posterior).items():
-        if not torch.allclose(answers, tensors[f"probe.{name}"], rtol=1e-3, atol=1e-5, equal_nan=True):
-            the_model = f"the model {name!r}" if name else "the model"
-            raise ValueError(f"{the_model} is not the one that was saved: the same weights give other answers")
+        expected = probes.get(name, answers.new_empty(0)).to(answers.dtype)
+        is_shaped = expected.shape == answers.shape
+        if not is_shaped or not torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise _another(name, "the same weights give other answers")
     return posterior if data is None else posterior.with_data(data)
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    """Return the JSON of a run, if it is of the format that this version reads."""
+    path = folder / _JSON
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} holds no saved posterior: there is no {_JSON} in it")
+    document = read_json(path)
+    number = document.get("format")
+    if not isinstance(number, int):
+        raise ValueError(f"{path} is not a posterior that was saved by wherefrom")
+    check_format(number, FORMAT, folder)
+    return document
 
 
 def _probes(posterior: Posterior) -> dict[str, Tensor]:
@@ -233,70 +149,43 @@ def _rows_like(schema: Schema, dtype: torch.dtype) -> Tensor:
     return torch.randn(4, *schema.x_shape, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def _layout(network: Network) -> dict[str, list[int]]:
-    return dict(zip(network.layout.names, map(list, network.layout.shapes), strict=True))
+def _another(name: str, difference: str) -> ValueError:
+    the_model = f"the model {name!r}" if name else "the model"
+    return ValueError(f"{the_model} is not the one that was saved: {difference}")
 
 
-def _model_to_json(posterior: Posterior, name: str) -> dict[str, Any] | None:
-    """An MLP is a few numbers; any other model is code."""
-    families = posterior.design.families
-    factory = posterior.training.model if families is None else families.factories[name]
-    return asdict(factory) if isinstance(factory, MLP) else None
+def _check_same(name: str, network: Network, stored: _Shape | None) -> None:
+    """Raise if a model has other tensors or dropout rates than the one that was saved."""
+    layout, rates = stored or (Layout((), (), 0, 0), ())
+    was, now = (dict(zip(each.names, map(list, each.shapes), strict=False)) for each in (layout, network.layout))
+    for each in {**was, **now}:
+        if was.get(each) != now.get(each):
+            raise _another(name, f"{each} was {was.get(each, 'not there')} and is {now.get(each, 'not there')}")
+    if list(was) != list(now):
+        raise _another(name, "its tensors stand in another order")
+    if tuple(network.rates) != rates:
+        raise _another(name, f"its dropout rates were {list(rates)}")
 
 
-def _models(given: Factory | Mapping[str, Factory] | None, stored: dict[str, Any]) -> dict[str, Factory]:
-    """The model factory of each family: as given, or an MLP that was stored."""
-    named = dict(given) if isinstance(given, Mapping) else {} if given is None else dict.fromkeys(stored, given)
-    if not isinstance(given, Mapping) and given is not None and len(stored) > 1:
+def _check_size(component: Component, network: Network) -> None:
+    """Raise if a member's weights are not those of its network."""
+    if component.trained.last.shape != (network.layout.size,):
+        size = tuple(component.trained.last.shape)
+        raise ValueError(f"{component.run} has weights of shape {size}, not of ({network.layout.size},)")
+
+
+def _placed(component: Component, device: torch.device) -> Component:
+    """Return a member as it was: its theta on the device, its law in main memory."""
+    return replace(component, trained=replace(component.trained, last=component.trained.last.to(device)))
+
+
+def _models(given: Factory | Mapping[str, Factory] | None, stored: Mapping[str, Factory]) -> dict[str, Factory]:
+    """Return the model factory of each family: as given, or an MLP that was stored."""
+    if given is not None and not isinstance(given, Mapping) and len(stored) > 1:
         raise ValueError(f"there are several families: give a dictionary of factories for {', '.join(stored)}")
-    known = {name: MLP(**about["model"]) for name, about in stored.items() if about["model"] is not None}
-    found = known | named
-    if missing := [name for name in stored if name not in found]:
+    named = given if isinstance(given, Mapping) else {} if given is None else dict.fromkeys(stored, given)
+    models = {name: named.get(name, factory) for name, factory in stored.items()}
+    if missing := [name for name, factory in models.items() if isinstance(factory, StandIn)]:
         what = "the model factory" if missing == [""] else f"model factories for {', '.join(map(repr, missing))}"
         raise TypeError(f"a file holds no code: give {what}, as load(folder, model=...)")
-    return {name: found[name] for name in stored}
-
-
-def _component(
-    i: int,
-    member: dict[str, Any],
-    tensors: dict[str, Tensor],
-    code: documents.Code,
-    place: torch.device,
-) -> Component:
-    """A member as it was: its theta on the device, its law in main memory."""
-    law: Law | None = None
-    if member["law"] is not None:
-        start = f"{i}.law."
-        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-        law = documents.law_of_kind(member["law"], code)(**own)
-    losses = [math.nan if loss is None else loss for loss in member["losses"]]
-    return Component(
-        Run(member["labels"], member["slots"], {k: documents.value_from_json(v) for k, v in member["choices"].items()}),
-        documents.algorithm_from_json(member["algorithm"], code),
-        Trained(tensors[f"{i}.last"].to(place), law, losses, None, member["seconds"], member.get("engine", "torch")),
-    )
-
-
-def _write(path: Path, write: Callable[[Path], Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        write(temporary)
-        as_others(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def as_others(path: Path) -> None:
-    """Let a file be read by those who may read others that are written here: safetensors lets its owner alone."""
-    umask = os.umask(0)
-    os.umask(umask)
-    path.chmod(0o666 & ~umask)
-
-
-def _first_difference(stored: dict[str, Any], given: dict[str, Any]) -> str:
-    for name in {**stored, **given}:
-        if stored.get(name) != given.get(name):
-            return f"{name} was {stored.get(name, 'not there')} and is {given.get(name, 'not there')}"
-    return "its tensors stand in another order"
+    return models

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from reloaded import reloaded
 from wherefrom.tables.columns import Encoded, Quantity, TableEncoder
 from wherefrom.tables.outside import Surroundings
 
@@ -134,26 +135,11 @@ def test_a_level_that_was_never_seen_is_as_far_as_can_be(around):
     assert why == ["", "colour=teal was never seen"]
 
 
-def test_it_goes_into_tensors_and_back(around):
-    surroundings, rows, encoder = around
-    again = Surroundings.from_tensors(encoder, surroundings.tensors())
+def test_it_goes_into_a_file_and_back(around):
+    surroundings, rows, _ = around
+    again = reloaded(surroundings)
     values = rows(50)
     np.testing.assert_array_equal(look(again, values)[0], look(surroundings, values)[0])
-
-
-def test_older_runs_are_as_they_were(around):
-    """They have no reaches, and their first edge is in spreads."""
-    surroundings, rows, encoder = around
-    edges = np.array([3.5, 2.5, 1.1])
-    older = {name: own for name, own in surroundings.tensors().items() if name != "reach"} | {"edges": edges}
-    values = rows(200) * 2
-    z = (values - surroundings.median) / surroundings.spread
-    together = np.sqrt(((z @ surroundings.precision) * z).sum(axis=1))
-    expected = np.maximum(np.abs(z).max(axis=1) / 3.5, together / 2.5) / 1.1
-    again = Surroundings.from_tensors(encoder, older)
-    np.testing.assert_allclose(look(again, values)[0], expected, rtol=1e-12)
-    kept = Surroundings.from_tensors(encoder, again.tensors())
-    np.testing.assert_array_equal(look(kept, values)[0], look(again, values)[0])
 
 
 def test_tables_without_quantities_know_levels_alone():

@@ -82,7 +82,7 @@ def test_a_newer_format_is_refused_in_words(quantities, tmp_path):
     run.save(tmp_path / "run")
     path = tmp_path / "run" / "table.json"
     path.write_text(path.read_text().replace(f'"format": {runs.FORMAT}', '"format": 99'))
-    with pytest.raises(ValueError, match=r"newer version \(format 99; this one reads up to 1\): update wherefrom"):
+    with pytest.raises(ValueError, match=r"newer version \(format 99; this one reads up to 2\): update wherefrom"):
         Run.load(tmp_path / "run")
 
 
@@ -117,7 +117,7 @@ def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "save_file", broken)
+        patch.setattr(runs.atomic, "write_tensors", broken)
         with pytest.raises(OSError, match=r"the disk is full"):
             run.save(folder, overwrite=True)
     assert Run.load(folder).scores == run.scores

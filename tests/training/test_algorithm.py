@@ -1,6 +1,5 @@
 """The algorithm as a value: its settings, what is refused, what is shown, changed, compared and stored."""
 
-import json
 import math
 
 import pytest
@@ -9,6 +8,7 @@ from torch.distributions import Uniform
 
 import wherefrom as wf
 from conftest import mlp
+from reloaded import reloaded
 from wherefrom.point import SETTINGS
 from wherefrom.training import schedules
 from wherefrom.training.optimisers import OPTIMISERS
@@ -163,22 +163,7 @@ STORED = [
 
 @pytest.mark.parametrize("algorithm", STORED, ids=repr)
 def test_it_comes_back_from_a_file(algorithm):
-    assert wf.Algorithm.from_description(json.loads(json.dumps(algorithm.described(), allow_nan=False))) == algorithm
-
-
-def test_files_from_before():
-    """What the first format held is what is written now for the same algorithm, and is still read."""
-    about = {
-        "name": "adam",
-        "batch_size": 100,
-        "lr": 0.01,
-        "weight_decay": 0.0,
-        "beta1": 0.9,
-        "beta2": 0.999,
-        "eps": 1e-8,
-    }
-    assert wf.Algorithm.from_description(about) == ADAM
-    assert about.items() <= ADAM.described().items()
+    assert reloaded(algorithm) == algorithm
 
 
 # ---------------------------------------------------------------------- settings that are yet to be drawn
@@ -200,8 +185,10 @@ def test_random_settings_wait_to_be_drawn():
     wf.Algorithm("sgd", lr=0.1, batch_size=5, momentum=[0.5, 0.9], nesterov=True)
     with pytest.raises(ValueError, match="lr must not be negative"):
         algorithm.but(lr=-0.1)
-    with pytest.raises(ValueError, match="yet to be drawn"):
-        algorithm.described()
+    again = reloaded(algorithm)
+    assert (again.random["batch_size"], float(again.random["lr"].low)) == ([10, 20], pytest.approx(0.01))
+    with pytest.raises(ValueError, match="cannot be stored in a file"):
+        again.random["clip"]({"lr": 0.1})
     with pytest.raises(ValueError, match=r"this algorithm's lr, clip, batch_size is yet to be drawn.*Hyperparameters"):
         wf.Training(model=mlp(), algorithm=algorithm, epochs=1)
 

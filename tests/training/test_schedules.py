@@ -1,6 +1,6 @@
 """Schedules by their formulas and at their edges; functions of anybody's; what comes back from a file."""
 
-import json
+import dataclasses
 import math
 
 import numpy as np
@@ -10,6 +10,8 @@ import torch
 import oracle
 import wherefrom as wf
 from conftest import mlp
+from reloaded import reloaded
+from wherefrom.files.stand_in import NotStoredError, StandIn
 from wherefrom.training import schedules
 from wherefrom.training.cohort import Examples
 from wherefrom.training.schedules import (
@@ -22,9 +24,7 @@ from wherefrom.training.schedules import (
     Step,
     Warmup,
     changed,
-    described,
     factors,
-    from_description,
 )
 
 ON_BOTH_ENGINES = True
@@ -70,19 +70,16 @@ def test_every_schedule_is_a_value(schedule):
     np.testing.assert_array_equal(whole, np.concatenate([factors(schedule, p) for p in np.split(PROGRESS, [1, 2, 40])]))
     assert schedule == type(schedule)()
     assert hash(schedule) == hash(type(schedule)())
-    again = from_description(json.loads(json.dumps(described(schedule), allow_nan=False)))
+    again = reloaded(schedule)
     assert again == schedule
     assert type(again) is type(schedule)
-    if described(schedule).keys() > {"name"}:
-        assert wf.Algorithm("sgd", lr=1, batch_size=1, schedule=schedule).has(
-            f"schedule__{list(described(schedule))[1]}"
-        )
+    for field in dataclasses.fields(schedule):
+        assert wf.Algorithm("sgd", lr=1, batch_size=1, schedule=schedule).has(f"schedule__{field.name}")
 
 
 def test_nested_schedules_come_back():
     nested = Warmup(0.05, ConstantFrom(0.6, 0.2, before=Step((0.1, 0.2), 0.5)))
-    assert from_description(json.loads(json.dumps(described(nested)))) == nested
-    assert from_description(described(None)) is None
+    assert reloaded(nested) == nested
 
 
 FUNCTIONS = {
@@ -176,12 +173,11 @@ def test_a_function_of_somebodys_is_not_stored():
         return 1 - p
 
     for own in (falling, Warmup(0.1, falling)):
-        about = json.loads(json.dumps(described(own)))
-        again = from_description(about)
+        again = reloaded(own, schedules.NOT_STORED)
         assert repr(again) == repr(own)
         algorithm = wf.Algorithm("sgd", lr=0.1, batch_size=20, schedule=again)  # it can be shown
         assert algorithm.but(lr=0.2).schedule == again
-        with pytest.raises(RuntimeError, match=r"falling.* is code, which is not stored"):
+        with pytest.raises(NotStoredError, match=r"falling.* is code, which is not stored"):
             factors(again, PROGRESS)
 
 
@@ -189,7 +185,7 @@ def test_subclasses_are_somebodys_own():
     class Cosine(schedules.Cosine):
         pass
 
-    assert "as_written" in described(Cosine())
+    assert isinstance(reloaded(Cosine(), schedules.NOT_STORED), StandIn)
 
 
 def test_each_member_follows_its_own(engine):

@@ -1,7 +1,6 @@
 """Any class of torch.optim's kind: each member against the very optimiser on an nn.Module, in a plain loop."""
 
 import itertools
-import json
 import math
 from dataclasses import replace
 
@@ -13,6 +12,9 @@ from torch import nn
 import oracle
 import wherefrom as wf
 from conftest import mlp
+from reloaded import reloaded
+from wherefrom.files.codec import unpack
+from wherefrom.files.stand_in import StandIn
 from wherefrom.training import schedules, streams
 from wherefrom.training.cohort import Cohort, Examples
 from wherefrom.training.torch_classes import TorchOptimiser
@@ -281,17 +283,17 @@ STORED = [
 
 @pytest.mark.parametrize("algorithm", STORED, ids=repr)
 def test_torchs_own_come_back_from_a_file(algorithm):
-    again = wf.Algorithm.from_description(json.loads(json.dumps(algorithm.described(), allow_nan=False)))
+    again = reloaded(algorithm)
     assert again == algorithm
     assert again.structure.kind is algorithm.structure.kind
 
 
 def test_other_classes_have_to_be_given():
     algorithm = wf.Algorithm(Spectral, lr=0.05, batch_size=BATCH, sharpen=True)
-    about = json.loads(json.dumps(algorithm.described(), allow_nan=False))
-    assert wf.Algorithm.from_description(about, [Langevin, Spectral]) == algorithm
-    forgotten = wf.Algorithm.from_description(about)
+    assert reloaded(algorithm, optimisers=[Langevin, Spectral]) == algorithm
+    forgotten = reloaded(algorithm)
     assert repr(forgotten) == repr(algorithm)
+    assert reloaded(forgotten, optimisers=[Spectral]) == algorithm
     assert forgotten.but(lr=0.1).settings["lr"] == 0.1
     with pytest.raises(ValueError, match=r"Spectral is code, which is not stored, .* give the class"):
         oracle.train(cohort_of(forgotten), "torch")
@@ -300,18 +302,19 @@ def test_other_classes_have_to_be_given():
 def test_a_file_names_nothing_that_is_then_imported(monkeypatch):
     """Nor anything in torch.optim that is no optimiser."""
     for name in ("os.system", "torch.optim.lr_scheduler", "torch.optim.Optimizer.step", "torch.optim.swa_utils"):
-        about = {"name": name, "batch_size": 1, "lr": 0.1, "fixed": {}}
-        assert wf.Algorithm.from_description(about).structure.kind is None
+        kind = {"$": "TorchOptimiser", "name": name, "kind": {"$": "class", "name": name}}
+        algorithm = unpack({"$": "Algorithm", "name": kind, "batch_size": 1, "lr": 0.1})
+        assert isinstance(algorithm.structure.kind, StandIn)
     with pytest.raises(ValueError, match=r"unknown algorithm 'os\.system'"):
-        wf.Algorithm.from_description({"name": "os.system", "batch_size": 1, "lr": 0.1})
+        unpack({"$": "Algorithm", "name": "os.system", "batch_size": 1, "lr": 0.1})
 
 
 def test_arguments_that_a_file_cannot_hold():
-    algorithm = wf.Algorithm(TakesAnything, lr=0.05, batch_size=BATCH, foreach=None, fused=torch.float32)
-    about = json.loads(json.dumps(algorithm.described(), allow_nan=False))
-    again = wf.Algorithm.from_description(about, [TakesAnything])
+    algorithm = wf.Algorithm(TakesAnything, lr=0.05, batch_size=BATCH, foreach=torch.float32, fused=mlp)
+    again = reloaded(algorithm, optimisers=[TakesAnything])
+    assert again.structure.fixed["foreach"] is torch.float32
     assert repr(again) == repr(algorithm)
-    with pytest.raises(ValueError, match=r"the argument torch.float32 of .*TakesAnything is code, which is not stored"):
+    with pytest.raises(ValueError, match=r"<function mlp.* cannot be stored in a file"):
         oracle.train(cohort_of(again), "torch")
 
 

@@ -2,13 +2,12 @@
 
 from wherefrom.laws.delta import delta
 from wherefrom.laws.iterates import Iterates
-from wherefrom.laws.law import LAWS, Collector, Gaussian, Law, Points, TrajectoryLaw
+from wherefrom.laws.law import Collector, Gaussian, Law, Points, TrajectoryLaw
 from wherefrom.laws.snapshots import Snapshots
 from wherefrom.laws.swag import SWAG
 from wherefrom.laws.tradi import TRADI
 
 __all__ = [
-    "LAWS",
     "SWAG",
     "TRADI",
     "Collector",

@@ -7,18 +7,18 @@ trajectory (SWAG, TRADI, snapshots, the last iterate) ends in one of them, so th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
+
+from wherefrom.files.codec import stored
 
 _COLUMNS = 2**16  # of a factor that are converted at a time
 
 
 class Law(Protocol):
     """A distribution over theta that can be sampled, summarised and stored."""
-
-    kind: ClassVar[str]
 
     @property
     def mean(self) -> Tensor: ...  # (size,)
@@ -54,11 +54,11 @@ class TrajectoryLaw(Protocol):
     def collector(self, theta: Tensor, iterations: int) -> Collector: ...  # theta: (members, size), to start from
 
 
+@stored("Points")
 @dataclass(frozen=True, eq=False)
 class Points:
     """Equally likely points. With a single one it is the paper's delta(theta - A_h^t(theta0))."""
 
-    kind: ClassVar[str] = "points"
     points: Tensor  # (count, size)
 
     @property
@@ -89,6 +89,7 @@ class Points:
         return {"points": self.points}
 
 
+@stored("Gaussian")
 @dataclass(frozen=True, eq=False)
 class Gaussian:
     """N(mean, diag(diagonal) + factor^T factor), never formed: a sample costs O((1 + rank) size).
@@ -96,7 +97,6 @@ class Gaussian:
     The factor may be less precise than the rest; it is then converted a few columns at a time, where it is used.
     """
 
-    kind: ClassVar[str] = "gaussian"
     mean: Tensor  # (size,)
     diagonal: Tensor  # (size,)
     factor: Tensor  # (rank, size)
@@ -128,6 +128,3 @@ class Gaussian:
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "diagonal": self.diagonal, "factor": self.factor}
-
-
-LAWS: dict[str, type[Points] | type[Gaussian]] = {law.kind: law for law in (Points, Gaussian)}

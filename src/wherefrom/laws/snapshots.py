@@ -7,10 +7,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.laws.iterates import Iterates
 from wherefrom.laws.law import Points
 
 
+@stored("Snapshots")
 @dataclass(frozen=True)
 class Snapshots:
     """Keep so many iterates, evenly spread over those collected.

@@ -17,12 +17,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.laws.iterates import Iterates, blocks
 from wherefrom.laws.law import Gaussian, Law
 
 _PRECISIONS = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
+@stored("SWAG")
 @dataclass(frozen=True)
 class SWAG:
     """Summarise the trajectory by a Gaussian; `rank` deviations are kept.

@@ -25,11 +25,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.laws.law import Gaussian, Law
 
 _SHORTEST = 10.0  # memory, in iterations: a line and the scatter about it take some
 
 
+@stored("TRADI")
 @dataclass(frozen=True)
 class TRADI:
     """Track each weight's mean and variance; what was seen fades to 1/e in `memory`, a share of the iterations.

@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
 from wherefrom.likelihoods.views import classes
 from wherefrom.predictive import class_scores
@@ -57,6 +58,7 @@ Split = Literal["variance", "mutual_information", "entropy"]
 Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance", "confidence"]
 
 
+@stored("Classification")
 @dataclass(frozen=True)
 class Classification:
     """A y that is one of several classes; the network has one output, a logit, for each.

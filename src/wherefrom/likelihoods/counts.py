@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
 from wherefrom.likelihoods.views import quantity
 from wherefrom.predictive.advice import Subject
@@ -105,6 +106,7 @@ class PredictedDispersionNLL:
 # ---------------------------------------------------------------------- the likelihood
 
 
+@stored("Counts")
 @dataclass(frozen=True)
 class Counts:
     """A y of counts (0, 1, 2, ...), one column or several: negative binomial, with the Poisson as its limit.

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
 from wherefrom.likelihoods.views import quantity
 from wherefrom.predictive import gaussians
@@ -45,6 +46,7 @@ Noise = float | Literal["fit", "predicted"] | None
 IntervalReading = Literal["gaussian", "mixture", "conformal"]
 
 
+@stored("Regression")
 @dataclass(frozen=True)
 class Regression:
     """A real-valued y, one column or several.

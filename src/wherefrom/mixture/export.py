@@ -15,7 +15,6 @@ import itertools
 import json
 import logging
 import math
-import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.files import atomic
 from wherefrom.mixture.groups import groups, refreshing
 from wherefrom.mixture.weighing import is_weighted
 from wherefrom.predictive.calibration import VarianceScale
@@ -73,13 +73,9 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
         raise ValueError(_why(error, covariance)) from error
     _repeat(program.model.graph, thetas)
     program.model.metadata_props.update(_described(posterior, covariance))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with atomic.writing(path) as temporary:
         program.save(temporary, external_data=False)
         _check(temporary, rows, said)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------------- what is followed

@@ -8,23 +8,19 @@ belong to theta), then frozen parameters, which have no law but belong to the ne
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from wherefrom import laws
+from wherefrom.files import atomic, codec
+from wherefrom.files.reading import blaming, check_format, read_tensors
 from wherefrom.laws import Law, TrajectoryLaw, delta
-from wherefrom.own_loop.running import Watch, split, watch
+from wherefrom.own_loop.running import Watch, watch
 from wherefrom.training.network import Layout
 
-FORMAT = 1
+FORMAT = 2
 _MARK = "wherefrom recorder"  # in the metadata of a safetensors file, with the number of its format
 
 
@@ -145,47 +141,39 @@ class Recorder:
     def save(self, path: str | Path) -> None:
         """Write all that was gathered as one safetensors file, with which recording can also go on."""
         layout, path = self._seen(), Path(path)
-        tensors = {"theta": self._theta} | {f"whole.{name}": tensor for name, tensor in self._whole.items()}
-        gathered, numbers = split(self._watch.state()) if self._watch is not None else ({}, {})
-        tensors |= {f"law.{name}": tensor for name, tensor in gathered.items()}
-        about = {
-            "law": _law_to_json(self.how),
+        if self.how is not None and not codec.is_stored(type(self.how)):
+            raise ValueError(f"{self.how!r} is a law of your own, which a file cannot hold")
+        values = {
+            "law": self.how,
             "expected": self.expected,
-            "numbers": numbers,
             "updates": self.updates,
-            "names": layout.names,
-            "shapes": layout.shapes,
-            "trained": layout.trained,
-            "moving": layout.moving,
+            "layout": layout,
+            "theta": self._theta,
+            "whole": self._whole,
+            "watch": None if self._watch is None else self._watch.state(),
         }
-        own = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+        tensors: dict[str, Tensor] = {}
+        about = json.dumps(codec.pack(values, tensors))
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            save_file(own, temporary, {_MARK: str(FORMAT), "about": json.dumps(about)})
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        atomic.write_tensors(path, tensors, {_MARK: str(FORMAT), "about": about})
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Recorder:
         """Read what `save` wrote."""
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            metadata = file.metadata() or {}
-            if not is_recording(metadata):
-                raise ValueError(f"{path} was not written by Recorder.save")
-            if int(metadata[_MARK]) > FORMAT:
-                raise ValueError(f"{path} was written by a newer version of wherefrom: update it")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-        about = json.loads(metadata["about"])
-        recorder = cls(_law_from_json(about["law"], path), expected=about["expected"], device=device)
-        shapes = tuple(torch.Size(shape) for shape in about["shapes"])
-        recorder.layout = layout = Layout(tuple(about["names"]), shapes, about["trained"], about["moving"])
-        recorder.updates, recorder._theta = about["updates"], tensors["theta"]
-        recorder._whole = _under("whole.", tensors)
-        if recorder.how is not None:
-            recorder._watch = watch(recorder.how, recorder._theta[: layout.varying_size], recorder.expected)
-            recorder._watch.restore(_under("law.", tensors) | about["numbers"])
+        metadata, tensors = read_tensors(path, str(device))
+        if not is_recording(metadata):
+            raise ValueError(f"{path} was not written by Recorder.save")
+        with blaming(path):
+            check_format(int(metadata[_MARK]), FORMAT, "it")
+            values = codec.unpack(json.loads(metadata["about"]), tensors.__getitem__)
+            codec.check(values, {"updates": int, "layout": Layout, "theta": Tensor, "whole": dict[str, Tensor]})
+            recorder = cls(values["law"], expected=values["expected"], device=device)
+            recorder.layout, recorder.updates = values["layout"], values["updates"]
+            recorder._theta, recorder._whole = values["theta"], values["whole"]
+            if recorder.how is not None:
+                varying = recorder._theta[: values["layout"].varying_size]
+                recorder._watch = watch(recorder.how, varying, recorder.expected)
+                recorder._watch.restore(values["watch"])
         return recorder
 
 
@@ -264,26 +252,3 @@ def _check_finite(tensors: dict[str, Tensor], updates: int) -> None:
                 f"{name} holds numbers that are not finite: this training has diverged. The {updates} updates before "
                 "are as they were"
             )
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _law_to_json(law: TrajectoryLaw | None) -> dict[str, Any] | None:
-    if law is None:
-        return None
-    name = type(law).__name__
-    if getattr(laws, name, None) is not type(law) or not is_dataclass(law):
-        raise ValueError(f"{law!r} is a law of your own, which a file cannot hold")
-    return {"name": name, "settings": asdict(law)}
-
-
-def _law_from_json(about: dict[str, Any] | None, path: str | Path) -> TrajectoryLaw | None:
-    if about is None:
-        return None
-    kind = getattr(laws, about["name"], None)
-    if not isinstance(kind, type) or not hasattr(kind, "collector"):
-        raise ValueError(f"{path} holds a law that this version does not know, {about['name']}: update wherefrom")
-    law: TrajectoryLaw = kind(**about["settings"])
-    return law

@@ -113,7 +113,7 @@ class Running:
 
     def restore(self, state: State) -> None:
         self.count, self.mean, self.squares = state["count"], state["mean"], state["squares"]
-        self.reference = state.get("reference", self.reference)  # which older files have none of
+        self.reference = state["reference"]
         kept = {name.removeprefix("kept."): theta for name, theta in state.items() if name.startswith("kept.")}
         self.kept = {int(number): theta for number, theta in kept.items()}
 
@@ -148,12 +148,5 @@ class Following:
 
     def restore(self, state: State) -> None:
         self.count = state["count"]
-        for name, value in vars(self.collector).items():
-            found = state[f"own.{name}"]
-            setattr(self.collector, name, tuple(found) if isinstance(value, tuple) else found)
-
-
-def split(state: State) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a state, and its plain numbers."""
-    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
-    return tensors, {name: value for name, value in state.items() if name not in tensors}
+        for name in vars(self.collector):
+            setattr(self.collector, name, state[f"own.{name}"])

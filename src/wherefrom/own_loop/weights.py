@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import re
 from collections.abc import Mapping
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from wherefrom.files.reading import blaming, read_json, read_tensors
 from wherefrom.own_loop.recorder import Recorder, is_recording, tensors_of
 
 # In the folder of a checkpoint, the first of these that is there.
@@ -52,7 +51,8 @@ def _read(path: Path) -> Weights:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     if path.name.endswith(".index.json"):  # the parts of a large model, as Hugging Face writes them
-        parts = dict.fromkeys(json.loads(path.read_text(encoding="utf-8"))["weight_map"].values())
+        with blaming(path):
+            parts = dict.fromkeys(map(str, read_json(path)["weight_map"].values()))
         return Weights({k: t for part in parts for k, t in _read(path.parent / Path(part).name).tensors.items()})
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
@@ -60,14 +60,11 @@ def _read(path: Path) -> Weights:
 
 
 def _read_safetensors(path: Path) -> Weights:
-    try:
-        with safe_open(path, framework="pt") as file:
-            if is_recording(file.metadata()):
-                recorder = Recorder.load(path)
-                return Weights(recorder.last(), recorder)
-            return Weights(_plain_names({name: file.get_tensor(name) for name in file.keys()}))  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is not a whole safetensors file: {error}") from None
+    metadata, tensors = read_tensors(path)
+    if not is_recording(metadata):
+        return Weights(_plain_names(tensors))
+    recorder = Recorder.load(path)
+    return Weights(recorder.last(), recorder)
 
 
 def _load(path: Path) -> Any:

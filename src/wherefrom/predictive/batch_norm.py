@@ -9,7 +9,6 @@ they show the statistic itself.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.files.digests import digest
 from wherefrom.training import streams
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Augmentation
@@ -63,7 +63,7 @@ class Statistics:
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self.most_bytes, self.bytes = most_bytes, 0
-        self._known: OrderedDict[tuple[int, bytes], Tensor] = OrderedDict()
+        self._known: OrderedDict[tuple[int, str], Tensor] = OrderedDict()
         self._causes: list[tuple[Any, ...]] = []
         self._lock = threading.Lock()
 
@@ -76,13 +76,13 @@ class Statistics:
             self._causes.append(causes)
             return len(self._causes) - 1
 
-    def find(self, key: tuple[int, bytes]) -> Tensor | None:
+    def find(self, key: tuple[int, str]) -> Tensor | None:
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
             return self._known.get(key)
 
-    def keep(self, key: tuple[int, bytes], found: Tensor) -> None:
+    def keep(self, key: tuple[int, str], found: Tensor) -> None:
         with self._lock:
             if key not in self._known:
                 self._known[key] = found
@@ -99,7 +99,7 @@ def refresh(network: Network, theta: Tensor, rows: TrainingRows, known: Statisti
 
     `known` holds those of earlier samples, under the number of all that they depend on beside theta.
     """
-    keys = [(number, _digest(own)) for own in theta]
+    keys = [(number, digest(own)) for own in theta]
     found = {key: statistics for key in keys if (statistics := known.find(key)) is not None}
     missing = {key: own for key, own in zip(keys, theta, strict=True) if key not in found}
     if missing:
@@ -140,7 +140,3 @@ def _mask(site: Site, rows: int, generator: torch.Generator) -> Tensor:
     """Dropout as it is in training.  # (rows, *site shape)"""
     shape = (1 if site.weight else rows, *site.shape)
     return (torch.rand(shape, generator=generator, dtype=torch.float64) >= site.rate) * site.scale
-
-
-def _digest(theta: Tensor) -> bytes:
-    return hashlib.blake2b(theta.cpu().contiguous().numpy().data, digest_size=16).digest()

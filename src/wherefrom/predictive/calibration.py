@@ -43,6 +43,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.predictive.searching import lowest
 from wherefrom.table import Table
 from wherefrom.training.data import Rows
@@ -62,6 +63,7 @@ _LEAST_CHANGE = 1e-6  # of an NLL, that is worth a word
 _CLEARLY = 3.0  # standard errors
 
 
+@stored("Fit", without=["data"])
 @dataclass(frozen=True)
 class Fit:
     """How a calibration was fitted: what it takes to do so again, and what it did to the mean NLL of its own rows."""
@@ -76,6 +78,7 @@ class Fit:
     data: Rows | None = field(default=None, repr=False, compare=False)  # not stored in files
 
 
+@stored("VarianceScale")
 @dataclass(frozen=True)
 class VarianceScale:
     """The predictive variance of each output, times a factor.
@@ -108,6 +111,7 @@ class VarianceScale:
         return f"variance times {each}, so intervals {widths} times as wide, by {_described(self.fit)}"
 
 
+@stored("Temperature")
 @dataclass(frozen=True)
 class Temperature:
     """What every answer's logits are divided by.
@@ -151,6 +155,7 @@ class ConformalScores(NamedTuple):
     all_there_is: str
 
 
+@stored("Conformal")
 @dataclass(frozen=True, eq=False)
 class Conformal:
     """How far intervals, or sets of classes, must reach to hold the truth as often as they say.

@@ -12,11 +12,12 @@ import base64
 import hashlib
 import html
 import json
-import os
 import re
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from wherefrom.files import atomic
 
 if TYPE_CHECKING:
     from wherefrom.posterior import Posterior
@@ -45,12 +46,7 @@ def write(path: str | Path, document: dict[str, Any]) -> Path:
     """The document as a page on disk: whole, or not at all."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(render(document), encoding="utf-8")
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    atomic.write_text(path, render(document))
     return path
 
 

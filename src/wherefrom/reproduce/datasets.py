@@ -272,9 +272,7 @@ def _download(chosen: DataSet, kept: Path, by_hand: str, progress: bool | None) 
             url, checksum = _openml(chosen.source.number, place, by_hand)
         path = fetch(url, checksum, place / kept.name, by_hand, progress)
         with _blaming(f"{kept.name} from {url}", f"The download was not kept. {by_hand}"):
-            found = verify(chosen, *read_official(chosen, path))
-        path.replace(kept)
-    return found
+            return verify(chosen, *read_official(chosen, path))
 
 
 def _openml(number: int, place: Path, by_hand: str) -> tuple[str, str]:
@@ -284,6 +282,7 @@ def _openml(number: int, place: Path, by_hand: str) -> tuple[str, str]:
     with _blaming(f"the description of the set from {url}", by_hand):
         try:
             description = json.loads(path.read_bytes())["data_set_description"]
+            path.unlink()
             return description["url"], f"md5:{description['md5_checksum']}"
         except (KeyError, TypeError) as error:
             raise ValueError("it does not say where the file is and what its checksum is") from error

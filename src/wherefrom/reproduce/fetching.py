@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+
+from wherefrom.files import atomic
 
 
 def named_root(root: str | os.PathLike[str] | None) -> Path | None:
@@ -20,17 +21,17 @@ def named_root(root: str | os.PathLike[str] | None) -> Path | None:
 
 @contextmanager
 def beside(kept: Path, by_hand: str) -> Iterator[Path]:
-    """A folder next to where a file will be kept, to download into; all that is left in it goes."""
-    try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        place = tempfile.TemporaryDirectory(prefix=".download-", dir=kept.parent)
-    except OSError as error:
-        raise OSError(
-            f"{kept.name} cannot be downloaded into {kept.parent}: {error.strerror}. Let WHEREFROM_CACHE name a folder "
-            f"that can be written. {by_hand}"
-        ) from error
-    with place:
-        yield Path(place.name)
+    """Yield a folder to download into; what is left in it at the end is kept beside it, after an error nothing."""
+    with ExitStack() as stack:
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(atomic.writing_folder(kept.parent, last=kept.name, owned=()))
+        except OSError as error:
+            raise OSError(
+                f"{kept.name} cannot be downloaded into {kept.parent}: {error.strerror}. Let WHEREFROM_CACHE name a "
+                f"folder that can be written. {by_hand}"
+            ) from error
+        yield folder
 
 
 def fetch(url: str, checksum: str | None, path: Path, by_hand: str, progress: bool | None) -> Path:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.files.codec import stored
 from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers, likely, nearest
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
@@ -46,6 +47,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DATE_FORMATS = ("iso", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%b %d %Y")
 
 
+@stored("Quantity")
 @dataclass(frozen=True)
 class Quantity:
     """A column of numbers, dates, or true and false."""
@@ -63,6 +65,7 @@ class Quantity:
         return (self.name, *([f"{self.name} (missing)"] if self.marks_missing else []))
 
 
+@stored("Categories")
 @dataclass(frozen=True)
 class Categories:
     """A column of text: its levels, and whether there is a column for all others, and one for missing."""
@@ -92,6 +95,7 @@ class Categories:
         return f"{self.name} ({levels}{rare * bool(self.rare)})"
 
 
+@stored("Dropped")
 @dataclass(frozen=True)
 class Dropped:
     """A column that says nothing, and why."""
@@ -124,6 +128,7 @@ class Encoded:
         return Encoded(self.values[rows], self.columns)
 
 
+@stored("TableEncoder")
 @dataclass(frozen=True)
 class TableEncoder:
     """What is done to each column, as the training rows taught it."""
@@ -229,25 +234,6 @@ class TableEncoder:
             "dropped": _dropped(self.rules),
         }
         return [f"{what}: {_listed(names)}" for what, names in named.items() if names]
-
-    def to_json(self) -> list[dict[str, Any]]:
-        return [{"rule": type(rule).__name__, **asdict(rule)} for rule in self.rules]
-
-    @classmethod
-    def from_json(cls, rules: Sequence[Mapping[str, Any]]) -> TableEncoder:
-        kinds: dict[str, type[Any]] = {
-            "Quantity": Quantity,
-            "Categories": Categories,
-            "Dropped": Dropped,
-        }
-
-        def one(rule: Mapping[str, Any]) -> Rule:
-            kind = kinds[rule["rule"]]
-            known = {each.name for each in fields(kind)}  # older runs have more
-            found: Rule = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in rule.items() if k in known})
-            return found
-
-        return cls(tuple(map(one, rules)))
 
 
 def _listed(names: Sequence[str]) -> str:

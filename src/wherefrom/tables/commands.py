@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from wherefrom.tables.reading import PARQUET, Format, RawTable, read
 from wherefrom.tables.run import Run
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import known
-from wherefrom.tables.writing import Columns, as_json, check_writable, write
+from wherefrom.tables.writing import Columns, as_json, check_writable, finite, write
 from wherefrom.training import streams
 
 _OVERALL_ROWS = 3000  # are enough to speak of all
@@ -52,20 +51,11 @@ class Talk:
 
     def give(self, document: Mapping[str, Any]) -> None:
         if self.as_json:
-            typer.echo(json.dumps(_finite(document), indent=1, allow_nan=False))
+            typer.echo(json.dumps(finite(document), indent=1, allow_nan=False))
 
     @property
     def progress(self) -> bool | None:
         return False if self.quiet else None
-
-
-def _finite(value: Any) -> Any:
-    """What is infinite, or no number, is null."""
-    if isinstance(value, Mapping):
-        return {name: _finite(own) for name, own in value.items()}
-    if isinstance(value, list):
-        return [_finite(own) for own in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 # ------------------------------------------------------------------ fit
@@ -100,7 +90,7 @@ def _summary(run: Run) -> dict[str, Any]:
         "features": len(run.encoder.features),
         "dropped": {rule.name: rule.why for rule in run.encoder.dropped},
         "calibration": [str(each) for each in run.posterior.calibration],
-        **run.scores.to_json(),
+        **run.scores.shown(),
         "seconds": run.about["seconds"],
         "seed": run.posterior.seed,
         "notes": [*run.about["notes"], *run.scores.remarks()],
@@ -216,7 +206,7 @@ def predict_table(
         "rows": len(found.table),
         "outside": int(found.outside.sum()),
         "level": level or found.run.level,
-        **found.predicted.scores.to_json(),
+        **found.predicted.scores.shown(),
         "notes": [*found.notes, *found.predicted.scores.remarks()],
     }
     if to_screen and talk.as_json:

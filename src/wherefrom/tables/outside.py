@@ -24,8 +24,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from wherefrom.files.codec import stored
 from wherefrom.tables.columns import Encoded, TableEncoder
 from wherefrom.tables.reading import Numbers
 
@@ -37,6 +37,7 @@ _REACHED = 0.001  # of the training rows lie beyond a column's reach, on each si
 _MOST_FOLDS = 50  # of the training rows, each measured by the others
 
 
+@stored("Surroundings")
 @dataclass(frozen=True, eq=False)
 class Surroundings:
     """Where the training rows lie."""
@@ -120,26 +121,6 @@ class Surroundings:
         z = away / self.spread
         together = np.sqrt(np.einsum("ij,jk,ik->i", z, self.precision, z, optimize=True))
         return self._reached(away).max(axis=1), together
-
-    def tensors(self) -> dict[str, NDArray[np.float64]]:
-        return {
-            "median": self.median,
-            "spread": self.spread,
-            "reach": self.reach,
-            "precision": self.precision,
-            "edges": np.array([*self.usual, self.edge]),
-        }
-
-    @classmethod
-    def from_tensors(cls, encoder: TableEncoder, tensors: dict[str, NDArray[np.float64]]) -> Surroundings:
-        places = tuple(encoder.quantities())
-        names = tuple(encoder.features[place] for place in places)
-        median, spread, precision = (tensors[name] for name in ("median", "spread", "precision"))
-        one, together, edge = tensors["edges"].tolist()
-        if "reach" in tensors:
-            return cls(names, places, median, spread, tensors["reach"], precision, (one, together), edge)
-        # Older runs counted every column in spreads, and their edge is in these.
-        return cls(names, places, median, spread, np.stack([one * spread] * 2), precision, (1.0, together), edge)
 
 
 def _reach(away: Numbers, spread: Numbers) -> Numbers:

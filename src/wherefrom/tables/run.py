@@ -15,34 +15,37 @@ import datetime
 import json
 import os
 import platform
-import secrets
-import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from torch import Tensor
 
 from wherefrom import __version__, store
+from wherefrom.files import atomic, codec
+from wherefrom.files.codec import stored
+from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
 from wherefrom.posterior import Posterior
 from wherefrom.tables.columns import Encoded, TableEncoder
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.reading import Integers, Numbers
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
+from wherefrom.tables.writing import finite
 from wherefrom.training.data import as_rows
 
-FORMAT = 1
+FORMAT = 2
 JSON, TENSORS = "table.json", "table.safetensors"
+_STORED = ("encoder", "target", "around", "scores", "level", "samples", "about", "held_out")
 _OWN_FILES = (JSON, TENSORS, "posterior.json", "posterior-*.safetensors", "report.html")
 
 
+@stored("HeldOut")
 @dataclass(frozen=True, eq=False)
 class HeldOut:
     """Rows that no network was trained on: to calibrate first, then to test. Classes go by their numbers."""
@@ -89,33 +92,19 @@ class Run:
     def save(self, folder: Path, *, overwrite: bool = False, keeps_data: bool = True, command: str = "") -> None:
         """Whole, or not at all; what is there is kept unless it is a run that may be overwritten."""
         check_free(folder, overwrite)
-        folder = folder.resolve()
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        place = folder if folder.exists() else folder.parent
-        unfinished = place / f".{folder.name}-{secrets.token_hex(4)}"
-        try:
-            self.posterior.save(unfinished)
-            save_file(self._tensors(keeps_data), unfinished / TENSORS)
-            store.as_others(unfinished / TENSORS)
-            document = self._document(keeps_data, command)
-            (unfinished / JSON).write_text(json.dumps(document, indent=1, allow_nan=False), "utf-8")
-            if folder.exists():
-                _replace(folder, unfinished)
-            else:
-                os.replace(unfinished, folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
+        noise = self.posterior.held_out if keeps_data else None
+        values = {name: getattr(self, name) for name in _STORED}
+        values["held_out"] = self.held_out if keeps_data else None
+        values["noise"] = None if noise is None else (noise.x, noise.y)
+        tensors: dict[str, Tensor] = {}
+        document = self._history(command) | {"run": codec.pack(values, tensors)}
+        with atomic.writing_folder(folder.resolve(), last=JSON, owned=_OWN_FILES) as temporary:
+            self.posterior.save(temporary)
+            atomic.write_tensors(temporary / TENSORS, tensors)
+            atomic.write_text(temporary / JSON, json.dumps(document, indent=1, allow_nan=False))
 
-    def _tensors(self, keeps_data: bool) -> dict[str, NDArray[Any]]:
-        tensors: dict[str, NDArray[Any]] = {f"around.{name}": own for name, own in self.around.tensors().items()}
-        if keeps_data and self.held_out is not None:
-            held = self.held_out
-            tensors |= {"held_out.x": held.x, "held_out.y": held.y, "held_out.rows": held.rows.astype(np.int64)}
-            if (noise := self.posterior.held_out) is not None:
-                tensors |= {"noise.x": noise.x.numpy(), "noise.y": noise.y.numpy()}
-        return {name: np.ascontiguousarray(own) for name, own in tensors.items()}
-
-    def _document(self, keeps_data: bool, command: str) -> dict[str, Any]:
+    def _history(self, command: str) -> dict[str, Any]:
+        """Return how the run came about, and how good it is, for people who open the file."""
         return {
             "format": FORMAT,
             "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -127,46 +116,26 @@ class Run:
                 "numpy": np.__version__,
             },
             "seed": self.posterior.seed,
-            "target": asdict(self.target),
-            "level": self.level,
-            "samples": self.samples,
-            **self.scores.to_json(),
+            **finite(self.scores.shown()),
             "calibration": [str(each) for each in self.posterior.calibration],
-            "calibrate": 0 if self.held_out is None else self.held_out.calibrate,
-            "held_out": list(self.held_out.names) if keeps_data and self.held_out is not None else [],
-            "about": self.about,
-            "columns": self.encoder.to_json(),
         }
 
     @classmethod
     def load(cls, folder: Path) -> Run:
         document = _document(folder)
         try:
-            tensors, posterior = load_file(folder / TENSORS), store.load(folder)
-        except (FileNotFoundError, SafetensorError) as error:
+            (_, tensors), posterior = read_tensors(folder / TENSORS), store.load(folder)
+        except FileNotFoundError as error:
             raise ValueError(f"{folder} is not whole ({error}): copy all of its files, or fit it again") from None
-        encoder = TableEncoder.from_json(document["columns"])
-        target = Target(**document["target"] | {"classes": tuple(document["target"]["classes"])})
-        around = {name.removeprefix("around."): own for name, own in tensors.items() if name.startswith("around.")}
-        held_out = None
-        if "held_out.x" in tensors:
-            x, y, rows = (tensors[f"held_out.{name}"] for name in ("x", "y", "rows"))
-            names = document.get("held_out") or [f"row {number}" for number in rows.tolist()]  # older runs have none
-            held_out = HeldOut(x, y, rows, tuple(names), document["calibrate"])
-        if "noise.x" in tensors:
-            noise = Encoded(tensors["noise.x"], encoder.features), tensors["noise.y"][:, 0]
-            posterior = replace(posterior, held_out=as_rows(noise, posterior.training.likelihood))
-        return cls(
-            posterior,
-            encoder,
-            target,
-            Surroundings.from_tensors(encoder, around),
-            Scores.from_json(document),
-            document["level"],
-            document["samples"],
-            document["about"],
-            held_out,
-        )
+        with blaming(folder / JSON):
+            values = codec.unpack(document["run"], tensors.__getitem__)
+            codec.check(values, {name: hint for name, hint in get_type_hints(cls).items() if name in _STORED})
+            noise = values.pop("noise")
+            if noise is not None:
+                x, y = (part.numpy() for part in noise)
+                rows = as_rows((Encoded(x, values["encoder"].features), y[:, 0]), posterior.training.likelihood)
+                posterior = replace(posterior, held_out=rows)
+            return cls(posterior, **values)
 
     # ------------------------------------------------------------------ held-out rows
 
@@ -192,15 +161,6 @@ class Run:
         return replace(self.posterior, calibration=known)
 
 
-def _replace(folder: Path, unfinished: Path) -> None:
-    """The files of a run by those of another, and no others; the one that says that it is a run comes last."""
-    old = [path for pattern in _OWN_FILES for path in folder.glob(pattern)]
-    for path in sorted(old, key=lambda path: path.name != JSON):
-        path.unlink()
-    for path in sorted(unfinished.iterdir(), key=lambda path: path.name == JSON):
-        os.replace(path, folder / path.name)
-
-
 def _check_writable(folder: Path) -> None:
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir():
@@ -224,22 +184,17 @@ def check_free(folder: Path, overwrite: bool) -> None:
 
 def _document(folder: Path) -> dict[str, Any]:
     try:
-        document = json.loads((folder / JSON).read_text("utf-8"))
+        document = read_json(folder / JSON, "fit it again")
     except FileNotFoundError:
         what = "holds no run of a table" if folder.is_dir() else "does not exist"
         raise FileNotFoundError(
             f"{folder} {what}: make one, as wherefrom fit train.csv --target y --out {folder}"
         ) from None
-    except (json.JSONDecodeError, NotADirectoryError) as error:
-        raise ValueError(f"{folder / JSON} is damaged ({error}): fit it again") from None
-    found = document.get("format")
-    if not isinstance(found, int):
+    number = document.get("format")
+    if not isinstance(number, int):
         raise ValueError(f"{folder / JSON} was not written by wherefrom fit")
-    if found > FORMAT:
-        raise ValueError(
-            f"{folder} was written by a newer version (format {found}; this one reads up to {FORMAT}): update wherefrom"
-        )
-    return dict(document)
+    check_format(number, FORMAT, folder)
+    return document
 
 
 def command_line() -> str:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from wherefrom.files.codec import stored
 from wherefrom.predictive import row_scores
 from wherefrom.predictive.row_scores import Score
 from wherefrom.table import Table
@@ -37,6 +38,7 @@ _NAMES = {  # in the order in which they are shown
 _FEW = 30  # rows, of which scores say little
 
 
+@stored("Scores")
 @dataclass(frozen=True)
 class Scores:
     """Scores by name, their standard errors, and what they would be without a model, as far as these are known."""
@@ -72,25 +74,9 @@ class Scores:
             found.append(f"by its NLL this is {how} than the same answer for every row")
         return found
 
-    def to_json(self) -> dict[str, Any]:
-        def finite(part: Mapping[str, float]) -> dict[str, float | None]:
-            return {name: value if math.isfinite(value) else None for name, value in part.items()}
-
-        return {
-            "scores": {"rows": self.rows, **finite(self.values)},
-            "errors": finite(self.errors),
-            "baselines": finite(self.baselines),
-        }
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Scores:
-        def numbers(part: Mapping[str, float | None]) -> dict[str, float]:
-            return {name: math.nan if value is None else value for name, value in part.items()}
-
-        values = dict(document["scores"])
-        rows = int(values.pop("rows", 0))
-        others = (document.get(part, {}) for part in ("errors", "baselines"))  # older runs have none
-        return cls(rows, numbers(values), *map(numbers, others))
+    def shown(self) -> dict[str, Any]:
+        """Return the scores for readers of JSON."""
+        return {"scores": {"rows": self.rows, **self.values}, "errors": self.errors, "baselines": self.baselines}
 
 
 def _shown(value: float, error: float | None, baseline: float | None, in_percent: bool) -> tuple[str, str, str]:

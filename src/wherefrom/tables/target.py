@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.files.codec import stored
 from wherefrom.likelihoods import LIKELIHOODS
 from wherefrom.tables.columns import quantities, quoted, rows_of
 from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers
@@ -18,6 +19,7 @@ _ENOUGH = 100  # rows, none of which is negative: then none will be
 _OTHERWISE = ", or --task classification if they are classes"
 
 
+@stored("Target")
 @dataclass(frozen=True)
 class Target:
     """The column's name, the task, and the classes where it has any."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from wherefrom.files import atomic
 from wherefrom.tables.reading import PARQUET
 
 Columns = Mapping[str, Sequence[Any]]
@@ -39,19 +39,13 @@ def write(columns: Columns, out: Path | None) -> None:
     if out is None or str(out) == "-":
         _write_csv(columns, sys.stdout)
         return
-    unfinished = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
+    with atomic.writing(out) as temporary:
         if out.suffix.lower() in PARQUET:
-            polars = _polars()
-            polars.DataFrame({name: list(map(_plain, values)) for name, values in columns.items()}).write_parquet(
-                unfinished
-            )
+            frame = _polars().DataFrame({name: list(map(_plain, values)) for name, values in columns.items()})
+            frame.write_parquet(temporary)
         else:
-            with unfinished.open("w", newline="", encoding="utf-8") as file:
+            with temporary.open("w", newline="", encoding="utf-8") as file:
                 _write_csv(columns, file)
-        os.replace(unfinished, out)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _polars() -> Any:
@@ -81,10 +75,15 @@ def _plain(value: Any) -> Any:
 
 
 def as_json(columns: Columns) -> list[dict[str, Any]]:
-    """A dictionary for each row; what is infinite is null, for which JSON has no other word."""
+    """Return a dictionary for each row."""
+    return [dict(zip(columns, map(finite, row), strict=True)) for row in zip(*columns.values(), strict=True)]
 
-    def one(value: Any) -> Any:
-        value = _plain(value)
-        return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    return [dict(zip(columns, map(one, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+def finite(value: Any) -> Any:
+    """Return a value for readers of JSON, with null for what is infinite or no number."""
+    if isinstance(value, Mapping):
+        return {name: finite(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    value = _plain(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value

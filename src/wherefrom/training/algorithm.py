@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.distributions import Distribution
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code
 from wherefrom.training import optimisers, schedules, torch_classes
 from wherefrom.training.optimisers import OPTIMISERS
 from wherefrom.training.schedules import Schedule
@@ -21,6 +23,10 @@ _COMMON = ("lr", "batch_size", "clip", "replacement", "schedule")
 SETTINGS = (*_COMMON, *dict.fromkeys(name for o in OPTIMISERS.values() for name in o.defaults))
 
 
+_ANY = Code("{it} cannot be stored in a file, so a loaded posterior cannot draw from it or train with it")
+
+
+@stored("Algorithm", code={"schedule": schedules.NOT_STORED, "*": _ANY}, arguments=lambda own: own._arguments())
 @dataclass(frozen=True, init=False, repr=False)
 class Algorithm:
     """A_h: an optimisation algorithm with its settings h.
@@ -94,9 +100,13 @@ class Algorithm:
                     f"there is no schedule of which {path} could be changed: give one, as schedule=Cosine()"
                 )
             schedule = schedules.changed(schedule, path.removeprefix("schedule__"), value)
-        own: dict[str, Any] = {"batch_size": self.batch_size, "replacement": self.replacement}
-        own |= self.settings | self.random | self._fixed | _without_betas(changes, self.structure)
-        return Algorithm(self.structure, schedule=schedule, **own)
+        own = self._arguments() | _without_betas(changes, self.structure)
+        return Algorithm(**own | {"schedule": schedule})
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return what makes it again."""
+        own = {"name": self.structure, "batch_size": self.batch_size, "replacement": self.replacement}
+        return own | self.settings | self.random | self._fixed | {"schedule": self.schedule}
 
     def has(self, name: str) -> bool:
         """Whether there is such a setting to change."""
@@ -126,43 +136,6 @@ class Algorithm:
         shown |= {"schedule": self.schedule} if self.schedule is not None else {}
         shown |= {"replacement": True} if self.replacement else {}
         return f"Algorithm({self.structure!r}, {', '.join(f'{k}={_written(v)}' for k, v in shown.items())})"
-
-    # ------------------------------------------------------------------ in files
-
-    def described(self) -> dict[str, Any]:
-        """The algorithm as JSON has it. What is code (a class, somebody's own schedule) is there by its name alone."""
-        if self.random:
-            raise ValueError(f"{self} has settings that are yet to be drawn: their distributions are stored elsewhere")
-        about: dict[str, Any] = {"name": self.name, "batch_size": self.batch_size}
-        about |= {k: v if math.isfinite(v) else str(v) for k, v in self.settings.items()}
-        if self.schedule is not None:
-            about["schedule"] = schedules.described(self.schedule)
-        if self.replacement:
-            about["replacement"] = True
-        if isinstance(self.structure, TorchOptimiser):
-            about["fixed"] = {k: _stored(v) for k, v in self._fixed.items()}
-        return about
-
-    @classmethod
-    def from_description(
-        cls, about: Mapping[str, Any], classes: Iterable[type[torch.optim.Optimizer]] = ()
-    ) -> Algorithm:
-        """The algorithm that was described; optimisers that are not torch's own are looked for among the classes given.
-
-        Nothing is imported. One whose class is not given can be shown and compared, but not trained with.
-
-        >>> about = Algorithm(torch.optim.Adafactor, lr=0.01, batch_size=100, clip=1.0).described()
-        >>> Algorithm.from_description(about)
-        Algorithm(torch.optim.Adafactor, lr=0.01, batch_size=100, clip=1)
-        """
-        own = {k: float(v) if isinstance(v, str) else v for k, v in about.items() if k not in ("name", "fixed")}
-        own["schedule"] = schedules.from_description(about.get("schedule"))
-        name: str | TorchOptimiser = about["name"]
-        if "fixed" in about:
-            kind = torch_classes.known_by(about["name"], classes)
-            name = TorchOptimiser(about["name"], kind)
-            own |= {k: _restored(v) for k, v in about["fixed"].items()}
-        return cls(name, **own)
 
 
 def _structure(
@@ -240,18 +213,3 @@ def _rows(batch_size: Any) -> int:
 
 def _written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else repr(value)
-
-
-def _stored(value: Any) -> Any:
-    """An argument of a class, if JSON has a form for it, else as it was written."""
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, tuple | list):
-        return [_stored(one) for one in value]
-    return {"as_written": repr(value)}
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_restored(one) for one in value)
-    return torch_classes.Forgotten(value["as_written"]) if isinstance(value, dict) else value

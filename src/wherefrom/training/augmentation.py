@@ -8,19 +8,23 @@ step): what a member sees does not depend on who else trains, nor on where a tra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
 from wherefrom.training.cohort import Augmentation
 
 __all__ = ["Compose", "CropAndFlip"]
 
+NOT_STORED = Code("the augmentation {name} is code, which is not stored: give it again, as wf.load(augment=...)")
 
+
+@stored("CropAndFlip")
 @dataclass(frozen=True)
 class CropAndFlip:
     """Images moved by up to `padding` pixels, with zeros where nothing was, and every second one mirrored.
@@ -57,6 +61,7 @@ class CropAndFlip:
         return padded.gather(2, chosen).view(batch.shape)
 
 
+@stored("Compose", code={"steps": NOT_STORED})
 @dataclass(frozen=True)
 class Compose:
     """Several augmentations, one after another, on one generator.
@@ -76,44 +81,6 @@ class Compose:
         for step in self.steps:
             batch = step(batch, generator)
         return batch
-
-
-def described(augment: Augmentation | None) -> Any:
-    """An augmentation as JSON has it. One that is somebody's own code is there by its name alone."""
-    if augment is None:
-        return None
-    if isinstance(augment, CropAndFlip):
-        return {"crop_and_flip": asdict(augment)}
-    if isinstance(augment, Compose):
-        return {"steps": [described(step) for step in augment.steps]}
-    return {"as_written": getattr(augment, "__name__", repr(augment))}
-
-
-def from_description(about: Any) -> Augmentation | None:
-    """The augmentation that was described; one that was code can be named, and not done.
-
-    >>> from_description(described(CropAndFlip(padding=2)))
-    CropAndFlip(padding=2, flip=True)
-    """
-    if about is None:
-        return None
-    if "crop_and_flip" in about:
-        return CropAndFlip(**about["crop_and_flip"])
-    if "steps" in about:
-        return Compose([step for step in map(from_description, about["steps"]) if step is not None])
-    return Forgotten(about["as_written"])
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """An augmentation that a file cannot hold."""
-
-    as_written: str
-
-    def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
-        raise ValueError(
-            f"the augmentation {self.as_written} is code, which is not stored: give it again, as wf.load(augment=...)"
-        )
 
 
 def augmented(augment: Augmentation, batch: Tensor, stream: int, step: int) -> Tensor:

@@ -7,11 +7,8 @@ folder may hold any trainings, and each finds its own members, in whichever comp
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +17,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from wherefrom.laws import LAWS
-from wherefrom.training.augmentation import augmented, described
+from wherefrom.files import atomic, codec
+from wherefrom.files.digests import digest
+from wherefrom.files.reading import blaming, opened
+from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Cohort, Engine, Examples, Member, Trained
 from wherefrom.training.resumable import Resumable, State
 from wherefrom.training.torch_classes import TorchOptimiser
 
-FORMAT = 1
+FORMAT = 2
 _MARK = "wherefrom checkpoint"  # in the metadata of a safetensors file, with the number of its format
 _ROWS_AT_ONCE = 4096  # that are read for a digest
 _PROBE_ROWS = 4
@@ -74,9 +71,7 @@ class Keeper:
         self.folder.mkdir(parents=True, exist_ok=True)
         shared = _shared_digest(cohort, engine)
         tables = [_table_digest(table) for table in cohort.tables]
-        self.digests = {
-            id(m): _digest(shared, tables[m.table], _described(cohort, m), m.theta0) for m in cohort.members
-        }
+        self.digests = {id(m): digest(shared, tables[m.table], _described(cohort, m), m.theta0) for m in cohort.members}
         self.files = [file for path in sorted(self.folder.glob("*.safetensors")) if (file := _File.of(path))]
 
     def train(self, members: Sequence[Member], report: Callable[[int], None]) -> list[Trained]:
@@ -88,8 +83,8 @@ class Keeper:
         found: dict[int, Trained] = {}
         parts: dict[_File | None, list[int]] = {}
         whole = self._best([file for file in self.files if set(digests) <= set(file.members)], digests)
-        for place, digest in enumerate(digests):
-            file = whole or self._best([file for file in self.files if digest in file.members], [digest])
+        for place, one in enumerate(digests):
+            file = whole or self._best([file for file in self.files if one in file.members], [one])
             parts.setdefault(file, []).append(place)
         for file, places in parts.items():
             own = [members[place] for place in places]
@@ -100,7 +95,7 @@ class Keeper:
     @staticmethod
     def _best(files: Sequence[_File], digests: Sequence[str]) -> _File | None:
         """The one in which these members are furthest, finished ones before all others."""
-        return max(files, key=lambda file: (file.is_finished, min(map(file.epochs, digests))), default=None)
+        return max(files, key=lambda file: (file.is_finished, min(file.epochs[each] for each in digests)), default=None)
 
     def _part(
         self, file: _File | None, members: list[Member], digests: list[str], report: Callable[[int], None]
@@ -109,7 +104,8 @@ class Keeper:
             self._check(file, members[0])
         if file is not None and file.is_finished:
             report(self.cohort.epochs * len(members))
-            return [file.trained(digest, self.device) for digest in digests]
+            trained = [file.value("trained", each, Trained) for each in digests]
+            return [replace(one, last=one.last.to(self.device)) for one in trained]
         keeping = Keeping(self, file, members, digests)
 
         def report_or_keep(done: int) -> None:
@@ -123,8 +119,8 @@ class Keeper:
 
     def _check(self, file: _File, member: Member) -> None:
         """The digest knows a model by its name and its tensors; that it computes the same is seen by its answers."""
-        stored = file.tensor(f"{file.members.index(self.digests[id(member)])}.probe")
-        if not torch.allclose(self._probe(member), stored, rtol=1e-3, atol=1e-5, equal_nan=True):
+        stored, now = file.value("probes", self.digests[id(member)], Tensor), self._probe(member)
+        if stored.shape != now.shape or not torch.allclose(now, stored, rtol=1e-3, atol=1e-5, equal_nan=True):
             raise ValueError(
                 f"{file.path} holds a training of another model: with the same weights it gives other answers. If you "
                 "have changed the model or the augmentation, give another folder for the checkpoints"
@@ -140,22 +136,13 @@ class Keeper:
         with torch.no_grad():
             return network.call(network.layout.views(theta), rows.to(self.device), (), False).float().cpu()
 
-    def save(
-        self, members: Sequence[Member], digests: Sequence[str], about: dict[str, Any], tensors: dict[str, Tensor]
-    ) -> None:
-        """One file for these members, in the place of what it held before."""
-        about = {"members": list(digests), **about}
-        probes = {f"{place}.probe": self._probe(member) for place, member in enumerate(members)}
-        own = {name: t.detach().cpu().contiguous() for name, t in {**tensors, **probes}.items()}
-        path = self.folder / f"{_digest(*sorted(digests))}.safetensors"
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-        try:
-            save_file(_apart(own), temporary, {_MARK: str(FORMAT), "about": json.dumps(about)})
-            with temporary.open("rb+") as written:
-                os.fsync(written.fileno())  # on disk before it takes the place of the one before
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    def save(self, members: Sequence[Member], digests: Sequence[str], values: dict[str, Any]) -> None:
+        """Write one file for these members, in place of the one before."""
+        tensors: dict[str, Tensor] = {}
+        probes = tuple(self._probe(member) for member in members)
+        about = codec.pack({"members": tuple(digests), "probes": probes, **values}, tensors)
+        path = self.folder / f"{digest(*sorted(digests))}.safetensors"
+        atomic.write_tensors(path, tensors, {_MARK: str(FORMAT), "about": json.dumps(about)})
 
 
 class Keeping:
@@ -175,10 +162,11 @@ class Keeping:
         self.training, file = training, self.file
         for place in range(len(training.epochs)):
             if file is not None:
-                digest = self.digests[place % len(self.digests)]
-                state = file.state(digest)
-                training.restore(place, state, file.epochs(digest))
-                self.before[place % len(self.digests)] = state["seconds"]
+                member = self.digests[place % len(self.digests)]
+                state: State = file.value("states", member, dict[str, Any])
+                with blaming(file.path):
+                    training.restore(place, state, file.epochs[member])
+                    self.before[place % len(self.digests)] = float(state["seconds"])
         return training.epochs
 
     def reached(self) -> None:
@@ -189,29 +177,24 @@ class Keeping:
     def write(self) -> None:
         if self.training is None or not any(self.training.epochs):
             return
-        tensors: dict[str, Tensor] = {}
-        states = []
-        for place, seconds in enumerate(self._seconds()):
-            state = {**self.training.state(place), "seconds": seconds}
-            states.append(_packed(state, f"{place}", tensors))
-        epochs = self.training.epochs[: len(self.digests)]
-        self.keeper.save(self.members, self.digests, {"epochs": epochs, "states": states}, tensors)
+        states = tuple(
+            {**self.training.state(place), "seconds": seconds} for place, seconds in enumerate(self._seconds())
+        )
+        epochs = tuple(self.training.epochs[: len(self.digests)])
+        try:
+            self.keeper.save(self.members, self.digests, {"epochs": epochs, "states": states})
+        except ValueError as error:
+            raise ValueError(
+                f"{error}: this training cannot be written while it is on its way; leave checkpoints out"
+            ) from error
         self.written = time.monotonic()
 
     def finished(self, trained: Sequence[Trained]) -> list[Trained]:
         """Write what came of it, in place of how it got there; with the time it took before it was interrupted."""
         trained = [replace(one, seconds=one.seconds + s) for one, s in zip(trained, self.before, strict=True)]
-        if any(one.law is not None and LAWS.get(one.law.kind) is not type(one.law) for one in trained):
+        if any(one.law is not None and not codec.is_stored(type(one.law)) for one in trained):
             return trained  # a law of the user's own cannot be read again: the last way there stays, to be gone again
-        tensors: dict[str, Tensor] = {}
-        members = []
-        for place, one in enumerate(trained):
-            tensors[f"{place}.last"] = one.last
-            tensors[f"{place}.losses"] = torch.tensor(one.losses, dtype=torch.float64)
-            tensors |= {f"{place}.law.{k}": v for k, v in (one.law.tensors() if one.law else {}).items()}
-            kind = None if one.law is None else one.law.kind
-            members.append({"law": kind, "diverged": one.diverged, "seconds": one.seconds, "engine": one.engine})
-        self.keeper.save(self.members, self.digests, {"trained": members}, tensors)
+        self.keeper.save(self.members, self.digests, {"trained": tuple(trained)})
         return trained
 
     def _seconds(self) -> list[float]:
@@ -224,59 +207,37 @@ class _File:
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
         self.path, self.about, self.members = path, about, about["members"]
         self.is_finished = "trained" in about
+        epochs = [0] * len(self.members) if self.is_finished else about["epochs"]
+        self.epochs = dict(zip(self.members, map(int, epochs), strict=True))  # done, by member
 
     @classmethod
     def of(cls, path: Path) -> _File | None:
         """What another program wrote, or a newer version, or what is damaged, is none."""
         try:
-            with safe_open(path, framework="pt") as file:
+            with opened(path) as file:
                 metadata = file.metadata() or {}
             return cls(path, json.loads(metadata["about"])) if metadata.get(_MARK) == str(FORMAT) else None
-        except (OSError, SafetensorError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def epochs(self, digest: str) -> int:
-        return 0 if self.is_finished else int(self.about["epochs"][self.members.index(digest)])
-
-    def tensor(self, name: str) -> Tensor:
-        with safe_open(self.path, framework="pt") as file:
-            return file.get_tensor(name)
-
-    def state(self, digest: str) -> State:
-        with safe_open(self.path, framework="pt") as file:
-            state: State = _unpacked(self.about["states"][self.members.index(digest)], file.get_tensor)
-        return state
-
-    def trained(self, digest: str, device: torch.device) -> Trained:
-        place = self.members.index(digest)
-        about, start = self.about["trained"][place], f"{place}.law."
-        with safe_open(self.path, framework="pt") as file:
-            law = {k.removeprefix(start): file.get_tensor(k) for k in file.keys() if k.startswith(start)}  # noqa: SIM118
-            last, losses = file.get_tensor(f"{place}.last"), file.get_tensor(f"{place}.losses")
-        own = None if about["law"] is None else LAWS[about["law"]](**law)
-        return Trained(last.to(device), own, losses.tolist(), about["diverged"], about["seconds"], about["engine"])
+    def value(self, part: str, member: str, kind: Any) -> Any:
+        """Return what the file says of one member, with that member's tensors alone."""
+        with opened(self.path) as file:
+            value = codec.unpack(self.about[part][self.members.index(member)], file.get_tensor, where=part)
+            codec.check({part: value}, {part: kind})
+        return value
 
 
 # ---------------------------------------------------------------------- by what a member is known
 
 
-def _digest(*parts: Any) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        if isinstance(part, Tensor):
-            found.update(f"{tuple(part.shape)} {part.dtype} ".encode())
-            part = part.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().data
-        found.update(part if isinstance(part, bytes | memoryview) else f"{part}\x1f".encode())
-    return found.hexdigest()
-
-
 def _table_digest(table: Examples) -> str:
     """Of all rows, a few at a time. Inputs that are streamed from elsewhere say themselves by what they are known."""
     if hasattr(table.x, "fingerprint"):
-        return _digest(len(table.y), table.x.fingerprint(), *(part for part in table[1:] if part is not None))
+        return digest(len(table.y), table.x.fingerprint(), *(part for part in table[1:] if part is not None))
     starts = range(0, len(table.y), _ROWS_AT_ONCE)
-    each = (_digest(*(part[a : a + _ROWS_AT_ONCE] for part in table if part is not None)) for a in starts)
-    return _digest(len(table.y), *each)
+    each = (digest(*(part[a : a + _ROWS_AT_ONCE] for part in table if part is not None)) for a in starts)
+    return digest(len(table.y), *each)
 
 
 def _shared_digest(cohort: Cohort, engine: Engine) -> str:
@@ -287,7 +248,7 @@ def _shared_digest(cohort: Cohort, engine: Engine) -> str:
         if isinstance(optimiser, TorchOptimiser)
         else {}
     )
-    return _digest(
+    return digest(
         engine.name,
         _nameless(network.description),
         network.layout,
@@ -299,7 +260,7 @@ def _shared_digest(cohort: Cohort, engine: Engine) -> str:
         cohort.batch_size,
         cohort.epochs,
         collection and (collection.law, vars(collection.law), collection.first, collection.every, collection.last),
-        _nameless(str(described(cohort.augment))),
+        _nameless(repr(cohort.augment)),
         cohort.autocast,
     )
 
@@ -324,45 +285,3 @@ def _written(value: Any) -> str:
 def _nameless(text: str) -> str:
     """Without the addresses of objects, which are others in every process."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)
-
-
-# ---------------------------------------------------------------------- nested state as tensors and JSON
-
-
-def _packed(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """The value as JSON, with its tensors put aside under names of their own."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, Tensor):
-        tensors[name] = value
-        return {"tensor": name}
-    if isinstance(value, dict):
-        return {"items": [[key, _packed(own, f"{name}.{key}", tensors)] for key, own in value.items()]}
-    if isinstance(value, list | tuple):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return {kind: [_packed(own, f"{name}.{place}", tensors) for place, own in enumerate(value)]}
-    raise ValueError(
-        f"a checkpoint holds numbers, and {name} is {value!r}: this training cannot be written while it is on its way; "
-        "leave checkpoints out"
-    )
-
-
-def _unpacked(value: Any, get: Callable[[str], Tensor]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    if "tensor" in value:
-        return get(value["tensor"])
-    if "items" in value:
-        return {key: _unpacked(own, get) for key, own in value["items"]}
-    kind = list if "list" in value else tuple
-    return kind(_unpacked(own, get) for own in value["list" if "list" in value else "tuple"])
-
-
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """None in the memory of another, which the file format does not take: an optimiser may have one under two names."""
-    seen: set[int] = set()
-    found = {}
-    for name, tensor in tensors.items():
-        found[name] = tensor.clone() if tensor.data_ptr() in seen else tensor
-        seen.add(tensor.data_ptr())
-    return found

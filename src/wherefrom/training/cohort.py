@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import own_class
 from wherefrom.laws import Law, TrajectoryLaw
 from wherefrom.training import schedules, streams
 from wherefrom.training.losses import Loss
@@ -112,6 +114,7 @@ class Cohort:
         return schedules.factors(member.schedule, progress)
 
 
+@stored("Trained", code={"law": own_class("laws")})
 @dataclass(frozen=True, eq=False)
 class Trained:
     """What one member's training left behind."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
@@ -12,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from wherefrom.files.codec import stored
+from wherefrom.files.digests import digest
 from wherefrom.training import streamed
 from wherefrom.training.objective import Label, Objective
 from wherefrom.training.streamed import Streamed
@@ -79,9 +80,7 @@ class Rows:
 
     @property
     def schema(self) -> Schema:
-        digest = hashlib.blake2b(digest_size=16)
-        for part in (self.x, self.y) if self.weights is None else (self.x, self.y, self.weights):
-            digest.update(part.fingerprint() if isinstance(part, Streamed) else part.contiguous().numpy().tobytes())
+        parts = (self.x, self.y) if self.weights is None else (self.x, self.y, self.weights)
         return Schema(
             tuple(self.x.shape[1:]),
             self.x_names,
@@ -89,11 +88,12 @@ class Rows:
             self.targets,
             self.y_names,
             self.y_is_flat,
-            digest.hexdigest(),
+            digest(*(part.fingerprint() if isinstance(part, Streamed) else part for part in parts)),
             self.classes,
         )
 
 
+@stored("Schema")
 @dataclass(frozen=True)
 class Schema:
     """What data must look like to be predicted on, without the data."""
@@ -337,6 +337,7 @@ def _column(index: int, names: tuple[str, ...]) -> str:
     return f"column {names[index]!r}" if names else f"column {index}"
 
 
+@stored("Scaler")
 class Scaler(NamedTuple):
     """The training rows' means and standard deviations, in double precision; a constant column is only shifted.
 

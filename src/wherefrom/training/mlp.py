@@ -8,6 +8,8 @@ from itertools import pairwise
 
 from torch import nn
 
+from wherefrom.files.codec import stored
+
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "leaky_relu": nn.LeakyReLU,
@@ -20,6 +22,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@stored("MLP")
 @dataclass(frozen=True, init=False)
 class MLP:
     """Linear layers with an activation, and dropout where its rate is above zero, after each but the last.

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.files.codec import stored
 from wherefrom.training import program, streams
 from wherefrom.training.tracing import DROPOUT, ELEMENT_DROPOUT, Call, Tracer, dropout_arguments, last_function
 
@@ -117,6 +118,7 @@ def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = 
     return _linear(torch.cat([input, ones], dim=1), torch.cat([weight, bias.unsqueeze(1)], dim=1))
 
 
+@stored("Layout")
 @dataclass(frozen=True)
 class Layout:
     """Where each tensor of a module stands in a flat theta.

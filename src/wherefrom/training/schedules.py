@@ -20,10 +20,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code, NotStoredError
+
 Array = NDArray[np.float64]
 Schedule = Callable[[Any], Any]  # progress -> factor, both arrays or both numbers
 
+NOT_STORED = Code(
+    "the schedule {it} is code, which is not stored, so a loaded posterior cannot train with it; those of wf.schedules "
+    "can be stored"
+)
 
+
+@stored("Constant")
 @dataclass(frozen=True)
 class Constant:
     """The learning rate as it is.
@@ -36,6 +45,7 @@ class Constant:
         return np.ones_like(progress)
 
 
+@stored("Step")
 @dataclass(frozen=True)
 class Step:
     """Times `factor` at each of some moments.
@@ -57,6 +67,7 @@ class Step:
         return np.asarray(self.factor**passed)
 
 
+@stored("Linear")
 @dataclass(frozen=True)
 class Linear:
     """A straight line from 1 to `final`.
@@ -74,6 +85,7 @@ class Linear:
         return 1.0 + (self.final - 1.0) * progress
 
 
+@stored("Cosine")
 @dataclass(frozen=True)
 class Cosine:
     """Half a cosine from 1 to `final` (Loshchilov and Hutter 2017, without restarts).
@@ -91,6 +103,7 @@ class Cosine:
         return self.final + (1.0 - self.final) * 0.5 * (1.0 + np.cos(np.pi * progress))
 
 
+@stored("Cyclical")
 @dataclass(frozen=True)
 class Cyclical:
     """Cosines with warm restarts: `cycles` times from 1 down to `low`, then at once back to 1.
@@ -116,6 +129,7 @@ class Cyclical:
         return Cosine(self.low)(place - np.floor(place + 1e-9))  # a rounded multiple is one, too
 
 
+@stored("Ramp")
 @dataclass(frozen=True)
 class Ramp:
     """Flat at 1 until `start`, then a straight line to `final`, flat from `end` on.
@@ -142,6 +156,7 @@ class Ramp:
         return np.interp(progress, [self.start, self.end], [1.0, self.final])
 
 
+@stored("Warmup", code={"then": NOT_STORED})
 @dataclass(frozen=True)
 class Warmup:
     """A straight line from `initial` up to 1 in the first `share` of training, and another schedule in the rest.
@@ -165,6 +180,7 @@ class Warmup:
         return np.where(is_warm, factors(self.then, rest), self.initial + (1.0 - self.initial) * part)
 
 
+@stored("ConstantFrom", code={"before": NOT_STORED})
 @dataclass(frozen=True)
 class ConstantFrom:
     """Constant at `factor` from `start` on, while iterates are averaged; the whole of another schedule before.
@@ -205,6 +221,8 @@ def factors(schedule: Schedule, progress: Array) -> Array:
         return factors(schedule, np.repeat(progress, 2))[:1].reshape(progress.shape)
     try:
         found = np.asarray(schedule(progress), dtype=np.float64)
+    except NotStoredError:
+        raise
     except (TypeError, ValueError):
         try:
             found = np.array([float(schedule(moment)) for moment in progress.ravel().tolist()]).reshape(progress.shape)
@@ -254,53 +272,6 @@ def get(schedule: Any, path: str) -> Any:
     for name in path.split("__"):
         schedule = getattr(schedule, name, None)
     return schedule
-
-
-# ---------------------------------------------------------------------- in files
-
-
-def described(schedule: Schedule | None) -> dict[str, Any] | None:
-    """A schedule as JSON has it: name and fields of one of ours, or how somebody's own function was written.
-
-    >>> described(Warmup(share=0.2, then=Linear()))
-    {'name': 'Warmup', 'share': 0.2, 'then': {'name': 'Linear', 'final': 0.0}, 'initial': 0.0}
-    """
-    if schedule is None:
-        return None
-    if SCHEDULES.get(type(schedule).__name__) is not type(schedule):
-        return {"as_written": repr(schedule)}
-    values = {f.name: getattr(schedule, f.name) for f in fields(schedule)}  # type: ignore[arg-type]
-    return {"name": type(schedule).__name__} | {k: described(v) if callable(v) else v for k, v in values.items()}
-
-
-def from_description(about: dict[str, Any] | None) -> Schedule | None:
-    """The schedule that was described; one that was somebody's own function can be shown, but no longer called."""
-    if about is None:
-        return None
-    if "as_written" in about:
-        return ForgottenSchedule(about["as_written"])
-    values = {k: from_description(v) if isinstance(v, dict) else v for k, v in about.items() if k != "name"}
-    return SCHEDULES[about["name"]](**values)
-
-
-class NotStoredError(RuntimeError):
-    """Code that a file does not hold was called."""
-
-
-@dataclass(frozen=True, repr=False)
-class ForgottenSchedule:
-    """A function that a file cannot hold: what was trained with it is there, but no more can be trained."""
-
-    as_written: str
-
-    def __call__(self, progress: Array) -> Array:
-        raise NotStoredError(
-            f"the schedule {self.as_written} is code, which is not stored, so a loaded posterior cannot train with it; "
-            "those of wf.schedules can be stored"
-        )
-
-    def __repr__(self) -> str:
-        return self.as_written
 
 
 def _check(schedule: Any, **ranges: tuple[float, float]) -> None:

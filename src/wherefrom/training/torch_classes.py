@@ -10,23 +10,32 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from wherefrom.files.codec import name_of, stored
+from wherefrom.files.stand_in import Code, StandIn
 from wherefrom.training import streams
 from wherefrom.training.network import Layout
 from wherefrom.training.rules import Array
 
+_CLASS = Code(
+    "{name} is code, which is not stored, so a loaded posterior cannot train with it: give the class to "
+    "wf.load(..., optimisers=[...])",
+    "optimisers",
+)
 
+
+@stored("TorchOptimiser", code={"kind": _CLASS}, without=["fixed"])  # which the algorithm has, too
 @dataclass(frozen=True)
 class TorchOptimiser:
     """A class, by the name that is stored and shown, and those of its arguments that all members share."""
 
     name: str
-    kind: type[torch.optim.Optimizer] | None  # None where a file knew of a class that nobody has given
+    kind: type[torch.optim.Optimizer] | StandIn | None  # None stands for whatever was used elsewhere
     fixed: dict[str, Any] = field(default_factory=dict, hash=False)
 
     @classmethod
@@ -41,14 +50,14 @@ class TorchOptimiser:
 
     def takes(self, name: str) -> bool:
         """Whether the class has such an argument, as far as it is known."""
-        if self.kind is None:
+        if not is_class(self.kind):
             return True
         parameters = list(inspect.signature(self.kind).parameters.values())[1:]
         return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
 
     def check_names(self, given: Iterable[str]) -> None:
         """Whether the class takes all of these arguments, and needs no others."""
-        if self.kind is None:
+        if not is_class(self.kind):
             return
         parameters = list(inspect.signature(self.kind).parameters.values())[1:]  # the first are the network's
         named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
@@ -63,29 +72,19 @@ class TorchOptimiser:
 
     def make(self, parameters: list[nn.Parameter], settings: Mapping[str, float]) -> torch.optim.Optimizer:
         """One member's optimiser."""
-        forgotten = [value for value in self.fixed.values() if isinstance(value, Forgotten)]
-        if self.kind is None or forgotten:
-            what = f"the argument {forgotten[0]!r} of {self.name}" if self.kind else self.name
-            hint = "" if self.kind else ": give the class to wf.load(..., optimisers=[...])"
-            raise ValueError(f"{what} is code, which is not stored, so a loaded posterior cannot train with it{hint}")
+        for value in (self.kind, *self.fixed.values()):
+            if isinstance(value, StandIn):
+                value.refuse()
         own: dict[str, Any] = {name: value for name, value in settings.items() if name != "clip"}
+        kind: Any = self.kind
         try:
-            return self.kind(parameters, **own, **self.fixed)
+            optimiser: torch.optim.Optimizer = kind(parameters, **own, **self.fixed)
+            return optimiser
         except (TypeError, ValueError) as error:
             raise ValueError(f"{self.name} cannot be used here: {error}") from error
 
     def __repr__(self) -> str:
         return self.name
-
-
-@dataclass(frozen=True)
-class Forgotten:
-    """An argument that a file cannot hold."""
-
-    as_written: str
-
-    def __repr__(self) -> str:
-        return self.as_written
 
 
 class OneByOne:
@@ -143,22 +142,5 @@ class OneByOne:
         ]
 
 
-def is_class(found: object) -> bool:
-    return isinstance(found, type) and issubclass(found, torch.optim.Optimizer)
-
-
-def name_of(kind: type) -> str:
-    """Where it can be found: torch.optim.Adafactor, or the module in which it was written.
-
-    >>> name_of(torch.optim.Adafactor)
-    'torch.optim.Adafactor'
-    """
-    if getattr(torch.optim, kind.__name__, None) is kind:
-        return f"torch.optim.{kind.__name__}"
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def known_by(name: str, given: Iterable[type[torch.optim.Optimizer]]) -> type[torch.optim.Optimizer] | None:
-    """The class of that name, among those given and torch's own. Nothing is imported by a name from a file."""
-    own = getattr(torch.optim, name.removeprefix("torch.optim."), None)
-    return next((kind for kind in (*given, own) if is_class(kind) and name_of(kind) == name), None)  # type: ignore[arg-type]
+def is_class(value: object) -> TypeGuard[type[torch.optim.Optimizer]]:
+    return isinstance(value, type) and issubclass(value, torch.optim.Optimizer)

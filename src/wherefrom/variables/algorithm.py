@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 
 from torch.distributions import AffineTransform, Distribution, ExpTransform, TransformedDistribution, Uniform
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
-from wherefrom.training.schedules import SCHEDULES
+from wherefrom.training.schedules import NOT_STORED, SCHEDULES
 from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.finite import Finite, shares
 
@@ -22,6 +24,10 @@ _RESERVED = {"family", "algorithm", "init", "share"}  # what other variables cho
 Space = Distribution | Finite | Callable[[dict[str, Any]], Any]  # the last: a space that depends on earlier draws
 
 
+_SPACE = Code("{it} cannot be stored in a file, so a loaded posterior cannot draw from it")
+
+
+@stored("LogUniform", arguments=lambda own: {"low": own.low, "high": own.high})
 class LogUniform(TransformedDistribution):
     """Uniform in the logarithm, between two positive numbers.
 
@@ -40,6 +46,7 @@ class LogUniform(TransformedDistribution):
         return f"LogUniform({self.low:g}, {self.high:g})"
 
 
+@stored("Hyperparameters", code={"points": NOT_STORED, "*": _SPACE}, arguments=lambda own: own._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Hyperparameters(Drawn):
     """Settings of the algorithm are random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
@@ -102,6 +109,12 @@ class Hyperparameters(Drawn):
         for name in ("points", "weights", "draws"):
             object.__setattr__(drawn, name, None)
         return drawn
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return what makes it again, outside of `Jointly`."""
+        if not self.settings:
+            return {"points": self.points, "weights": self.weights}
+        return {"draws": self.draws if self.points is None else None, **self.settings}
 
     @property
     def is_finite(self) -> bool:
@@ -192,6 +205,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+@stored("BatchOrder")
 @dataclass(frozen=True)
 class BatchOrder(Drawn):
     """The order in which batches are visited is random, and with it the dropout masks of training.
@@ -209,6 +223,7 @@ class BatchOrder(Drawn):
         return {}
 
 
+@stored("Algorithms", arguments=lambda own: own._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Algorithms(Drawn):
     """The algorithm itself is random: one of several, each with its own settings.
@@ -248,6 +263,11 @@ class Algorithms(Drawn):
     @property
     def is_finite(self) -> bool:
         return not self.is_drawn
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return what makes it again, outside of `Jointly`."""
+        draws = self.draws if self.is_drawn else None
+        return {"algorithms": self.algorithms, "weights": self.weights, "draws": draws}
 
     @property
     def draws_settings(self) -> bool:

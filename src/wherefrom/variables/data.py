@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.files.codec import stored
 from wherefrom.training import streams
 from wherefrom.variables.drawn import Drawn, check_draws
 
 
+@stored("Resample")
 @dataclass(frozen=True)
 class Resample(Drawn):
     """The training rows are random: each draw takes as many of them again, with replacement (the bootstrap).

@@ -18,6 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.files.codec import is_stored, stored
+from wherefrom.files.stand_in import own_class
+from wherefrom.training.schedules import NOT_STORED
 from wherefrom.variables.algorithm import Algorithms
 from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.family import Dropout, Families
@@ -71,6 +74,10 @@ class Jointly:
         return f"Jointly({', '.join(map(repr, self.variables))}, draws={self.draws})"
 
 
+_VARIABLES = own_class("variables", keeps=("slot", "is_finite", "weights"))
+
+
+@stored("Axis", code={"variables": _VARIABLES}, make=lambda **given: _axis(**given))
 @dataclass(frozen=True)
 class Axis:
     """One dimension of the crossed design: a variable, or several drawn jointly."""
@@ -89,6 +96,7 @@ class Axis:
         return self.variables[0].weights if self.is_finite else None
 
 
+@stored("Run", code={"choices": NOT_STORED})
 @dataclass(frozen=True)
 class Run:
     """One training of the design."""
@@ -106,6 +114,7 @@ class Run:
         return ", ".join(f"{axis} {draw}" for axis, draw in self.labels.items()) or "the only member"
 
 
+@stored("Design")
 @dataclass(frozen=True)
 class Design:
     """A marginalisation: crossed axes of trainings, and what is sampled within each of them."""
@@ -214,6 +223,13 @@ class Design:
             raise ValueError(f"{name}={more}: give the number of further draws, at least 1")
         axes = tuple(replace(a, draws=a.draws + int(more)) if a is grown else a for a in self.axes)
         return replace(self, axes=axes)
+
+
+def _axis(name: str, variables: tuple[Drawn, ...], draws: int) -> Axis:
+    """Return an axis from a file, in which variables are stored as they are outside of `Jointly`."""
+    if len(variables) > 1:
+        variables = tuple(v.drawn_jointly() if is_stored(type(v)) else v for v in variables)
+    return Axis(name, variables, draws)
 
 
 def _check(variable: Drawn) -> None:

@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
 from wherefrom.variables.drawn import Drawn, check_draws
@@ -18,6 +20,7 @@ from wherefrom.variables.finite import Finite, shares
 Factory = Callable[[], nn.Module]
 
 
+@stored("Dropout")
 @dataclass(frozen=True)
 class Dropout:
     """The sub-networks M_theta of a network with dropout are random: a sample drops units as training did.
@@ -44,6 +47,10 @@ class Dropout:
             raise ValueError('Dropout(on="weights") needs a rate')
 
 
+_FACTORY = Code("a file holds no code: give the model factory {name}, as load(folder, model={...})")
+
+
+@stored("Families", code={"factories": _FACTORY}, without=["draws", "is_drawn"])
 @dataclass(frozen=True, init=False, eq=False)
 class Families(Drawn):
     """The architecture is random: one of several model factories, each with a name, weighted by `weights`.

@@ -9,7 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom.files.codec import stored
+from wherefrom.training.schedules import NOT_STORED
 
+
+@stored("Finite", code={"values": NOT_STORED})
 @dataclass(frozen=True)
 class Finite:
     """A finite set of values. Written as a list, or as a dictionary from value to weight.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from wherefrom.files.codec import stored
 
+
+@stored("Given")
 @dataclass(frozen=True)
 class Given:
     """A variable of trainings that were done elsewhere, under any name. No more of it can be drawn.

@@ -8,9 +8,14 @@ from typing import Any, ClassVar
 
 from torch import nn
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import Code
 from wherefrom.variables.drawn import Drawn
 
+_INIT = Code("InitialCondition(init=...) is code, which is not stored: do the initialisation in the model factory")
 
+
+@stored("InitialCondition", code={"init": _INIT})
 @dataclass(frozen=True)
 class InitialCondition(Drawn):
     """The initial weights are random: each draw calls the model factory anew, on a stream of its own.

@@ -9,12 +9,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from wherefrom.files.codec import stored
+from wherefrom.files.stand_in import own_class
 from wherefrom.laws import TrajectoryLaw
 from wherefrom.training.cohort import Collection
 
 _LEAST_SHARE, _LEAST_EPOCHS = 0.25, 5  # at the end of training, that are collected in any case
 
 
+@stored("Iterations", code={"law": own_class("laws")})
 @dataclass(frozen=True)
 class Iterations:
     """The moment training stops is random: the trajectory from `start` on leaves a law.

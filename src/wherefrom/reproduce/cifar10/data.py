@@ -163,7 +163,7 @@ def _md5(path: Path) -> str:
 def _download(kept: Path, by_hand: str, progress: bool | None) -> None:
     """Fetch the archive beside its place, and keep it only once it is whole and has the published checksum."""
     with beside(kept, by_hand) as place:
-        fetch(URL, f"md5:{MD5}", place / ARCHIVE, by_hand, progress).replace(kept)
+        fetch(URL, f"md5:{MD5}", place / kept.name, by_hand, progress)
 
 
 @contextmanager

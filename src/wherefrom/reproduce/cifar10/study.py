@@ -6,7 +6,6 @@ evaluation can be redone without a training.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
@@ -17,11 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 import wherefrom as wf
+from wherefrom.files import atomic
+from wherefrom.files.digests import digest
+from wherefrom.files.reading import opened
 from wherefrom.predictive.class_scores import entropy
 from wherefrom.reproduce.cifar10.data import Images
 from wherefrom.reproduce.cifar10.presets import OURS, Kind, Preset, Rates, Regime
@@ -58,7 +58,7 @@ class Exam:
 
     @property
     def digest(self) -> str:
-        return hashlib.blake2b(self.x.numpy().tobytes(), digest_size=16).hexdigest()
+        return digest(self.x)
 
 
 class Answers(NamedTuple):
@@ -88,7 +88,7 @@ class Kept:
         path = self.folder / "settings.json"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(self.settings, indent=1) + "\n", encoding="utf-8")
+            atomic.write_text(path, json.dumps(self.settings, indent=1) + "\n")
         known = json.loads(path.read_text(encoding="utf-8"))
         now = json.loads(json.dumps(self.settings))
         other = sorted(name for name in {*now, *known} if now.get(name) != known.get(name))
@@ -107,9 +107,7 @@ class Kept:
         known["cpu_seconds"] = round(known["cpu_seconds"] + time.process_time() - cpu, 2)
         known["wall_seconds"] = round(known["wall_seconds"] + time.perf_counter() - wall, 2)
         if self.folder is not None:
-            unfinished = self.folder / "costs.unfinished"
-            unfinished.write_text(json.dumps(self.costs, indent=1) + "\n", encoding="utf-8")
-            unfinished.replace(self.folder / "costs.json")
+            atomic.write_text(self.folder / "costs.json", json.dumps(self.costs, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam
     path = kept.folder and kept.folder / f"answers-{rates}-{name}.safetensors"
     about = {"exam": exam.digest, "members": str(len(posterior)), "samples": str(samples)}
     if path and path.exists():
-        with safe_open(path, framework="pt") as file:
+        with opened(path) as file:
             if file.metadata() == about:
                 return Answers(file.get_tensor("probabilities"), file.get_tensor("entropies"))
     with kept.costing(f"answers, {rates} rates, {name} sampled"):
@@ -195,9 +193,7 @@ def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam
         found = [_reduced(part.predict(x, samples)) for x in exam.x.split(_MOST_ROWS)]
         answers = Answers(*(torch.cat(several, dim=1) for several in zip(*found, strict=True)))
     if path:
-        unfinished = path.with_suffix(".unfinished")
-        save_file({k: v.contiguous() for k, v in answers._asdict().items()}, unfinished, metadata=about)
-        unfinished.replace(path)
+        atomic.write_tensors(path, answers._asdict(), about)
     return answers
 
 

@@ -12,13 +12,13 @@ import csv
 import io
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wherefrom.files import atomic
 from wherefrom.reproduce.uci.study import Score
 
 RECORD = (  # of a finished set
@@ -87,9 +87,7 @@ class Results:
         table.writerow(Score._fields)
         table.writerows((*one[:-1], f"{one.value:.8g}") for one in self.scores)
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
-        unfinished.write_text(text.getvalue(), encoding="utf-8")
-        os.replace(unfinished, path)
+        atomic.write_text(path, text.getvalue())
 
 
 def read(path: Path) -> Results:

@@ -7,7 +7,6 @@ may share a home. Two processes that compile at once write the same files, each 
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import sys
 import threading
@@ -22,6 +21,7 @@ from numba.core import event
 from numba.core.caching import NullCache
 
 from wherefrom.cache import user_cache
+from wherefrom.files.digests import digest
 from wherefrom.training import streams
 from wherefrom.training.native import jit
 
@@ -30,14 +30,11 @@ _one_at_a_time = threading.Lock()
 
 def folder(kernel: Any) -> Path:
     """Where this version of a kernel is kept for this processor."""
-    digest = hashlib.blake2b(digest_size=8)
     own = Path(kernel.py_func.__code__.co_filename)
-    for source in (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__), own):
-        digest.update(source.read_bytes())
-    features = llvmlite.binding.get_host_cpu_features().flatten()
-    for part in (numba.__version__, sys.version, llvmlite.binding.get_host_cpu_name(), features, str(jit.CHECKED)):
-        digest.update(part.encode())
-    return user_cache() / f"native-{digest.hexdigest()}"
+    sources = (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__), own)
+    processor = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
+    versions = numba.__version__, sys.version, jit.CHECKED
+    return user_cache() / f"native-{digest(*(source.read_bytes() for source in sources), *processor, *versions)}"
 
 
 def ready(kernel: Any, arguments: tuple[Any, ...], announce: Callable[[str], None]) -> None:
