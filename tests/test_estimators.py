@@ -300,7 +300,7 @@ def test_classes_stop_too():
 
 def test_steps_are_limited(table):
     x, y = curved(200)
-    assert regressor("one_network", epochs=None, batch_size=2, lr=1e-4).fit(x, y).n_iter_ == 2000 // 90
+    assert regressor("one_network", epochs=None, batch_size=2, lr=1e-4).fit(x, y).n_iter_ == 2000 // 100
     assert regressor("one_network", epochs=None, lr=1e-4).fit(x, y).n_iter_ == 200
 
 

@@ -86,17 +86,18 @@ class Fold:
 
 
 def _drawn_apart(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.bool_]:
-    """Which rows are held out: whole groups in random order, while there is room for them.  # (rows,)"""
+    """Which rows are held out: whole groups in random order, to the nearest, and at least two of four.  # (rows,)"""
     numbers = np.arange(rows) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
     if numbers.shape != (rows,):
         raise ValueError(f"groups must have one entry for each of the {rows} rows, not shape {numbers.shape}")
     sizes, room = np.bincount(numbers), round(rows * share)
-    chosen = []
+    fewest = 0 if groups is None else min(2, len(sizes) // 2)
+    chosen: list[int] = []
     for group in streams.generator(seed, "held out").permutation(len(sizes)).tolist():
-        if sizes[group] <= room:
+        if 2 * room >= sizes[group] or len(chosen) < fewest:
             chosen.append(group)
             room -= int(sizes[group])
-        if not room:
+        if room <= 0 and len(chosen) >= fewest:
             break
     return np.isin(numbers, chosen)
 

@@ -73,6 +73,7 @@ CASES = {
         wf.Classification([1, 2], class_weights={1: 0.5, 2: 1}),
         wf.Classification(3, class_weights="balanced"),
     ],
+    "Counts": [wf.Counts(), wf.Counts(0.5, 0.2), wf.Counts("predicted")],
     "Fit": [FIT],
     "VarianceScale": [VarianceScale((1.5, 2.0), (0.1, math.nan), FIT)],
     "Temperature": [Temperature(1.5, math.inf, FIT)],

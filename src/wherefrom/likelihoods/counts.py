@@ -44,8 +44,8 @@ Dispersion = float | Literal["fit", "predicted"]
 
 _MOST_LOG = 20.0  # of a mean relative to the training rows', and of a dispersion
 _POISSON = 1e-9  # a smaller dispersion is none
-_GRID_POINTS = 512  # of a distribution function; more counts are taken in equal steps
-_NUMBERS_AT_ONCE, _MOST_KEPT = 2**20, 2**22
+_GRID_POINTS = 1024  # of a distribution function; more counts are taken in equal steps
+_NUMBERS_AT_ONCE, _MOST_KEPT = 2**20, 2**23
 _TINY = torch.finfo(torch.float64).tiny
 _ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
 
