@@ -278,9 +278,12 @@ class _Trainings:
     def _cohort(self, key: _Structure, held: list[_Place]) -> Cohort:
         network, (batch_size, rows) = self.networks[key.family], (key.batch_size, key.rows)
         if network.momenta and 1 in (batch_size, rows % batch_size):
+            fold = self.jobs[held[0][0]][0]
+            aside = 0 if fold.held_out is None else len(fold.held_out)
+            why = f" ({aside} of {rows + aside} rows are held out to fit the noise)" if aside else ""
             raise ValueError(
-                f"batches of {batch_size} leave a batch of one row of {rows}, which batch normalisation cannot take: "
-                "choose another batch size"
+                f"batches of {batch_size} leave a batch of one row of {rows}{why}, which batch normalisation cannot "
+                "take: choose another batch size"
             )
         tables = list(dict.fromkeys(self._table_key(place) for place in held))
         return Cohort(

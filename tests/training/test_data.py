@@ -163,3 +163,9 @@ def test_multi_output(problem):
     assert prediction.mean.shape == prediction.std.shape == (90, 2)
     assert prediction.sources()["theta0+order"].shape == (90, 2)
     assert prediction.nll(both, by_row=True).shape == (90,)
+
+
+@pytest.mark.parametrize("y", [np.array([1e200, -1e200, 0.0]), np.array([[1.0, 1e150], [2.0, 0.0], [0.0, 0.0]])])
+def test_a_y_whose_square_is_no_number_is_refused(y):
+    with pytest.raises(ValueError, match=r"y is as large as 1e\+\d+, whose square is no number"):
+        as_rows((np.eye(3), y))

@@ -147,6 +147,13 @@ def test_a_lone_row_for_batch_norm_is_named(problem):
         wf.marginalise(training(Normalised), (x[:76], y[:76]), [])
 
 
+def test_a_lone_row_says_that_others_are_held_out(problem):
+    x, y = problem
+    setup = training(Normalised, algorithm=ALGORITHMS["adam"].but(batch_size=10), likelihood=wf.Regression("fit"))
+    with pytest.raises(ValueError, match=r"one row of 81 \(9 of 90 rows are held out to fit the noise\)"):
+        wf.marginalise(setup, (x, y), [])
+
+
 def test_progress_counts_every_epoch_of_every_member(data):
     cohort = cohort_of(mlp(), data, 5, ALGORITHMS["adam"])
     heard: list[int] = []

@@ -219,3 +219,9 @@ def test_drawn_algorithms_show_their_settings(problem, tmp_path):
 def test_numbers_of_numpy_are_taken_as_pythons(problem, tmp_path):
     over = [wf.Hyperparameters(2, batch_size={np.int64(10): 1, np.int64(20): 1})]
     wf.marginalise(training(epochs=2), problem, over, progress=False).save(tmp_path)
+
+
+@pytest.mark.parametrize("how", [{"draws": 3, "epochs": [5, 10]}, {"points": [{"epochs": 5}, {"epochs": 10}]}])
+def test_epochs_are_no_setting_of_the_algorithm(how):
+    with pytest.raises(ValueError, match="epochs are not a setting of the algorithm"):
+        wf.Hyperparameters(**how)

@@ -69,7 +69,8 @@ class Classification:
     `label_smoothing` s trains towards 1 - s for a row's class and s shared by all classes. `class_weights` multiply the
     loss of each row by its class's weight: a dictionary from label to weight, one number for each class, or "balanced",
     which makes all classes count the same. They are scaled to a mean of one over the training rows. What is predicted
-    are then the probabilities among rows so weighted.
+    are then the probabilities among rows so weighted. With label smoothing, a row's weight multiplies its whole loss;
+    torch's CrossEntropyLoss weighs each class's part of the smoothed target by that class instead.
 
     >>> Classification(classes=["benign", "malignant"]).outputs(targets=2)
     2

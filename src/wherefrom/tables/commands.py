@@ -145,16 +145,23 @@ def _as_trained(run: Run, how: Format) -> Format:
 
 
 def look(
-    folder: Path, path: Path, how: Format, level: float | None, samples: int | None, method: Method, talk: Talk
+    folder: Path,
+    path: Path,
+    how: Format,
+    level: float | None,
+    samples: int | None,
+    method: Method,
+    keep: Sequence[str],
+    talk: Talk,
 ) -> Looked:
-    """Predict every row of a file by a run."""
+    """Predict every row of a file by a run; columns to `keep` may be unknown to it."""
     if samples is not None and samples < FEWEST_SAMPLES:
         raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {samples}")
     run = Run.load(folder)
     table = read(path, _as_trained(run, how))
     encoded = run.encoder.encode(table)
     notes = [*table.notes, *encoded.notes]
-    expected = {rule.name for rule in run.encoder.rules} | {run.target.name}
+    expected = {rule.name for rule in run.encoder.rules} | {run.target.name, *keep}
     if extra := [name for name in table.columns if name not in expected]:
         shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
         notes.append(f"{table.source} has columns that the run does not know, and ignores: {shown}")
@@ -200,7 +207,7 @@ def predict_table(
     check_writable(out)
     to_screen = out is None or str(out) == "-"
     talk = replace(talk, on_stderr=to_screen)
-    found = look(folder, path, how, level, samples, method, talk)
+    found = look(folder, path, how, level, samples, method, keep, talk)
     columns = found.columns(keep)
     document = {
         "rows": len(found.table),
@@ -241,7 +248,7 @@ def sources_table(
     from wherefrom.report.words import meaning
 
     check_writable(out)
-    found = look(folder, path, how, None, samples, "monte_carlo", talk)
+    found = look(folder, path, how, None, samples, "monte_carlo", keep, talk)
     run, answers = found.run, found.predicted.answers
     step = -(-len(found.encoded) // _OVERALL_ROWS)
     some = run.posterior.predict(found.encoded.take(slice(None, None, step)), samples or run.samples)

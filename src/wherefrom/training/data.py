@@ -17,6 +17,8 @@ from wherefrom.training import streamed
 from wherefrom.training.objective import Label, Objective
 from wherefrom.training.streamed import Streamed
 
+_MOST_Y = 1e100  # whose squares, and sums of them, are numbers
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -201,6 +203,8 @@ def as_targets(y: Any) -> Tensor:
     if tensor.ndim not in (1, 2):
         raise ValueError(f"y must have shape (rows,) or (rows, outputs), not {tuple(tensor.shape)}")
     _check_finite(tensor, "y", column_names(y))
+    if len(tensor) and float(largest := tensor.abs().max()) > _MOST_Y:
+        raise ValueError(f"y is as large as {float(largest):.3g}, whose square is no number: give it in other units")
     return tensor
 
 

@@ -85,6 +85,11 @@ class Hyperparameters(Drawn):
             raise ValueError("give either settings, such as lr=[0.01, 0.1], or points=[dict(lr=...), ...]")
         for name in {*settings, *(name for point in points or () for name in point)} & _RESERVED:
             raise ValueError(f"{name!r} is not a setting of an algorithm, and has a variable of its own")
+        if "epochs" in {*settings, *(name for point in points or () for name in point)}:
+            raise ValueError(
+                "epochs are not a setting of the algorithm: make the moment of stopping random by "
+                "wf.Iterations(wf.SWAG()), or train for several numbers of epochs one by one"
+            )
         known = {name: space(name, values) for name, values in settings.items()}
         if points is not None and draws is not None:
             raise ValueError("points are gone through one by one: leave draws out")
