@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from shapes import LEARNING_RATE, Shape
-from wherefrom.point import Algorithm
+from wherefrom.posterior.point import Algorithm
 from wherefrom.training import streams, workers
 from wherefrom.training.cohort import Cohort, Examples, Member
 from wherefrom.training.engines import Choice

@@ -15,7 +15,7 @@ from typing import Any
 SECONDS = 600
 
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["numba", "wherefrom.marginalisation", "wherefrom.recipes"])
+_PROCESSES.set_forkserver_preload(["numba", "wherefrom.posterior.marginalise", "wherefrom.recipes"])
 
 
 def start(function: Callable[..., Any], *arguments: Any) -> Future:

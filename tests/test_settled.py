@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.mixture.settled import compared
+from wherefrom.posterior.settled import compared
 from wherefrom.training.data import as_rows
 
 COLUMNS = ("held-out loss, last iterate", "held-out loss, mean")

@@ -8,7 +8,7 @@ import torch
 
 import wherefrom as wf
 from conftest import training
-from wherefrom.mixture.weighing import turns
+from wherefrom.posterior.weighing import turns
 
 NEW = np.random.default_rng(3).normal(size=(9, 4))
 

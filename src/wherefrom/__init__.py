@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from wherefrom.likelihoods import Classification, Counts, Regression
     from wherefrom.likelihoods.classification import ClassPrediction
     from wherefrom.likelihoods.regression import Prediction
-    from wherefrom.marginalisation import marginalise, marginalise_folds
     from wherefrom.own_loop import callbacks
     from wherefrom.own_loop.recorder import Recorder
-    from wherefrom.point import Algorithm, Training
     from wherefrom.posterior import DivergedError, Posterior
+    from wherefrom.posterior.marginalise import marginalise, marginalise_folds
+    from wherefrom.posterior.point import Algorithm, Training
+    from wherefrom.posterior.store import load
     from wherefrom.predictive import one_shot
     from wherefrom.predictive.advice import Advice
     from wherefrom.predictive.calibration import Conformal, Temperature, VarianceScale
     from wherefrom.predictive.sources import Sources
-    from wherefrom.store import load
     from wherefrom.training import augmentation as augment
     from wherefrom.training import schedules
     from wherefrom.training.checkpoints import Checkpoints
@@ -54,16 +54,16 @@ _HOMES = {
     "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
     "wherefrom.likelihoods": ("Classification", "Counts", "Regression"),
     "wherefrom.own_loop.recorder": ("Recorder",),
-    "wherefrom.marginalisation": ("marginalise", "marginalise_folds"),
+    "wherefrom.posterior.marginalise": ("marginalise", "marginalise_folds"),
     "wherefrom.posterior": ("DivergedError", "Posterior"),
     "wherefrom.predictive.advice": ("Advice",),
     "wherefrom.likelihoods.classification": ("ClassPrediction",),
     "wherefrom.likelihoods.regression": ("Prediction",),
     "wherefrom.predictive.sources": ("Sources",),
-    "wherefrom.store": ("load",),
+    "wherefrom.posterior.store": ("load",),
     "wherefrom.training.checkpoints": ("Checkpoints",),
     "wherefrom.training.mlp": ("MLP",),
-    "wherefrom.point": ("Algorithm", "Training"),
+    "wherefrom.posterior.point": ("Algorithm", "Training"),
     "wherefrom.variables": (
         "Algorithms",
         "BatchOrder",

@@ -28,14 +28,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom import recipes, store
+from wherefrom import recipes
 from wherefrom.laws import Points, Snapshots
 from wherefrom.likelihoods import Classification, Likelihood, Regression
 from wherefrom.likelihoods.classification import ClassPrediction
 from wherefrom.likelihoods.regression import Prediction
-from wherefrom.marginalisation import marginalise, marginalise_folds
-from wherefrom.point import Training
-from wherefrom.posterior import Posterior
+from wherefrom.posterior import Posterior, store
+from wherefrom.posterior.marginalise import marginalise, marginalise_folds
+from wherefrom.posterior.point import Training
 from wherefrom.predictive.sources import Sources
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from wherefrom.laws import SWAG, TRADI, Snapshots
-from wherefrom.marginalisation import marginalise
-from wherefrom.point import Training
 from wherefrom.posterior import Posterior
+from wherefrom.posterior.marginalise import marginalise
+from wherefrom.posterior.point import Training
 from wherefrom.predictive.weights import greedy
 from wherefrom.training.data import as_rows
 from wherefrom.training.progress import Show

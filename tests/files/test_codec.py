@@ -17,8 +17,8 @@ from wherefrom.files import codec
 from wherefrom.files.codec import REGISTRY, fits, pack, unpack
 from wherefrom.files.stand_in import StandIn
 from wherefrom.laws import TRADI, Gaussian, Points
+from wherefrom.posterior.members import Component
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
-from wherefrom.runs import Component
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.run import HeldOut

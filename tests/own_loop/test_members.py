@@ -13,7 +13,7 @@ from torch import nn
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.laws import TRADI
-from wherefrom.mixture.groups import groups
+from wherefrom.posterior.groups import groups
 
 LAWS = {"swag": wf.SWAG(rank=3), "snapshots": wf.Snapshots(3), "tradi": TRADI()}
 

@@ -12,9 +12,8 @@ from torch import nn
 import wherefrom as wf
 from conftest import training
 from wherefrom.laws import SWAG, TRADI
-from wherefrom.mixture import predicting
-from wherefrom.mixture.groups import groups
-from wherefrom.posterior import Posterior
+from wherefrom.posterior import Posterior, predicting
+from wherefrom.posterior.groups import groups
 from wherefrom.predictive import batch_norm, monte_carlo
 from wherefrom.predictive.batch_norm import Statistics
 from wherefrom.training.data import Scaler

@@ -9,7 +9,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.mixture.groups import groups
+from wherefrom.posterior.groups import groups
 from wherefrom.predictive import monte_carlo
 from wherefrom.predictive.monte_carlo import Plan
 

@@ -9,7 +9,7 @@ from torch.distributions import Uniform
 import wherefrom as wf
 from conftest import mlp
 from reloaded import reloaded
-from wherefrom.point import SETTINGS
+from wherefrom.posterior.point import SETTINGS
 from wherefrom.training import schedules
 from wherefrom.training.optimisers import OPTIMISERS
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import training
-from wherefrom.mixture.groups import inputs
+from wherefrom.posterior.groups import inputs
 
 NEW = np.random.default_rng(3).normal(size=(7, 4))
 

@@ -24,9 +24,9 @@ from wherefrom.own_loop.matching import Expected, matched
 from wherefrom.own_loop.recorder import Recorder, unwrapped
 from wherefrom.own_loop.shown import Shown, targets_of, units_of
 from wherefrom.own_loop.weights import Weights
-from wherefrom.point import Algorithm, Training
 from wherefrom.posterior import Posterior
-from wherefrom.runs import Component, build_networks, factories, family_of
+from wherefrom.posterior.members import Component, build_networks, factories, family_of
+from wherefrom.posterior.point import Algorithm, Training
 from wherefrom.training import streams
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler

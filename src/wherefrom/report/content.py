@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from wherefrom import __version__
-from wherefrom.mixture import settled as settling
-from wherefrom.mixture.held_out import part_trained_on
 from wherefrom.posterior import Posterior
+from wherefrom.posterior import settled as settling
+from wherefrom.posterior.held_out import part_trained_on
 from wherefrom.predictive.panels import FEW_ROWS, Output, column, short, thinned
 from wherefrom.predictive.row_scores import known
 from wherefrom.report import words

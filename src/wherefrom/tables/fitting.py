@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.likelihoods import LIKELIHOODS
-from wherefrom.marginalisation import marginalise
-from wherefrom.point import Training
 from wherefrom.posterior import Posterior
+from wherefrom.posterior.marginalise import marginalise
+from wherefrom.posterior.point import Training
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
 from wherefrom.tables.columns import Encoded, TableEncoder, rows_of

@@ -28,11 +28,11 @@ from torch import Tensor
 
 from wherefrom.laws import Snapshots
 from wherefrom.laws.law import Points
-from wherefrom.marginalisation import marginalise_folds
-from wherefrom.mixture.predicting import member_scores
-from wherefrom.point import Training
 from wherefrom.posterior import DivergedError, Posterior
-from wherefrom.runs import Component
+from wherefrom.posterior.marginalise import marginalise_folds
+from wherefrom.posterior.members import Component
+from wherefrom.posterior.point import Training
+from wherefrom.posterior.predicting import member_scores
 from wherefrom.tables.reading import Integers
 from wherefrom.training import streams
 from wherefrom.training.mlp import MLP

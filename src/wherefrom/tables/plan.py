@@ -13,7 +13,7 @@ from typing import Any
 from wherefrom import recipes
 from wherefrom.laws import SWAG, TRADI, Snapshots
 from wherefrom.likelihoods import LIKELIHOODS, TableWishes
-from wherefrom.point import Algorithm, Training
+from wherefrom.posterior.point import Algorithm, Training
 from wherefrom.tables.target import Target
 from wherefrom.training.mlp import MLP
 from wherefrom.variables import (

@@ -26,11 +26,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom import __version__, store
+from wherefrom import __version__
 from wherefrom.files import atomic, codec
 from wherefrom.files.codec import stored
 from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
-from wherefrom.posterior import Posterior
+from wherefrom.posterior import Posterior, store
 from wherefrom.tables.columns import Encoded, TableEncoder
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.reading import Integers, Numbers

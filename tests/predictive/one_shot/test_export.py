@@ -15,7 +15,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.mixture import export
+from wherefrom.posterior import onnx as export
 from wherefrom.predictive.one_shot import NoRuleError, scalars
 
 for package in ("onnx", "onnxscript", "onnxruntime"):

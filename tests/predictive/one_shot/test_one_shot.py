@@ -10,7 +10,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.mixture.groups import groups, inputs
+from wherefrom.posterior.groups import groups, inputs
 from wherefrom.predictive.one_shot import Moments, NoRuleError, check, member, propagate
 from wherefrom.reproduce.uci.study import exact_dropout
 

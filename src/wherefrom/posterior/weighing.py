@@ -13,7 +13,7 @@ from wherefrom.predictive.components import CrossedAxis
 from wherefrom.variables import Axis
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 
 def weights(posterior: Posterior) -> tuple[float, ...]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wherefrom.files.codec import stored
-from wherefrom.point import Algorithm, Training
+from wherefrom.posterior.point import Algorithm, Training
 from wherefrom.training import streams
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Collection, Examples, Member, Trained

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from wherefrom.runs import Fold
+from wherefrom.posterior.members import Fold
 from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 _TOLD, _REFUSED = 0.1, 0.5  # parts of some rows that were trained on
 _COARSE = 10  # where trained rows are so often the same, others hold them all by chance

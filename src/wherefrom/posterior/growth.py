@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from wherefrom.mixture.fitting import fitted_anew
-from wherefrom.mixture.held_out import like_training
-from wherefrom.runs import Component, Execution, Fold, train_runs
+from wherefrom.posterior.fitting import fitted_anew
+from wherefrom.posterior.held_out import like_training
+from wherefrom.posterior.members import Component, Execution, Fold, train_runs
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 Divergence = Literal["raise", "keep"]
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.mixture.fitting import fitted_anew
-from wherefrom.runs import family_of
+from wherefrom.posterior.fitting import fitted_anew
+from wherefrom.posterior.members import family_of
 from wherefrom.variables import Axis, Design, Families, Run
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 
 def marginalising(posterior: Posterior, names: tuple[str, ...]) -> Posterior:

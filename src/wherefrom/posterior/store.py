@@ -19,8 +19,8 @@ from torch import Tensor
 from wherefrom.files import atomic, codec
 from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
 from wherefrom.files.stand_in import StandIn
-from wherefrom.posterior import Posterior
-from wherefrom.runs import Component, build_networks, family_of
+from wherefrom.posterior.members import Component, build_networks, family_of
+from wherefrom.posterior.posterior import Posterior
 from wherefrom.training.cohort import Augmentation
 from wherefrom.training.data import Schema
 from wherefrom.training.network import Layout, Network

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from wherefrom.mixture.growth import Divergence, finished
-from wherefrom.point import Training
-from wherefrom.posterior import Posterior
-from wherefrom.runs import Execution, Fold, build_networks, train_runs
+from wherefrom.posterior.growth import Divergence, finished
+from wherefrom.posterior.members import Execution, Fold, build_networks, train_runs
+from wherefrom.posterior.point import Training
+from wherefrom.posterior.posterior import Posterior
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.data import as_rows
 from wherefrom.training.engines import Choice

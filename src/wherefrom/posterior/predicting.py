@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.mixture.groups import assembled, groups, inputs, refreshing
-from wherefrom.mixture.weighing import crossed_axes, explicit_weights, turns
+from wherefrom.posterior.groups import assembled, groups, inputs, refreshing
+from wherefrom.posterior.weighing import crossed_axes, explicit_weights, turns
 from wherefrom.predictive import monte_carlo
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.training.data import as_rows
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
     from wherefrom.predictive.one_shot.member import Covariance
 
 _PROBES = 128

@@ -29,15 +29,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.files import atomic
-from wherefrom.mixture.groups import groups, refreshing
-from wherefrom.mixture.weighing import is_weighted
+from wherefrom.posterior.groups import groups, refreshing
+from wherefrom.posterior.weighing import is_weighted
 from wherefrom.predictive.calibration import VarianceScale
 from wherefrom.predictive.one_shot import compiled, member
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
 from wherefrom.predictive.one_shot.propagate import Passes
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 _MOST_BYTES = 2**31 - 2**24  # of one file, less what its graph may take
 _CHECKED_ROWS = 8

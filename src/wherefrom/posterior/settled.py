@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from wherefrom.laws import Law, delta
-from wherefrom.mixture.groups import Group, assembled, groups, inputs, refreshing
-from wherefrom.mixture.held_out import not_trained_on
+from wherefrom.posterior.groups import Group, assembled, groups, inputs, refreshing
+from wherefrom.posterior.held_out import not_trained_on
 from wherefrom.predictive import monte_carlo
 from wherefrom.training.data import Rows
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 _MOST_ROWS = 2000  # evenly spaced, which tell enough
 _STANDARD_ERRORS = 2.0

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 from wherefrom.laws import Law, delta
-from wherefrom.mixture import fitting, growth, parts, predicting, settled, weighing
-from wherefrom.mixture.growth import DivergedError as DivergedError  # one of the public names of this module
-from wherefrom.mixture.growth import Divergence
-from wherefrom.point import Training
+from wherefrom.posterior import fitting, growth, parts, predicting, settled, weighing
+from wherefrom.posterior.growth import DivergedError as DivergedError  # one of the public names of this module
+from wherefrom.posterior.growth import Divergence
+from wherefrom.posterior.members import Component, Execution, family_of
+from wherefrom.posterior.point import Training
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.calibration import By, Calibration, Method, Reading
-from wherefrom.runs import Component, Execution, family_of
 from wherefrom.table import Table
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.data import Rows, Scaler, Schema
@@ -224,7 +224,7 @@ class Posterior:
         the posterior is, by "variance" alone. "diagonal" can be written for every network that one-shot prediction
         knows, the others for plain MLPs.
         """
-        from wherefrom.mixture.export import export
+        from wherefrom.posterior.onnx import export
 
         export(self, path, covariance)
 
@@ -371,7 +371,7 @@ class Posterior:
 
     def save(self, folder: str | Path) -> None:
         """Write the posterior into a folder: tensors as safetensors, the rest as JSON. No data, no code."""
-        from wherefrom.store import save
+        from wherefrom.posterior.store import save
 
         save(self, Path(folder))
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from wherefrom.mixture.held_out import like_training, not_trained_on
-from wherefrom.mixture.predicting import sampled_outputs
+from wherefrom.posterior.held_out import like_training, not_trained_on
+from wherefrom.posterior.predicting import sampled_outputs
 from wherefrom.predictive.calibration import By, Fit, Method, Reading, before, checked, compared, fitted
 from wherefrom.predictive.weights import greedy, stacking
 from wherefrom.table import Table
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 Weighing = Literal["stacking", "greedy"]
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from wherefrom.laws import Gaussian
+from wherefrom.posterior.members import network_of
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.monte_carlo import SampledMember
-from wherefrom.runs import network_of
 from wherefrom.training.network import Network
 
 if TYPE_CHECKING:
-    from wherefrom.posterior import Posterior
+    from wherefrom.posterior.posterior import Posterior
 
 
 @dataclass(frozen=True, eq=False)
