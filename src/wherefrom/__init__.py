@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from wherefrom.training import augmentation as augment
     from wherefrom.training import schedules
     from wherefrom.training.checkpoints import Checkpoints
+    from wherefrom.training.compute import Compute
     from wherefrom.training.mlp import MLP
     from wherefrom.variables import (
         Algorithms,
@@ -62,6 +63,7 @@ _HOMES = {
     "wherefrom.predictive.sources": ("Sources",),
     "wherefrom.posterior.store": ("load",),
     "wherefrom.training.checkpoints": ("Checkpoints",),
+    "wherefrom.training.compute": ("Compute",),
     "wherefrom.training.mlp": ("MLP",),
     "wherefrom.posterior.point": ("Algorithm", "Training"),
     "wherefrom.variables": (
@@ -96,6 +98,7 @@ __all__ = [  # noqa: RUF022 - in the order in which a user meets them
     "Counts",
     "marginalise",
     "marginalise_folds",
+    "Compute",
     "Checkpoints",
     "InitialCondition",
     "Iterations",

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wherefrom.posterior.fitting import fitted_anew
 from wherefrom.posterior.held_out import like_training
-from wherefrom.posterior.members import Component, Execution, Fold, train_runs
+from wherefrom.posterior.members import Component, Fold, train_runs
+from wherefrom.training.compute import Compute
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -28,8 +29,13 @@ class DivergedError(RuntimeError):
         return type(self), (str(self), self.posterior)
 
 
-def finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence) -> list[Posterior]:
-    """Posteriors with their members, without those that diverged, and with their noise."""
+def finished(
+    work: list[tuple[Posterior, list[Component]]], on_divergence: Divergence, stacklevel: int = 4
+) -> list[Posterior]:
+    """Posteriors with their members, without those that diverged, and with their noise.
+
+    Warnings are told `stacklevel` calls up, where the user is.
+    """
     finished: list[Posterior] = []
     told: list[str] = []
     for posterior, components in work:
@@ -37,7 +43,7 @@ def finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Diver
         names = tuple(f"{c.run} (epoch {c.trained.diverged}, {c.algorithm})" for c in lost)
         kept = tuple(c for c in components if c.trained.diverged is None)
         told += names
-        _warn_of_hopeless(posterior, kept)
+        _warn_of_hopeless(posterior, kept, stacklevel)
         if kept:
             finished.append(fitted_anew(replace(posterior, mixture=kept, diverged=names)))
     if told and (on_divergence == "raise" or len(finished) < len(work)):
@@ -52,7 +58,7 @@ def finished(work: list[tuple[Posterior, list[Component]]], on_divergence: Diver
     return finished
 
 
-def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component]) -> None:
+def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component], stacklevel: int) -> None:
     """Finite losses can be hopeless too: worse by far than those of an answer that is the same for every row."""
     training = posterior.training
     hopeless = training.likelihood.hopeless_loss(posterior.schema.targets, training.standardise)
@@ -62,12 +68,12 @@ def _warn_of_hopeless(posterior: Posterior, components: Sequence[Component]) -> 
         warnings.warn(
             f"{len(worse)} of {len(components)} members end with a training loss far above that of one answer for all "
             f"rows, such as {one.run} with {one.trained.losses[-1]:.3g} ({one.algorithm}): they have learnt nothing",
-            stacklevel=5,
+            stacklevel=stacklevel,
         )
 
 
 def extended(
-    posterior: Posterior, data: Any, more: Mapping[str, int], how: Execution, on_divergence: Divergence
+    posterior: Posterior, data: Any, more: Mapping[str, int], compute: Compute, on_divergence: Divergence
 ) -> Posterior:
     """With further draws of one variable, each trained with every combination of the others'."""
     if len(more) != 1:
@@ -89,10 +95,10 @@ def extended(
     present = {tuple(component.run.labels.values()): component for component in posterior.mixture}
     runs = design.runs(posterior.seed)
     new_runs = [run for run in runs if tuple(run.labels.values()) not in present]
-    (new,) = train_runs(posterior.training, posterior.networks, design, [(fold, new_runs)], how)
+    (new,) = train_runs(posterior.training, posterior.networks, design, [(fold, new_runs)], compute)
     components = present | {tuple(component.run.labels.values()): component for component in new}
     grown = replace(posterior, design=design, rows=fold.rows, held_out=fold.held_out)
-    return finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence)[0]
+    return finished([(grown, [components[tuple(run.labels.values())] for run in runs])], on_divergence, 5)[0]
 
 
 def _fold(posterior: Posterior, data: Any) -> Fold:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
 from collections import defaultdict
@@ -18,14 +17,13 @@ from torch import Tensor, nn
 from wherefrom.files.codec import stored
 from wherefrom.posterior.point import Algorithm, Training
 from wherefrom.training import streams
-from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Collection, Examples, Member, Trained
+from wherefrom.training.compute import Compute
 from wherefrom.training.data import Rows, Scaler
-from wherefrom.training.engines import Choice
 from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Network
 from wherefrom.training.objective import Objective
-from wherefrom.training.progress import Show, progress_bar
+from wherefrom.training.progress import progress_bar
 from wherefrom.training.streamed import in_memory
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.training.workers import train_cohorts
@@ -175,33 +173,15 @@ def _build_network(
     return network
 
 
-@dataclass(frozen=True)
-class Execution:
-    """Where and how trainings run. Nothing of it changes what they mean."""
-
-    dtype: torch.dtype
-    device: torch.device
-    engine: Choice = "auto"
-    workers: int | None = None
-    progress: Show = None
-    autocast: torch.dtype | None = None
-    checkpoints: Checkpoints | None = None
-
-    def announce(self, message: str) -> None:
-        """Tell whoever waits why, unless nothing is to be shown."""
-        if self.progress is not False:
-            print(f"wherefrom: {message}", file=sys.stderr, flush=True)
-
-
 def train_runs(
     training: Training,
     networks: dict[str, Network],
     design: Design,
     jobs: Sequence[tuple[Fold, Sequence[Run]]],
-    how: Execution,
+    compute: Compute,
 ) -> list[list[Component]]:
     """Train all runs of all folds, in as few cohorts as their structures allow."""
-    work = _Trainings(training, networks, design, jobs, how)
+    work = _Trainings(training, networks, design, jobs, compute)
     everyone = list(work.algorithms)
     if design.iterations is not None and design.iterations.start == "auto":
         # Where each loss levels off is known when it has been seen: once without collecting, then again.
@@ -229,9 +209,9 @@ class _Trainings:
         networks: dict[str, Network],
         design: Design,
         jobs: Sequence[tuple[Fold, Sequence[Run]]],
-        how: Execution,
+        compute: Compute,
     ) -> None:
-        self.training, self.networks, self.design, self.jobs, self.how = training, networks, design, jobs, how
+        self.training, self.networks, self.design, self.jobs, self.compute = training, networks, design, jobs, compute
         self.algorithms: dict[_Place, Algorithm] = {
             (j, r): algorithm_of(training, design.algorithms, run)
             for j, (_, runs) in enumerate(jobs)
@@ -239,7 +219,7 @@ class _Trainings:
         }
         fold = jobs[0][0]
         models = factories(training, design, fold.rows.x, fold.rows.targets)
-        self.initial = {name: _InitialConditions(models[name], networks[name], how.dtype) for name in models}
+        self.initial = {name: _InitialConditions(models[name], networks[name], compute.dtype) for name in models}
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
         self.collections: dict[tuple[int, int, int], Collection] = {}
 
@@ -249,10 +229,9 @@ class _Trainings:
         """Train these runs; if they collect their trajectories, their losses may tell from where on."""
         alike = self._alike(places, collects, losses or {})
         cohorts = [self._cohort(key, held) for key, held in alike.items()]
-        with progress_bar(what, self.training.epochs * len(places), self.how.progress) as report:
-            how = self.how
-            where = how.device, how.workers
-            trained = train_cohorts(cohorts, *where, report, how.engine, how.announce, how.checkpoints)
+        with progress_bar(what, self.training.epochs * len(places), self.compute.progress) as report:
+            how = self.compute
+            trained = train_cohorts(cohorts, how.place, how.workers, report, how.engine, how.announce, how.kept_in)
         return {
             place: one
             for held, some in zip(alike.values(), trained, strict=True)
@@ -296,7 +275,7 @@ class _Trainings:
             tuple(self.tables[table] for table in tables),
             key.collection,
             self.training.augment,
-            self.how.autocast,
+            self.compute.autocast,
         )
 
     def _member(self, place: _Place, table: int) -> Member:
@@ -336,9 +315,9 @@ class _Trainings:
                 rows = replace(rows, x=rows.x[chosen], y=rows.y[chosen], weights=drawn_weights)
             weights = self.training.likelihood.row_weights(rows)
             self.tables[key] = Examples(
-                fold.scaler.x(rows.x, self.how.dtype),
-                fold.scaler.y(rows.y, self.how.dtype),
-                None if weights is None else weights.to(self.how.dtype),
+                fold.scaler.x(rows.x, self.compute.dtype),
+                fold.scaler.y(rows.y, self.compute.dtype),
+                None if weights is None else weights.to(self.compute.dtype),
             )
         return self.tables[key]
 

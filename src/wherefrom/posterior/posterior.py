@@ -19,12 +19,13 @@ from wherefrom.laws import Law, delta
 from wherefrom.posterior import fitting, growth, parts, predicting, settled, weighing
 from wherefrom.posterior.growth import DivergedError as DivergedError  # one of the public names of this module
 from wherefrom.posterior.growth import Divergence
-from wherefrom.posterior.members import Component, Execution, family_of
+from wherefrom.posterior.members import Component, family_of
 from wherefrom.posterior.point import Training
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.calibration import By, Calibration, Method, Reading
 from wherefrom.table import Table
 from wherefrom.training.checkpoints import Checkpoints
+from wherefrom.training.compute import Compute
 from wherefrom.training.data import Rows, Scaler, Schema
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
@@ -336,6 +337,7 @@ class Posterior:
         data: Any = None,
         *,
         on_divergence: Divergence = "raise",
+        compute: Compute | None = None,
         engine: Choice | None = None,
         workers: int | None = None,
         checkpoints: str | Path | Checkpoints | None = None,
@@ -344,12 +346,14 @@ class Posterior:
     ) -> Posterior:
         """More draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
 
-        The new members are trained by the same engine as the others. A posterior that was loaded from a file needs its
-        training data again.
+        The new members are trained by the same engine, on the same device and in the same precision as the others;
+        of `compute`, workers, checkpoints and progress count, and its engine where it names one. A posterior that was
+        loaded from a file needs its training data again.
         """
-        same = cast(Choice, self.engines[0] if len(self.engines) == 1 else "auto")
-        kept = Checkpoints.of(checkpoints)
-        how = Execution(self.dtype, self.device, engine or same, workers, progress, self.autocast, kept)
+        same = cast(Choice, self.engines[0] if self.engines in (("torch",), ("native",)) else "auto")
+        asked = (compute or Compute()).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
+        trained_by = same if asked.engine == "auto" else asked.engine
+        how = replace(asked, device=self.device, dtype=self.dtype, autocast=self.autocast, engine=trained_by)
         return growth.extended(self, data, more, how, on_divergence)
 
     def with_data(self, data: Any) -> Posterior:

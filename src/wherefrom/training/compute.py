@@ -1,0 +1,73 @@
+"""Where and how trainings are computed: one value, which changes nothing of what they mean."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from wherefrom.training.checkpoints import Checkpoints
+from wherefrom.training.engines import Choice
+from wherefrom.training.progress import Show
+from wherefrom.training.workers import available
+
+
+@dataclass(frozen=True)
+class Compute:
+    """How trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
+
+    device: "cpu", "cuda", "cuda:1", ... (default "cpu").
+    dtype: torch.float32 (default) or torch.float64.
+    engine: "torch" (any network, any device), "native" (plain MLPs on a CPU, several times as fast; needs numba), or
+        "auto" (default: native where it can be and is worth a compilation).
+    workers: how many threads (default: all cores on a CPU, else one).
+    autocast: torch.bfloat16 multiplies in half the bits while training, for devices that are faster so; weights and
+        steps stay as they are (default None).
+    checkpoints: a folder, or `wf.Checkpoints`, in which every training is written down about once a minute, so that
+        the same call goes on where it was interrupted (default None).
+    progress: True or False shows a bar or not (default: on a terminal); a function is called with the epochs done.
+
+    >>> Compute(engine="torch").but(workers=2, device=None).workers
+    2
+    """
+
+    device: str | torch.device = "cpu"
+    dtype: torch.dtype = torch.float32
+    engine: Choice = "auto"
+    workers: int | None = None
+    autocast: torch.dtype | None = None
+    checkpoints: str | Path | Checkpoints | None = None
+    progress: Show = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"dtype must be torch.float32 or torch.float64, not {self.dtype}")
+        if self.autocast not in (None, torch.bfloat16):
+            raise ValueError(
+                f"autocast must be None or torch.bfloat16, whose range is that of float32, not {self.autocast}"
+            )
+        if self.engine not in get_args(Choice):
+            raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {self.engine!r}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1; it is {self.workers}")
+
+    def but(self, **changes: Any) -> Compute:
+        """The same with some of it changed; None leaves it as it is."""
+        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+
+    @property
+    def place(self) -> torch.device:
+        """The device, if it is there."""
+        return available(self.device)
+
+    @property
+    def kept_in(self) -> Checkpoints | None:
+        return Checkpoints.of(self.checkpoints)
+
+    def announce(self, message: str) -> None:
+        """Tell whoever waits why, unless nothing is to be shown."""
+        if self.progress is not False:
+            print(f"wherefrom: {message}", file=sys.stderr, flush=True)
