@@ -25,7 +25,7 @@ def _one_torch_thread():
 def pytest_generate_tests(metafunc):
     """Modules that set ON_BOTH_ENGINES run every test twice: all by torch, and natively wherever that can be."""
     if getattr(metafunc.module, "ON_BOTH_ENGINES", False):
-        metafunc.fixturenames.append("engine")
+        metafunc.fixturenames.insert(0, "engine")  # before other fixtures, which may train
         metafunc.parametrize("engine", ["torch", "native"], indirect=True)
 
 
