@@ -294,3 +294,16 @@ def test_a_table_of_counts_from_fit_to_report(tmp_path):
     call("sources", str(run), str(path), "--quiet")
     call("report", str(run), "--out", str(tmp_path / "report.html"), "--quiet")
     assert "visits" in (tmp_path / "report.html").read_text()
+
+
+def test_what_cannot_be_asked_of_a_prediction():
+    found = predicted(np.array([[[3.0, 40.0]]]), 0.4)
+    with pytest.raises(ValueError, match='reading must be "mixture" or "conformal", not \'gaussian\''):
+        found.interval(0.9, "gaussian")
+    with pytest.raises(ValueError, match="there is no conformal interval"):
+        found.interval(0.9, "conformal")
+    with pytest.raises(ValueError, match=r"y is 1\.5 in row 1, which is no count"):
+        found.nll([1.0, 1.5])
+    with pytest.raises(ValueError, match=r"y has shape \(3,\), but the prediction is for 2 rows and 1 column"):
+        found.crps([1.0, 2.0, 3.0])
+    assert repr(found) == "CountPrediction(2 rows, 1 column, 1 member x 1 sample)"

@@ -13,28 +13,23 @@ with mean m and variance v, so that mu is log-normal; its spread adds to the dis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
-from wherefrom.likelihoods.views import quantity
-from wherefrom.predictive.advice import Subject
-from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
+from wherefrom.likelihoods.likelihood import Cells, Moments, TableWishes
+from wherefrom.likelihoods.quantities import Quantities, checked_level, checked_probability
+from wherefrom.predictive.calibration import By, Conformal
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.one_shot.member import Head
-from wherefrom.predictive.panels import Output
-from wherefrom.predictive.row_scores import of_quantities
 from wherefrom.predictive.searching import lowest
-from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_names
 from wherefrom.training.losses import Loss
 from wherefrom.training.objective import Encoded, Label, own_row_weights
@@ -152,14 +147,7 @@ class Counts:
     def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
         values = as_targets(y)
         matrix = values if values.ndim == 2 else values.unsqueeze(1)
-        wrong = torch.nonzero((matrix < 0) | (matrix != matrix.round()))
-        if len(wrong):
-            row, column = wrong[0].tolist()
-            raise ValueError(
-                f"y is {float(matrix[row, column]):g} in row {row}, which is no count: counts are 0, 1, 2, ... For a "
-                "quantity use wf.Regression()"
-            )
-        return Encoded(matrix, values.ndim == 1, matrix.shape[1], column_names(y))
+        return Encoded(checked_counts(matrix), values.ndim == 1, matrix.shape[1], column_names(y))
 
     def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
         """Counts are multiples of their mean."""
@@ -297,6 +285,18 @@ class Counts:
         return cls(words[wishes.noise] if wishes.noise in words else float(wishes.noise), wishes.held_out)
 
 
+def checked_counts(matrix: Tensor) -> Tensor:
+    """The same matrix, if it holds counts.  # (rows, columns)"""
+    wrong = torch.nonzero((matrix < 0) | (matrix != matrix.round()))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise ValueError(
+            f"y is {float(matrix[row, column]):g} in row {row}, which is no count: counts are 0, 1, 2, ... For a "
+            "quantity use wf.Regression()"
+        )
+    return matrix
+
+
 def _most_likely_dispersion(density: Callable[[Tensor], Tensor], share: Tensor, columns: int) -> Tensor:
     """By the log density of rows given log a; the Poisson's limit, if nothing is better.  # (columns,)"""
     grid = torch.linspace(-10.0, 4.0, 29, dtype=torch.float64).unsqueeze(1).expand(-1, columns)
@@ -308,83 +308,40 @@ def _most_likely_dispersion(density: Callable[[Tensor], Tensor], share: Tensor, 
 # ---------------------------------------------------------------------- the prediction
 
 
-@dataclass(frozen=True, eq=False)
-class CountPrediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class CountPrediction(Quantities):
     """The predictive distribution of counts at some rows.
 
     `mean`, `variance` and `std` have y's shape: (rows,) where y was one-dimensional, else (rows, columns). Quantiles
     and ends of intervals are counts.
     """
 
-    is_joint: ClassVar[bool] = False
+    noun: ClassVar[str] = "column"
+    uncalibrated_reading: ClassVar[str] = "mixture"
     mixture: Mixture  # of means, in units of the training rows' mean
     dispersion: Tensor  # of every answer, or of all
     scale: Tensor  # (columns,), the training rows' mean
     is_flat: bool = True
     y_names: tuple[str, ...] = ()
     conformal: Conformal | None = None
-
-    def __len__(self) -> int:
-        return self.mixture.rows
-
-    def __repr__(self) -> str:
-        return self.mixture.described("CountPrediction", "column", None if self.conformal is None else "intervals")
-
-    @property
-    def method(self) -> str:
-        """How it came about: "monte_carlo" or "one_shot"."""
-        return self.mixture.method
-
-    @property
-    def answers(self) -> Tensor:
-        """The mean that every answer says, in units of the training rows' mean."""
-        return self.mixture.answers
-
-    @property
-    def weights(self) -> Tensor | None:
-        return self.mixture.weights
-
-    # ------------------------------------------------------------------ moments
-
-    @property
-    def samples(self) -> Tensor:
-        """The mean that every answer says.  # (members, samples, rows[, columns])"""
-        return self._shape(self.scale * self.answers.double())
-
-    @property
-    def mean(self) -> Tensor:
-        return self._shape(self.scale * self.mixture.mean)
-
-    @property
-    def variance(self) -> Tensor:
-        return self._shape(self.scale.square() * self.mixture.variance)
-
-    @property
-    def std(self) -> Tensor:
-        return self.variance.sqrt()
-
-    @property
-    def noise_variance(self) -> Tensor:
-        """The part of the variance that no training would remove."""
-        return self._shape(self.scale.square() * self.mixture.mean_noise)
+    location: float = 0.0
 
     # ------------------------------------------------------------------ the distribution
 
     @one_core()
     def log_density(self, y: Any) -> Tensor:
         """The log probability of each column's count.  # (rows, columns)"""
-        return self._mixed_logs(lambda mean, a, count: _log_probability(count, mean, a), self._matrix(y))
+        return self._mixed_logs(lambda mean, a, count: _log_probability(count, mean, a), self._counts(y))
 
     @one_core()
     def cdf(self, y: Any) -> Tensor:
         """The probability of a count no larger than y."""
-        return self._shape(self._below(self._matrix(y)))
+        return self._shape(self._below(self._counts(y)))
 
     @one_core()
     def quantile(self, probability: float) -> Tensor:
         """The least count that is not exceeded with this probability."""
-        if not 0 < probability < 1:
-            raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
+        probability = checked_probability(probability)
         quantiles = torch.empty(len(self), self.mixture.outputs, dtype=torch.float64)
         for rows, grid in self._grids():
             quantiles[rows] = grid.quantile(probability)
@@ -400,16 +357,14 @@ class CountPrediction:
         `reading` is "mixture" for that of the distribution, or "conformal"; left out, it is the conformal one where
         the posterior was calibrated so.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+        level = checked_level(level)
         reading = reading or ("mixture" if self.conformal is None else "conformal")
-        if reading != "conformal":
+        if reading == "mixture":
             return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
-        if self.conformal is None:
-            raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
-        mean, std = self._matrix_of(self.mean), self._matrix_of(self.std)
-        low, high = (mean + reach * std for reach in self.conformal.reach(level))
-        rounding = 1e-9 * (1 + mean)
+        if reading != "conformal":
+            raise ValueError(f'reading must be "mixture" or "conformal", not {reading!r}')
+        low, high = (self.scale * (self.mixture.mean + reach * self._unit) for reach in self._reach(level))
+        rounding = 1e-9 * (1 + self.scale * self.mixture.mean)  # a count at the very end is held
         return self._shape((low - rounding).ceil().clamp_min(0.0)), self._shape((high + rounding).floor().clamp_min(0))
 
     def sample(self, count: int, seed: int = 0) -> Tensor:
@@ -427,10 +382,6 @@ class CountPrediction:
 
     # ------------------------------------------------------------------ scores
 
-    def rmse(self, y: Any) -> float:
-        """Root mean squared error of the mean."""
-        return float((self.mean - self._shape(self._matrix(y))).square().mean().sqrt())
-
     def nll(self, y: Any, by_row: bool = False) -> Any:
         """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's."""
         each = -self.log_density(y).sum(-1)
@@ -439,7 +390,7 @@ class CountPrediction:
     @one_core()
     def crps(self, y: Any, by_row: bool = False) -> Any:
         """Continuous ranked probability score: the sum over counts k of (P(Y <= k) - [y <= k])^2."""
-        truth = self._matrix(y)
+        truth = self._counts(y)
         scores = torch.empty_like(truth)
         for rows, grid in self._grids():
             scores[rows] = grid.crps(truth[rows])
@@ -449,7 +400,7 @@ class CountPrediction:
     def coverage(self, y: Any, level: float = 0.95, reading: str | None = None) -> float:
         """The fraction of y that lies within the `interval` of this level."""
         low, high = self.interval(level, reading)
-        y = self._shape(self._matrix(y))
+        y = self._y(y)
         return float(((y >= low) & (y <= high)).double().mean())
 
     @one_core()
@@ -457,28 +408,10 @@ class CountPrediction:
         """The log probability that each member by itself gives y.  # (members, rows[, columns])"""
         members, samples = self.answers.shape[:2]
         means, a = (each.unflatten(0, (members, samples)) for each in self._components(all_members=True))
-        logs = torch.logsumexp(_log_probability(self._matrix(y), means, a), 1) - math.log(samples)
+        logs = torch.logsumexp(_log_probability(self._counts(y), means, a), 1) - math.log(samples)
         return logs if by_output else logs.sum(-1)
 
-    @one_core()
-    def sources(self) -> Sources:
-        """Where the variance comes from, row by row and overall."""
-        return sources(self.mixture, self.scale, self.is_flat)
-
-    # ------------------------------------------------------------------ tables
-
-    @property
-    def row_doubt(self) -> Tensor:
-        return self.std
-
-    def all_sources(self) -> Sources:
-        return self.sources()
-
-    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
-        return quantity.outputs(self, truth, names, noise, unit)
-
-    def uncalibrated_interval(self, level: float) -> tuple[Tensor, Tensor]:
-        return self.interval(level, "mixture")
+    # ------------------------------------------------------------------ parts
 
     def of_output(self, j: int) -> CountPrediction:
         """One of several columns, alone."""
@@ -491,62 +424,12 @@ class CountPrediction:
         dispersion = self.dispersion[:, :, rows] if self.dispersion.ndim == 4 else self.dispersion
         return replace(self, mixture=self.mixture.of_rows(rows), dispersion=dispersion)
 
-    def columns(self, level: float) -> tuple[Columns, list[str]]:
-        notes = []
-        try:
-            low, high = self.interval(level)
-        except ValueError as error:  # too few rows were calibrated on for so high a level
-            notes.append(f"{error}; the interval of the distribution is taken")
-            low, high = self.interval(level, "mixture")
-        columns = {"mean": self.mean, "std": self.std, "lower": low, "upper": high}
-        return {name: values.numpy() for name, values in columns.items()}, notes
-
-    def row_scores(self, columns: Columns, truth: Any) -> Columns:
-        return {
-            "truth": np.asarray(truth, dtype=np.float64),
-            "mean": columns["mean"],
-            "covered": (truth >= columns["lower"]) & (truth <= columns["upper"]),
-            "width": columns["upper"] - columns["lower"],
-            "crps": self.crps(truth, by_row=True).numpy(),
-            "nll": self.nll(truth, by_row=True).numpy(),
-        }
-
     @staticmethod
-    def summary(rows: Mapping[str, Tensor]) -> Summary:
-        y = rows["truth"]
-        scores = of_quantities(y, rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
+    def baselines(y: Tensor) -> dict[str, float]:
         same = _same_for_all(y)
-        baselines = {"nll": same.nll(y), "crps": same.crps(y), "rmse": float(y.std(correction=0)), "r2": 0.0}
-        return Summary(scores, baselines, {"mean width of the interval": float(rows["width"].mean())}, "interval")
-
-    # ------------------------------------------------------------------ calibration
-
-    def conformal_scores(self, y: Any) -> ConformalScores:
-        deviation = (self._matrix(y) - self._matrix_of(self.mean)) / self._matrix_of(self.std).clamp_min(1e-300)
-        return ConformalScores(deviation, is_signed=True, what="intervals", all_there_is="infinite intervals")
-
-    def advice_subject(self) -> Subject:
-        return Subject(self.mixture)
-
-    def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
-        scores = {"NLL": self.nll(y), "CRPS": self.crps(y)}
-        for level in levels:
-            scores[f"coverage of {level:.0%}"] = or_nan(self.coverage, y, level)
-            scores[f"width of {level:.0%}"] = or_nan(self._width, level)
-        return scores
-
-    def _width(self, level: float) -> float:
-        low, high = self.interval(level)
-        return float((high - low).mean())
+        return {"nll": same.nll(y), "crps": same.crps(y), "rmse": float(y.std(correction=0)), "r2": 0.0}
 
     # ------------------------------------------------------------------ inside
-
-    def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        return self._shape(self.scale * mean), self._shape(self.scale.square() * variance)
-
-    @property
-    def unit(self) -> Tensor:
-        return self.scale
 
     def _components(self, all_members: bool = False) -> tuple[Tensor, Tensor]:
         """Means and dispersions of all answers, the spread of one-shot's among them.  # (components, rows, columns)"""
@@ -589,22 +472,9 @@ class CountPrediction:
             return torch.logsumexp(logs, 0) - math.log(len(logs))
         return torch.logsumexp(logs + weights.log()[:, None, None], 0)
 
-    def _shape(self, values: Tensor) -> Tensor:
-        return values.squeeze(-1) if self.is_flat else values
-
-    def _matrix_of(self, values: Tensor) -> Tensor:
-        return values.unsqueeze(-1) if self.is_flat else values
-
-    def _matrix(self, y: Any) -> Tensor:
-        """y as (rows, columns), checked against this prediction."""
-        y = as_targets(y)
-        matrix = y if y.ndim == 2 else y.unsqueeze(1)
-        if matrix.shape != (len(self), self.mixture.outputs):
-            raise ValueError(
-                f"y has shape {tuple(y.shape)}, but the prediction is for {len(self)} rows and "
-                f"{self.mixture.outputs} column{'s' * (self.mixture.outputs > 1)}"
-            )
-        return matrix
+    def _counts(self, y: Any) -> Tensor:
+        """y as (rows, columns), checked to be counts."""
+        return checked_counts(self._matrix(y))
 
 
 # ---------------------------------------------------------------------- the negative binomial

@@ -15,9 +15,8 @@ distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
@@ -25,18 +24,15 @@ import torch
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
-from wherefrom.likelihoods.views import quantity
+from wherefrom.likelihoods.likelihood import Cells, Moments, TableWishes
+from wherefrom.likelihoods.quantities import Quantities, checked_level, checked_probability
 from wherefrom.predictive import gaussians
-from wherefrom.predictive.advice import Subject
-from wherefrom.predictive.calibration import By, Conformal, ConformalScores, Reading, or_nan
+from wherefrom.predictive.calibration import By, Conformal, Reading
 from wherefrom.predictive.gaussians import STANDARD
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
-from wherefrom.predictive.panels import Output
-from wherefrom.predictive.row_scores import always_the_same, of_quantities
+from wherefrom.predictive.row_scores import always_the_same
 from wherefrom.predictive.searching import lowest
-from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_moments, column_names
 from wherefrom.training.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError
 from wherefrom.training.objective import Encoded, Label, own_row_weights
@@ -236,14 +232,14 @@ class Regression:
         return cls(noise, wishes.held_out, wishes.least)
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Quantities):
     """The predictive distribution at some rows.
 
     `mean`, `variance` and `std` have y's shape: (rows,) where y was one-dimensional, else (rows, outputs).
     """
 
-    is_joint: ClassVar[bool] = False
+    uncalibrated_reading: ClassVar[str] = "gaussian"
     mixture: Mixture  # of standardised answers
     location: Tensor  # (outputs,): the user's unit is location + scale * standardised
     scale: Tensor
@@ -251,59 +247,6 @@ class Prediction:
     y_names: tuple[str, ...] = ()
     conformal: Conformal | None = None  # how far intervals reach, where the posterior was calibrated so
     least: float | None = None  # that y can be: the mean, quantiles and intervals end there
-
-    def __len__(self) -> int:
-        return self.mixture.rows
-
-    def __repr__(self) -> str:
-        return self.mixture.described("Prediction", "output", None if self.conformal is None else "intervals")
-
-    @property
-    def method(self) -> str:
-        """How it came about: "monte_carlo" or "one_shot"."""
-        return self.mixture.method
-
-    @property
-    def answers(self) -> Tensor:
-        """Every answer, standardised.  # (members, samples, rows, outputs)"""
-        return self.mixture.answers
-
-    @property
-    def weights(self) -> Tensor | None:
-        """What each member weighs; None if all weigh the same.  # (members,)"""
-        return self.mixture.weights
-
-    # ------------------------------------------------------------------ moments
-
-    @cached_property
-    @one_core()
-    def samples(self) -> Tensor:
-        """Every answer in y's units, whatever its member weighs; of a one-shot prediction, its means.
-
-        # (members, samples, rows[, outputs])
-        """
-        return self._shape(self.location + self.scale * self.answers.double())
-
-    @property
-    def mean(self) -> Tensor:
-        return self._in_units(self.mixture.mean)
-
-    @property
-    def variance(self) -> Tensor:
-        """The members' mean noise and spread plus the variance of all answers (with divisor K, as in the paper).
-
-        Members' weights count in both.
-        """
-        return self._shape(self.scale.square() * self.mixture.variance)
-
-    @property
-    def std(self) -> Tensor:
-        return self.variance.sqrt()
-
-    @property
-    def noise_variance(self) -> Tensor:
-        """The part of the variance that is noise in y, which no training would remove."""
-        return self._shape(self.scale.square() * self.mixture.mean_noise)
 
     # ------------------------------------------------------------------ intervals
 
@@ -313,8 +256,7 @@ class Prediction:
 
         Where the mixture is one of points, between two of them: as torch.quantile has it, each as wide as its weight.
         """
-        if not 0 < probability < 1:
-            raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
+        probability = checked_probability(probability)
         if _is_mixture(reading):
             standardised = self._mixture_quantile(probability)
         else:
@@ -330,7 +272,7 @@ class Prediction:
         that the posterior was calibrated on, for each side by itself if there are enough of them (199 for 95%), else
         as many for both. Left out, it is the conformal one where there is one, else the Gaussian.
         """
-        tail, reading = (1 - _checked(level)) / 2, self._interval_reading(reading)
+        tail, reading = (1 - checked_level(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
             low, high = (self._in_units(self.mixture.mean + reach * self._unit) for reach in self._reach(level))
             return low, high
@@ -348,10 +290,6 @@ class Prediction:
         return self._shape(below)
 
     # ------------------------------------------------------------------ scores
-
-    def rmse(self, y: Any) -> float:
-        """Root mean squared error of the mean."""
-        return float((self.mean - self._y(y)).square().mean().sqrt())
 
     @one_core()
     def log_density(self, y: Any, reading: Reading = "gaussian") -> Tensor:
@@ -377,7 +315,7 @@ class Prediction:
         """The fraction of y that lies within the `interval` of this level and reading."""
         reading = self._interval_reading(reading)
         if self.mixture.is_dense and reading == "mixture" and self.least is None:  # without searching for the ends
-            tail = (1 - _checked(level)) / 2
+            tail = (1 - checked_level(level)) / 2
             below = self.cdf(y, reading)
             return float(((below >= tail) & (below <= 1 - tail)).double().mean())
         low, high = self.interval(level, reading)
@@ -410,53 +348,11 @@ class Prediction:
         densities -= self.scale.log()
         return densities if by_output else densities.sum(-1)
 
-    @one_core()
-    def sources(self) -> Sources:
-        """Where the variance comes from, row by row and overall."""
-        return sources(self.mixture, self.scale, self.is_flat)
-
-    # ------------------------------------------------------------------ tables
-
-    @property
-    def row_doubt(self) -> Tensor:
-        return self.std
-
-    def all_sources(self) -> Sources:
-        return self.sources()
-
-    def columns(self, level: float) -> tuple[Columns, list[str]]:
-        notes = []
-        try:
-            low, high = self.interval(level)
-        except ValueError as error:  # too few rows were calibrated on for so high a level
-            notes.append(f"{error}; the interval of a Gaussian is taken")
-            low, high = self.interval(level, "gaussian")
-        columns = {"mean": self.mean, "std": self.std, "lower": low, "upper": high}
-        return {name: values.numpy() for name, values in columns.items()}, notes
-
-    def row_scores(self, columns: Columns, truth: Any) -> Columns:
-        scores = {
-            "truth": truth,
-            "mean": columns["mean"],
-            "covered": (truth >= columns["lower"]) & (truth <= columns["upper"]),
-            "width": columns["upper"] - columns["lower"],
-            "crps": self.crps(truth, by_row=True).numpy(),
-        }
-        if (columns["std"] > 0).all():
-            scores["nll"] = self.nll(truth, by_row=True).numpy()
-        return scores
+    # ------------------------------------------------------------------ parts, and calibration
 
     @staticmethod
-    def summary(rows: Mapping[str, Tensor]) -> Summary:
-        scores = of_quantities(rows["truth"], rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
-        sizes = {"mean width of the interval": float(rows["width"].mean())}
-        return Summary(scores, always_the_same(rows["truth"]), sizes, "interval")
-
-    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
-        return quantity.outputs(self, truth, names, noise, unit)
-
-    def uncalibrated_interval(self, level: float) -> tuple[Tensor, Tensor]:
-        return self.interval(level, "gaussian")
+    def baselines(y: Tensor) -> dict[str, float]:
+        return always_the_same(y)
 
     def of_output(self, j: int) -> Prediction:
         """One of several outputs, alone."""
@@ -470,34 +366,6 @@ class Prediction:
     def of_rows(self, rows: Any) -> Prediction:
         return replace(self, mixture=self.mixture.of_rows(rows))
 
-    # ------------------------------------------------------------------ calibration
-
-    def conformal_scores(self, y: Any) -> ConformalScores:
-        return ConformalScores(self.deviation(y), is_signed=True, what="intervals", all_there_is="infinite intervals")
-
-    def advice_subject(self) -> Subject:
-        return Subject(self.mixture)
-
-    def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
-        scores = {"NLL": or_nan(self.nll, y), "CRPS": self.crps(y)}
-        for level in levels:
-            scores[f"coverage of {level:.0%}"] = or_nan(self.coverage, y, level)
-            scores[f"width of {level:.0%}, in deviations of y"] = or_nan(self._width, level)
-        return scores
-
-    def _width(self, level: float) -> float:
-        low, high = self.interval(level)
-        return float(((high - low) / self.scale).mean())
-
-    @one_core()
-    def deviation(self, y: Any) -> Tensor:
-        """How far y lies above the mean, in predictive standard deviations.  # (rows, outputs)
-
-        Where there is no variance at all, in standard deviations that y had in training.
-        """
-        z = self._standardised(y)
-        return (z - self.mixture.mean) / self._unit
-
     @one_core()
     def stretched(self, factor: Tensor) -> Prediction:
         """The same with so many times the variance, of each output: everything moves away from the mean by its root.
@@ -506,23 +374,12 @@ class Prediction:
         """
         return replace(self, mixture=self.mixture.stretched(factor))
 
-    @property
-    def _unit(self) -> Tensor:
-        """What conformal intervals are measured in: the standard deviation, standardised; 1 where it is zero."""
-        variance = self.mixture.variance
-        return torch.where(variance > 0, variance.sqrt(), 1.0)
-
     def _interval_reading(self, reading: IntervalReading | None) -> IntervalReading:
         if reading is None:
             return "gaussian" if self.conformal is None else "conformal"
         if reading != "conformal":
             _is_mixture(reading)  # checks it
         return reading
-
-    def _reach(self, level: float) -> tuple[Tensor, Tensor]:
-        if self.conformal is None:
-            raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
-        return self.conformal.reach(level)
 
     # ------------------------------------------------------------------ in standardised units
 
@@ -573,56 +430,11 @@ class Prediction:
             scores[rows] = to_truth - 0.5 * apart
         return scores
 
-    # ------------------------------------------------------------------ shapes
-
-    def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance in y's units, of standardised ones.  # (rows, outputs)"""
-        return self._in_units(mean), self._shape(self.scale.square() * variance)
-
-    @property
-    def unit(self) -> Tensor:
-        """The size of y, to compare errors by.  # (outputs,)"""
-        return self.scale
-
-    def _in_units(self, standardised: Tensor) -> Tensor:
-        """A place that y can be at, in its units."""
-        values = self.location + self.scale * standardised
-        return self._shape(values if self.least is None else values.clamp_min(self.least))
-
-    def _shape(self, values: Tensor) -> Tensor:
-        return values.squeeze(-1) if self.is_flat else values
-
-    def _matrix(self, y: Any) -> Tensor:
-        """y as (rows, outputs), checked against this prediction."""
-        names = column_names(y)
-        if names and self.y_names and names != self.y_names:
-            raise ValueError(f"y has the columns {list(names)}, but the model was trained on {list(self.y_names)}")
-        y = as_targets(y)
-        matrix = y if y.ndim == 2 else y.unsqueeze(1)
-        if matrix.shape != (len(self), self.mixture.outputs):
-            raise ValueError(
-                f"y has shape {tuple(y.shape)}, but the prediction is for {len(self)} rows "
-                f"and {self.mixture.outputs} output{'s' if self.mixture.outputs > 1 else ''}"
-            )
-        return matrix
-
-    def _standardised(self, y: Any) -> Tensor:  # (rows, outputs)
-        return (self._matrix(y) - self.location) / self.scale
-
-    def _y(self, y: Any) -> Tensor:
-        return self._shape(self._matrix(y))
-
 
 def _is_mixture(reading: str) -> bool:
     if reading not in ("gaussian", "mixture"):
         raise ValueError(f'reading must be "gaussian" or "mixture", not {reading!r}')
     return reading == "mixture"
-
-
-def _checked(level: float) -> float:
-    if not 0 < level < 1:
-        raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
-    return level
 
 
 def most_likely_noise(squares: Tensor, weights: Tensor | None = None, of_rows: Tensor | None = None) -> Tensor:

@@ -1,0 +1,248 @@
+"""What predictions of quantities share: moments, units, tables, calibration and export, whatever the distribution is.
+
+`Quantities` is abstract. A prediction adds its fields and its distribution: quantile, interval, cdf, log_density, nll,
+crps, coverage and member_log_densities. Answers are standardised: y's unit is location + scale * answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.likelihoods.likelihood import Columns, Summary
+from wherefrom.likelihoods.views import quantity
+from wherefrom.predictive.advice import Subject
+from wherefrom.predictive.calibration import Conformal, ConformalScores, or_nan
+from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.panels import Output
+from wherefrom.predictive.row_scores import of_quantities
+from wherefrom.predictive.sources import Sources, sources
+from wherefrom.training.data import as_targets, column_names
+from wherefrom.training.workers import one_core
+
+
+class Quantities:
+    """A predictive distribution over one or several columns of numbers."""
+
+    is_joint: ClassVar[bool] = False
+    noun: ClassVar[str] = "output"  # what a column is called
+    uncalibrated_reading: ClassVar[str]  # of the interval that needs no calibration
+    mixture: Mixture
+    scale: Tensor  # (outputs,)
+    is_flat: bool
+    y_names: tuple[str, ...]
+    conformal: Conformal | None
+    least: float | None = None  # that y can be
+
+    # A prediction's own.
+    location: Any  # (outputs,)
+    interval: Any
+    coverage: Any
+    nll: Any
+    crps: Any
+    baselines: Any  # the scores of one answer for all rows: y -> by name
+
+    def __len__(self) -> int:
+        return self.mixture.rows
+
+    def __repr__(self) -> str:
+        conformal = None if self.conformal is None else "intervals"
+        return self.mixture.described(type(self).__name__, self.noun, conformal)
+
+    @property
+    def method(self) -> str:
+        """The way it was computed: "monte_carlo" or "one_shot"."""
+        return self.mixture.method
+
+    @property
+    def answers(self) -> Tensor:
+        """Every answer, standardised.  # (members, samples, rows, outputs)"""
+        return self.mixture.answers
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weight of each member; None if all weigh the same.  # (members,)"""
+        return self.mixture.weights
+
+    # ------------------------------------------------------------------ moments
+
+    @cached_property
+    @one_core()
+    def samples(self) -> Tensor:
+        """Every answer in y's units, whatever its member weighs; of a one-shot prediction, its means.
+
+        # (members, samples, rows[, outputs])
+        """
+        return self._shape(self.location + self.scale * self.answers.double())
+
+    @property
+    def mean(self) -> Tensor:
+        return self._in_units(self.mixture.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        """The members' mean noise and spread plus the variance of all answers (with divisor K, as in the paper).
+
+        Members' weights count in both.
+        """
+        return self._shape(self.scale.square() * self.mixture.variance)
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
+
+    @property
+    def noise_variance(self) -> Tensor:
+        """The part of the variance that is noise in y, which no training would remove."""
+        return self._shape(self.scale.square() * self.mixture.mean_noise)
+
+    def rmse(self, y: Any) -> float:
+        """Root mean squared error of the mean."""
+        return float((self.mean - self._y(y)).square().mean().sqrt())
+
+    @one_core()
+    def sources(self) -> Sources:
+        """The sources of the variance, row by row and overall."""
+        return sources(self.mixture, self.scale, self.is_flat)
+
+    # ------------------------------------------------------------------ reports and tables
+
+    @property
+    def row_doubt(self) -> Tensor:
+        return self.std
+
+    def all_sources(self) -> Sources:
+        return self.sources()
+
+    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+        return quantity.outputs(self, truth, names, noise, unit)
+
+    def uncalibrated_interval(self, level: float) -> tuple[Tensor, Tensor]:
+        """The distribution's own interval."""
+        low, high = self.interval(level, self.uncalibrated_reading)
+        return low, high
+
+    def columns(self, level: float) -> tuple[Columns, list[str]]:
+        notes = []
+        try:
+            low, high = self.interval(level)
+        except ValueError as error:  # too few rows were calibrated on for so high a level
+            notes.append(f"{error}; the distribution's own interval is taken")
+            low, high = self.uncalibrated_interval(level)
+        columns = {"mean": self.mean, "std": self.std, "lower": low, "upper": high}
+        return {name: values.numpy() for name, values in columns.items()}, notes
+
+    def row_scores(self, columns: Columns, truth: Any) -> Columns:
+        truth = np.asarray(truth, dtype=np.float64)
+        scores = {
+            "truth": truth,
+            "mean": columns["mean"],
+            "covered": (truth >= columns["lower"]) & (truth <= columns["upper"]),
+            "width": columns["upper"] - columns["lower"],
+            "crps": self.crps(truth, by_row=True).numpy(),
+        }
+        if (columns["std"] > 0).all():
+            scores["nll"] = self.nll(truth, by_row=True).numpy()
+        return scores
+
+    @classmethod
+    def summary(cls, rows: Mapping[str, Tensor]) -> Summary:
+        scores = of_quantities(rows["truth"], rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
+        sizes = {"mean width of the interval": float(rows["width"].mean())}
+        return Summary(scores, cls.baselines(rows["truth"]), sizes, "interval")
+
+    # ------------------------------------------------------------------ calibration
+
+    def conformal_scores(self, y: Any) -> ConformalScores:
+        return ConformalScores(self.deviation(y), is_signed=True, what="intervals", all_there_is="infinite intervals")
+
+    def advice_subject(self) -> Subject:
+        return Subject(self.mixture)
+
+    def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
+        scores = {"NLL": or_nan(self.nll, y), "CRPS": self.crps(y)}
+        for level in levels:
+            scores[f"coverage of {level:.0%}"] = or_nan(self.coverage, y, level)
+            scores[f"width of {level:.0%}, in deviations of y"] = or_nan(self._width, level)
+        return scores
+
+    def _width(self, level: float) -> float:
+        low, high = self.interval(level)
+        return float(((high - low) / self.scale).mean())
+
+    @one_core()
+    def deviation(self, y: Any) -> Tensor:
+        """The distance of y above the mean, in predictive standard deviations.  # (rows, outputs)
+
+        Where there is no variance at all, in units of y's scale.
+        """
+        return (self._standardised(y) - self.mixture.mean) / self._unit
+
+    @property
+    def _unit(self) -> Tensor:
+        """The unit of conformal intervals: the standard deviation, standardised; 1 where it is zero."""
+        variance = self.mixture.variance
+        return torch.where(variance > 0, variance.sqrt(), 1.0)
+
+    def _reach(self, level: float) -> tuple[Tensor, Tensor]:
+        if self.conformal is None:
+            raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
+        return self.conformal.reach(level)
+
+    # ------------------------------------------------------------------ units and shapes
+
+    def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance in y's units, of standardised ones.  # (rows, outputs)"""
+        return self._in_units(mean), self._shape(self.scale.square() * variance)
+
+    @property
+    def unit(self) -> Tensor:
+        """The size of y, to compare errors by.  # (outputs,)"""
+        return self.scale
+
+    def _in_units(self, standardised: Tensor) -> Tensor:
+        """A value that y can have, in its units."""
+        values = self.location + self.scale * standardised
+        return self._shape(values if self.least is None else values.clamp_min(self.least))
+
+    def _shape(self, values: Tensor) -> Tensor:
+        return values.squeeze(-1) if self.is_flat else values
+
+    def _matrix(self, y: Any) -> Tensor:
+        """y as (rows, outputs), checked against this prediction."""
+        names = column_names(y)
+        if names and self.y_names and names != self.y_names:
+            raise ValueError(f"y has the columns {list(names)}, but the model was trained on {list(self.y_names)}")
+        y = as_targets(y)
+        matrix = y if y.ndim == 2 else y.unsqueeze(1)
+        if matrix.shape != (len(self), self.mixture.outputs):
+            raise ValueError(
+                f"y has shape {tuple(y.shape)}, but the prediction is for {len(self)} rows "
+                f"and {self.mixture.outputs} {self.noun}{'s' if self.mixture.outputs > 1 else ''}"
+            )
+        return matrix
+
+    def _standardised(self, y: Any) -> Tensor:  # (rows, outputs)
+        return (self._matrix(y) - self.location) / self.scale
+
+    def _y(self, y: Any) -> Tensor:
+        return self._shape(self._matrix(y))
+
+
+def checked_level(level: float) -> float:
+    """The level, if it is one."""
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+    return level
+
+
+def checked_probability(probability: float) -> float:
+    """The probability, if it is one."""
+    if not 0 < probability < 1:
+        raise ValueError(f"a probability lies between 0 and 1; {probability} does not")
+    return probability
