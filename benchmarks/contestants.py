@@ -10,8 +10,9 @@ from torch import nn
 
 from shapes import LEARNING_RATE, Shape
 from wherefrom.posterior.point import Algorithm
-from wherefrom.training import streams, workers
+from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Examples, Member
+from wherefrom.training.compute import Compute
 from wherefrom.training.engines import Choice
 from wherefrom.training.losses import SquaredError
 from wherefrom.training.network import Network
@@ -62,7 +63,7 @@ def engine(shape: Shape, name: Choice, threads: int) -> Contestant:
         cohort = Cohort(
             network, shape.optimiser, shape.batch_size, epochs, SquaredError(), members, (examples,), collection=None
         )
-        trained = workers.train_cohorts([cohort], torch.device("cpu"), threads, lambda _: None, name)[0]
+        trained = Compute(workers=threads, engine=name).train([cohort], lambda _: None)[0]
         if any(member.diverged is not None for member in trained):
             raise RuntimeError(f"{shape.name}: a member diverged, so that its training was cut short")
 

@@ -12,8 +12,9 @@ from torch import nn
 import wherefrom as wf
 from wherefrom.predictive.one_shot.graph import Drop, Graph
 from wherefrom.predictive.one_shot.moments import Moments
-from wherefrom.training import streams, workers
+from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Examples, Member, Trained, orders
+from wherefrom.training.compute import Compute
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.losses import Loss, SquaredError
 from wherefrom.training.network import Network
@@ -74,7 +75,7 @@ def assert_same_members(ours, others) -> None:
 
 
 def train(cohort: Cohort, engine: str, threads: int = 1) -> list[Trained]:
-    return workers.train_cohorts([cohort], CPU, threads, lambda _: None, engine)[0]
+    return Compute(workers=threads, engine=engine).train([cohort], lambda _: None)[0]
 
 
 @contextmanager

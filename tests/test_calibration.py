@@ -501,7 +501,7 @@ def test_scores_without_signs_are_read(posterior, tmp_path):
     better = posterior.calibrated("conformal", ROWS)
     (own,) = better.calibration
     before = _without_signs(own)
-    dataclasses.replace(better, calibration=(before,)).save(tmp_path)
+    dataclasses.replace(better, fitted=dataclasses.replace(better.fitted, calibration=(before,))).save(tmp_path)
     again = wf.load(tmp_path, model=better.training.model)
     assert not again.calibration[0].is_signed
     assert torch.equal(again.calibration[0].scores, before.scores)

@@ -23,6 +23,7 @@ from torch import nn
 
 import wherefrom as wf
 from wherefrom import estimators
+from wherefrom.posterior import predicting, stopping
 
 QUICK = {"draws": 2, "epochs": 40, "lr": 0.03, "samples": 5, "recipe_settings": {"rank": 3}}
 
@@ -168,7 +169,7 @@ def test_a_row_is_told_the_same_among_others(fitted, telling, table, rows):
 
 def test_many_rows_go_in_blocks(fitted, table, monkeypatch):
     whole = fitted.predict_interval(table[0])
-    monkeypatch.setattr(estimators, "_BLOCK_NUMBERS", 400)
+    monkeypatch.setattr(predicting, "_BLOCK_NUMBERS", 400)
     assert np.array_equal(fitted.predict_interval(table[0]), whole)
 
 
@@ -300,8 +301,8 @@ def test_classes_stop_too():
 
 def test_steps_are_limited(table):
     x, y = curved(200)
-    assert regressor("one_network", epochs=None, batch_size=2, lr=1e-4).fit(x, y).n_iter_ == 2000 // 100
-    assert regressor("one_network", epochs=None, lr=1e-4).fit(x, y).n_iter_ == 200
+    assert regressor("one_network", epochs=None, batch_size=2, lr=1e-3).fit(x, y).n_iter_ == 2000 // 100
+    assert regressor("one_network", epochs=None, lr=1e-3).fit(x, y).n_iter_ == 200
 
 
 def test_where_nothing_is_tried_it_is_the_most(table):
@@ -321,9 +322,10 @@ def test_copies_do_not_tell_when_to_stop():
     """Rows that are repeated, or weighted, are set aside together: it stops as if each were there once."""
     x, y = noisy(60)
     times = np.random.default_rng(3).integers(1, 4, size=60)
-    fold = estimators._dealt(np.arange(60).repeat(times), y.repeat(times), seed=0)
-    assert all(len(set(fold[np.arange(60).repeat(times) == row])) == 1 for row in range(60))
-    assert np.bincount(estimators._dealt(np.arange(60), y, seed=0)).tolist() == [12] * 5
+    copies = np.arange(60).repeat(times)
+    for train, test in stopping.folds(copies, y.repeat(times), seed=0):
+        assert not set(copies[train]) & set(copies[test])
+    assert [len(test) for _, test in stopping.folds(np.arange(60), y, seed=0)] == [12] * 5
     weighted = regressor(epochs=None).fit(x, y, sample_weight=times)
     repeated = regressor(epochs=None).fit(x.repeat(times, axis=0), y.repeat(times))
     assert weighted.n_iter_ == repeated.n_iter_
@@ -332,8 +334,15 @@ def test_copies_do_not_tell_when_to_stop():
 
 def test_folds_are_alike_in_classes():
     y = np.array([0] * 80 + [1] * 20)
-    fold = estimators._dealt(np.arange(100), y, seed=0)
-    assert np.bincount(fold[y == 1]).tolist() == [4] * 5
+    assert [int(y[test].sum()) for _, test in stopping.folds(np.arange(100), y, seed=0)] == [4] * 5
+
+
+def test_of_many_rows_few_are_set_aside():
+    y = np.random.default_rng(0).normal(size=50_000)
+    ((train, test),) = stopping.folds(np.arange(50_000), y, seed=0)
+    assert len(test) == 2000
+    assert len(train) == 48_000
+    assert abs(y[test].mean() - y.mean()) < 0.1 * y.std() / np.sqrt(2000)  # they are alike in y
 
 
 # ---------------------------------------------------------------------- errors

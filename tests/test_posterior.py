@@ -9,7 +9,7 @@ import torch
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.posterior.members import _InitialConditions
+from wherefrom.posterior.trainings import _InitialConditions
 from wherefrom.training.network import Network
 from wherefrom.variables import Design
 

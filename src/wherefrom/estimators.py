@@ -8,19 +8,17 @@ into one of their own before anything is drawn. And a sample weight of k is the 
 taken for just that, and a row that weighs nothing is left out; other weights multiply the row's loss. All copies of a
 row are trained on, or all are held out, so that no row judges a network that has seen it.
 
-Pickles hold the networks as plain tensors, by the same files that `posterior.save` writes. A pickle is still code for
-whoever opens it: to hand a model to others, save `posterior_` into a folder.
+A pickle holds the networks and no rows that they were trained on, but for batch normalisation, which needs them to
+predict. It is code for whoever opens it: to hand a model to others, save `posterior_` into a folder.
 """
 
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -29,20 +27,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom import recipes
-from wherefrom.laws import Points, Snapshots
 from wherefrom.likelihoods import Classification, Likelihood, Regression
 from wherefrom.likelihoods.classification import ClassPrediction
 from wherefrom.likelihoods.regression import Prediction
-from wherefrom.posterior import Posterior, store
-from wherefrom.posterior.marginalise import marginalise, marginalise_folds
+from wherefrom.posterior import Posterior, stopping
+from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.point import Training
+from wherefrom.posterior.predicting import in_blocks
 from wherefrom.predictive.sources import Sources
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
+from wherefrom.training.compute import Compute
 from wherefrom.training.data import Rows, column_names
 from wherefrom.training.mlp import MLP
-from wherefrom.training.torch_classes import TorchOptimiser, is_class
-from wherefrom.variables import Design, Iterations
+from wherefrom.variables import Design
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -58,13 +56,10 @@ Array = NDArray[Any]
 
 _DROPOUT = 0.05  # of the default network, where sub-networks are marginalised and no other rate is said
 _STEPS, _LEAST_EPOCHS, _MOST_EPOCHS = 2000, 20, 200  # of a training whose epochs are left open, at most
-_FOLDS, _MOMENTS = 5, 40  # of the rows, and of a training, to find by when to stop
-_FEWEST_TO_STOP_BY, _ENOUGH_TO_STOP_BY = 20, 1000  # rows there are, and rows set aside: not all folds of a large table
+_FEWEST_TO_STOP_BY = 20  # rows, to find by when to stop
 _LEAST_HELD_OUT = 2
 _MOST_REPEATS = 10  # rows are repeated up to so many times as many; beyond that, weights multiply their loss,
 # and equal rows are no copies of one, but what a table of few different values has by chance
-_BLOCK_NUMBERS = 2**25  # answers at a time: 128 MB
-_WHOLE_ROWS = 32  # rows are predicted in multiples of so many
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -89,9 +84,10 @@ class _Estimator(BaseEstimator):
     calibrate_on: float = 0.2
     samples: int = 100
     method: Any = "monte_carlo"
-    engine: Any = "auto"
+    compute: Any = None
+    engine: Any = None
     workers: int | None = None
-    device: str = "cpu"
+    device: str | None = None
     random_state: Any = None
     verbose: bool = False
 
@@ -118,9 +114,9 @@ class _Estimator(BaseEstimator):
         epochs = self._most_epochs(rows, algorithm.batch_size) if self.epochs is None else self.epochs
         training = Training(model, algorithm, epochs, likelihood, self.standardise)
         if self.epochs is None and isinstance(model, MLP):
-            training = replace(training, epochs=_best_epochs(training, rows, design, seed, self._how()))
+            training = replace(training, epochs=_best_epochs(training, rows, design, seed, self._how))
         posterior = marginalise(
-            training, rows, over, seed, held_out=self._held_out(rows, likelihood), groups=copies, **self._how()
+            training, rows, over, seed, held_out=self._held_out(rows, likelihood), groups=copies, compute=self._how
         )
         if aside is not None:
             posterior = posterior.calibrated(self.calibrate, aside, samples=self.samples, method=self.method)
@@ -166,14 +162,11 @@ class _Estimator(BaseEstimator):
         steps = -(-len(rows) // batch_size)
         return min(max(_STEPS // steps, _LEAST_EPOCHS), _MOST_EPOCHS)
 
-    def _how(self) -> dict[str, Any]:
-        """How trainings are computed."""
-        return {
-            "device": self.device,
-            "engine": self.engine,
-            "workers": self.workers,
-            "progress": bool(self.verbose),
-        }
+    @property
+    def _how(self) -> Compute:
+        """How trainings are computed: the parameters that are given win over those of `compute`."""
+        how = self.compute or Compute(progress=False)
+        return how.but(device=self.device, engine=self.engine, workers=self.workers, progress=self.verbose or None)
 
     def _calibration_rows(self, rows: Rows, seed: int) -> tuple[Rows, Rows | None]:
         """The rows to train on, and those to calibrate by, if there are to be any."""
@@ -204,33 +197,11 @@ class _Estimator(BaseEstimator):
     def _predicted(self, x: Array) -> Any:
         return self.posterior_.predict(x, self.samples, method=self.method)
 
-    def _told(self, X: Any, tell: Callable[[Any], Tensor]) -> Array:
-        """What is told of each row's prediction, some rows at a time: all answers for all rows may be more than fits.
-
-        Blocks are filled up to whole multiples of some rows, with the last row again. Matrices of other heights may be
-        multiplied in another order; so, a row is told the same to the last bit alone and among others.
-        """
+    def _by_row(self, X: Any, read: Callable[[Any], Tensor]) -> Array:
+        """Read something off each row's prediction, some rows at a time."""
         x = self._inputs(X)
-        each = len(self.posterior_) * self.samples * self.posterior_.schema.targets
-        most = max(1, _BLOCK_NUMBERS // each // _WHOLE_ROWS) * _WHOLE_ROWS
-        found = []
-        for start in range(0, len(x), most):
-            block = x[start : start + most]
-            filled = np.concatenate([block, block[-1:].repeat(-len(block) % _WHOLE_ROWS, axis=0)])
-            found.append(tell(self._predicted(filled))[: len(block)].numpy())
-        return np.concatenate(found)
-
-    # ------------------------------------------------------------------ pickles
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if "posterior_" in state:
-            state["posterior_"] = _Packed.of(state["posterior_"])
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        packed = state.get("posterior_")
-        super().__setstate__(state | {"posterior_": packed.unpacked()} if isinstance(packed, _Packed) else state)
+        blocks = in_blocks(self.posterior_, len(x), x.__getitem__, self.samples, self.method)
+        return np.concatenate([block.cut(read(block.prediction).numpy()) for block in blocks])
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -254,7 +225,7 @@ class WherefromRegressor(RegressorMixin, _Estimator):
             "predicted", a number, or None; least: the least that y can be, where intervals end.
         standardise: whether X and y are scaled inside.
         random_state: a number makes `fit` repeatable. Predictions always are.
-        engine, workers, device, verbose: how it is computed, as in `wf.marginalise`.
+        compute: how it is computed, `wf.Compute`; engine, workers, device and verbose say some of it by themselves.
     The prediction
         samples: of each network; method: "monte_carlo", "one_shot" or "auto", as in `wf.Posterior.predict`.
         calibrate: "variance" or "conformal", by a part `calibrate_on` of the rows that is not trained on.
@@ -300,8 +271,8 @@ class WherefromRegressor(RegressorMixin, _Estimator):
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean at each row, of y's shape; with `return_std`, also the standard deviation."""
         if not return_std:
-            return self._told(X, lambda prediction: prediction.mean)
-        both = self._told(X, lambda prediction: torch.stack([prediction.mean, prediction.std], 1))
+            return self._by_row(X, lambda prediction: prediction.mean)
+        both = self._by_row(X, lambda prediction: torch.stack([prediction.mean, prediction.std], 1))
         return both[:, 0], both[:, 1]
 
     def predict_interval(self, X: Any, level: float = 0.95, reading: Any = None) -> Array:
@@ -310,12 +281,12 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         `reading` is as in `wf.Prediction.interval`, such as "mixture" for the ends of the mixture itself.
         """
         how = {} if reading is None else {"reading": reading}
-        return self._told(X, lambda prediction: torch.stack(prediction.interval(level, **how), 1))
+        return self._by_row(X, lambda prediction: torch.stack(prediction.interval(level, **how), 1))
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), reading: Any = None) -> Array:
         """The values below which y falls with these probabilities.  # (rows, quantiles[, outputs])"""
         how = {} if reading is None else {"reading": reading}
-        return self._told(X, lambda prediction: torch.stack([prediction.quantile(q, **how) for q in quantiles], 1))
+        return self._by_row(X, lambda prediction: torch.stack([prediction.quantile(q, **how) for q in quantiles], 1))
 
     def predict_dist(self, X: Any) -> Prediction:
         """All that is known about y at these rows: moments, intervals, densities, scores, sources."""
@@ -373,7 +344,7 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class.  # (rows, classes)"""
-        found = self._told(X, lambda prediction: prediction.probabilities)
+        found = self._by_row(X, lambda prediction: prediction.probabilities)
         return found / found.sum(1, keepdims=True)  # the softmax is in single precision
 
     def predict_log_proba(self, X: Any) -> Array:
@@ -417,51 +388,24 @@ def _sized(factory: Callable[..., Any], inputs: int, outputs: int) -> Callable[[
 # ---------------------------------------------------------------------- when to stop
 
 
-def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, how: Mapping[str, Any]) -> int:
-    """After how many of its epochs rows that are set aside have the lowest loss: by folds, each with one network.
+def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, compute: Compute) -> int:
+    """Return after how many of its epochs rows that are set aside are best predicted: by folds, each with one network.
 
     What is scored is what a training of so many epochs would leave: its last iterate or, where t is marginalised, the
     mean of the later half of them.
     """
     copies = _copies(rows)
-    if (different := int(copies.max()) + 1) < _FEWEST_TO_STOP_BY:
+    if int(copies.max()) + 1 < _FEWEST_TO_STOP_BY:
         return training.epochs
-    fold = _dealt(copies, rows.y[:, 0].numpy(), seed)
-    folds = range(min(_FOLDS, -(-_ENOUGH_TO_STOP_BY * _FOLDS // different)))
-    kept = min(_MOMENTS, training.epochs)
-    over = [Iterations(Snapshots(kept), start=0.0), *([design.dropout] if design.dropout else [])]
+    parts = stopping.folds(copies, rows.y[:, 0].numpy(), seed)
+    over = [stopping.kept_trajectory(training.epochs), *([design.dropout] if design.dropout else [])]
     training = replace(training, likelihood=training.likelihood.to_search(False))
-    pilots = marginalise_folds(training, rows, [np.flatnonzero(fold != k) for k in folds], over, seed, **how)
-    averages = design.iterations is not None
-    aside = [rows.take(np.flatnonzero(fold == k)) for k in folds]
-    losses = torch.stack([_losses(pilot, some, averages) for pilot, some in zip(pilots, aside, strict=True)]).sum(0)
+    pilots = marginalise(training, rows, over, seed, folds=[train for train, _ in parts], compute=compute)
+    aside = [rows.take(test) for _, test in parts]
+    stops = stopping.scored(pilots, [pilot.mixture[0] for pilot in pilots], aside, design.iterations is not None)
+    weights = None if rows.weights is None else rows.weights[np.concatenate([test for _, test in parts])]
     steps = -(-len(rows) // training.algorithm.batch_size)
-    moments = [round((k + 1) * training.epochs / kept) for k in range(kept)]
-    enough = [k for k, epochs in enumerate(moments) if _is_enough(design, epochs, steps)]
-    return moments[min(enough, key=lambda k: float(losses[k]))] if enough else training.epochs
-
-
-def _dealt(copies: Array, y: Array, seed: int) -> Array:
-    """The fold of each row, copies in the same, dealt out along y so that all folds are alike in it.  # (rows,)"""
-    places = np.unique(copies, return_index=True)[1]
-    order = np.lexsort((streams.generator(seed, "folds").permutation(len(places)), y[places]))
-    fold = np.empty(len(places), dtype=np.int64)
-    fold[order] = np.arange(len(places)) % _FOLDS
-    return fold[copies]
-
-
-def _losses(pilot: Posterior, rows: Rows, averages: bool) -> Tensor:
-    """The summed loss of rows after every number of epochs that was kept.  # (moments,)"""
-    law, likelihood = pilot.laws()[0], pilot.training.likelihood
-    assert isinstance(law, Points)
-    thetas = law.stops(averages)
-    x = pilot.scaler.x(rows.x, pilot.dtype).to(pilot.device)
-    y = pilot.scaler.y(rows.y, pilot.dtype).to(pilot.device)
-    network = pilot.network.private("stopping")
-    with torch.no_grad():
-        answers = network.call_each(network.layout.views(thetas.to(pilot.device)), x, ())
-    weights = None if rows.weights is None else rows.weights.to(y)
-    return len(rows) * likelihood.loss_for(pilot.scaler)(answers, y, weights).cpu()
+    return stops.epochs[stops.first_good(weights, lambda epochs: _is_enough(design, epochs, steps))]
 
 
 def _is_enough(design: Design, epochs: int, steps: int) -> bool:
@@ -556,57 +500,3 @@ def _plain(label: Any) -> Any:
 
 def _tensor(array: Array | None) -> Any:
     return None if array is None else torch.from_numpy(np.ascontiguousarray(array))
-
-
-# ---------------------------------------------------------------------- pickles
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """A posterior as the files that it is saved in, and the code that such files do not hold, by reference.
-
-    A factory that is a lambda, or that was made inside a function, cannot be pickled, and pickle says so.
-    """
-
-    files: dict[str, bytes]
-    models: dict[str, Any]
-    optimisers: tuple[type, ...]
-    laws: tuple[type, ...]
-    variables: tuple[type, ...]
-    rows: Rows | None  # only for batch normalisation, which needs them to predict
-    device: str
-
-    @classmethod
-    def of(cls, posterior: Posterior) -> _Packed:
-        design, training = posterior.design, posterior.training
-        laws = [*posterior.laws(), *([design.iterations.law] if design.iterations else [])]
-        with tempfile.TemporaryDirectory() as folder:
-            posterior.save(folder)
-            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-        return cls(
-            files,
-            {"": training.model} if design.families is None else dict(design.families.factories),
-            tuple({s.kind for s in _structures(posterior) if isinstance(s, TorchOptimiser) and is_class(s.kind)}),
-            tuple(dict.fromkeys(type(law) for law in laws)),
-            tuple(dict.fromkeys(type(variable) for axis in design.axes for variable in axis.variables)),
-            posterior.rows if any(network.momenta for network in posterior.networks.values()) else None,
-            str(posterior.device),
-        )
-
-    def unpacked(self) -> Posterior:
-        with tempfile.TemporaryDirectory() as folder:
-            for name, content in self.files.items():
-                (Path(folder) / name).write_bytes(content)
-            posterior = store.load(
-                folder,
-                self.models,
-                device=self.device,
-                optimisers=self.optimisers,
-                laws=self.laws,
-                variables=self.variables,
-            )
-        return posterior if self.rows is None else replace(posterior, rows=self.rows)
-
-
-def _structures(posterior: Posterior) -> list[Any]:
-    return [posterior.training.algorithm.structure, *(c.algorithm.structure for c in posterior.mixture)]

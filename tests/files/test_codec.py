@@ -17,7 +17,7 @@ from wherefrom.files import codec
 from wherefrom.files.codec import REGISTRY, fits, pack, unpack
 from wherefrom.files.stand_in import StandIn
 from wherefrom.laws import TRADI, Gaussian, Points
-from wherefrom.posterior.members import Component
+from wherefrom.posterior.member import Member, Origin
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
 from wherefrom.tables.outside import Surroundings
@@ -66,7 +66,8 @@ CASES = {
     "Schema": [Schema((4,), ("a", "b"), True, 2, (), False, "digest", ("no", 1, True))],
     "Scaler": [Scaler(*torch.randn(4, 2, dtype=torch.float64))],
     "Trained": [TRAINED, Trained(torch.randn(2), None, [1.0], 0, 0.0, "native")],
-    "Component": [Component(RUN, ADAM, TRAINED)],
+    "Member": [Member(RUN, ADAM, TRAINED)],
+    "Origin": [Origin(("theta0 1",), True, (0.25, 0.75))],
     "Regression": [wf.Regression("fit", 0.2), wf.Regression(0.5, least=-1.0)],
     "Classification": [
         wf.Classification(["a", "b"], 0.1, {"a": 1.0, "b": 2.0}),

@@ -159,7 +159,7 @@ def test_axes_of_any_name_have_their_share(problem):
     named = [{"annotator": k % 3, "theta0": k // 3} for k in range(6)]
     posterior = wf.Posterior.from_members(networks, labels=named, model=mlp(), x=problem[0][:3], dropout=wf.Dropout())
     assert posterior.predict(problem[0]).sources().names[:3] == ("theta0", "annotator", "theta0 x annotator")
-    keys = {member.name for group in groups(posterior) for member in group.members}
+    keys = {member.name for group in groups(posterior) for member in group.thetas}
     assert len(keys) == 6  # samples of each are drawn on a stream of its own
 
 

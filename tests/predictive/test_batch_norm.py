@@ -103,7 +103,7 @@ def test_it_is_what_torch_does_for_each_sampled_network(law, rows_at_once, probl
     standardised = posterior.scaler.x(torch.from_numpy(problem[0]), torch.float32)
     assert torch.equal(torch.cat(batches).sort(0).values, standardised.sort(0).values)
     answers = posterior.predict(problem[0], samples=4).answers[0]
-    thetas = monte_carlo.Thetas(groups(posterior)[0].members[0], posterior.seed).get(np.arange(4))
+    thetas = monte_carlo.Thetas(groups(posterior)[0].thetas[0], posterior.seed).get(np.arange(4))
     for theta, own in zip(thetas, answers, strict=True):
         module = deep()
         module.load_state_dict(posterior.network.layout.views(theta), strict=False)
@@ -193,7 +193,7 @@ def test_it_is_another_for_other_rows(trained, problem, passes, tmp_path):
     passes.clear()
     assert torch.equal(again.predict(x, samples=8).answers, own)
     assert sum(passes) == 8
-    moved = replace(trained, rows=replace(trained.rows, x=2 * trained.rows.x))
+    moved = replace(trained, fold=replace(trained.fold, rows=replace(trained.rows, x=2 * trained.rows.x)))
     assert not torch.equal(moved.predict(x, samples=8).answers, own)
     assert torch.equal(trained.predict(x, samples=8).answers, own)
 

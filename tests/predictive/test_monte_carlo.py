@@ -27,7 +27,7 @@ def test_equals_loading_each_sample_into_the_module(problem):
     posterior = wf.marginalise(training(), problem, wf.recipes.multi_swag(3))
     answers = posterior.predict(x, samples=6).answers
     standardised = posterior.scaler.x(torch.from_numpy(x), torch.float32)
-    for m, member in enumerate(groups(posterior)[0].members):
+    for m, member in enumerate(groups(posterior)[0].thetas):
         thetas = monte_carlo.Thetas(member, posterior.seed).get(np.arange(6))
         for s in range(6):
             expected = loaded(posterior, thetas[s], mlp())(standardised)
@@ -135,7 +135,7 @@ def test_batch_norm_follows_every_sample(problem, tmp_path):
     posterior = wf.marginalise(lively, problem, wf.recipes.swag(rank=3))
     answers = posterior.predict(x, samples=3).answers[0]
     standardised = posterior.scaler.x(torch.from_numpy(x), torch.float32)
-    thetas = monte_carlo.Thetas(groups(posterior)[0].members[0], posterior.seed).get(np.arange(3))
+    thetas = monte_carlo.Thetas(groups(posterior)[0].thetas[0], posterior.seed).get(np.arange(3))
     for s in range(3):
         module = loaded(posterior, thetas[s], Normalised)
         stale = module(standardised).detach()

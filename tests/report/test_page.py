@@ -233,7 +233,7 @@ def test_rows_that_were_trained_on_are_told_with_those_that_were_held_out(made):
     random = np.random.default_rng(3)  # as it was trained
     x = random.normal(size=(180, 4))
     y = 3 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * random.normal(size=180)
-    forgetful = replace(posterior, rows=None)  # as after wf.load
+    forgetful = replace(posterior, fold=replace(posterior.fold, rows=None))  # as after wf.load
     assert any("flatters" in note for note in content(forgetful, x[:110], y[:110], samples=5)["cautions"])
 
 

@@ -15,6 +15,7 @@ from matplotlib.colors import to_rgb
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.posterior.member import Origin
 from wherefrom.report.plots import new_figure
 from wherefrom.reproduce import toy
 
@@ -123,7 +124,7 @@ def test_combined_row_mixes_the_same_trainings(panels: list[toy.Panel]) -> None:
 
 def test_a_diverged_initial_condition_is_left_out_at_both_settings(posterior: wf.Posterior) -> None:
     kept = tuple(c for c in posterior.mixture if c.run.labels != {"theta0+order": 0, "h": 0})
-    lame = replace(posterior, mixture=kept, diverged=("theta0+order 0, h 0",))
+    lame = replace(posterior, mixture=kept, origin=Origin(("theta0+order 0, h 0",)))
     panels = toy.score(lame, progress=False, combined_draws=COMBINED, samples=20)
     assert panel(panels, (0,), "theta0").models == panel(panels, (1,), "theta0").models == DRAWS - 1
     assert panel(panels, (0, 1), "theta0").models == 2 * COMBINED
@@ -132,7 +133,7 @@ def test_a_diverged_initial_condition_is_left_out_at_both_settings(posterior: wf
 
 
 def test_too_few_trainings_are_an_error(posterior: wf.Posterior) -> None:
-    lame = replace(posterior, mixture=posterior.mixture[:3], diverged=("theta0+order 1, h 1",))
+    lame = replace(posterior, mixture=posterior.mixture[:3], origin=Origin(("theta0+order 1, h 1",)))
     with pytest.raises(wf.DivergedError, match="theta0\\+order 1, h 1"):
         toy.score(lame, progress=False)
 

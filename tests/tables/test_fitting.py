@@ -13,6 +13,7 @@ import torch
 
 import wherefrom as wf
 from made_table import QUICK, made, write
+from wherefrom.posterior import stopping
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
 from wherefrom.tables import fitting, plan
 from wherefrom.tables import pilot as fitting_pilot
@@ -191,16 +192,16 @@ def test_a_pilot_goes_on_with_the_setting_that_won(random):
     data = Encoded(x, ("a", "b", "c")), np.sin(2 * x[:, 0]) + 0.1 * random.normal(size=300)
     training = wf.Training(wf.MLP([20]), wf.Algorithm("adam", lr=0.3, batch_size=60), 1, wf.Regression())
     seen = []
-    told = fitting_pilot.marginalise_folds
+    marginalise = fitting_pilot.marginalise
 
     def watched(training, *rest, **how):
-        found = told(training, *rest, **how)
+        found = marginalise(training, *rest, **how)
         rates = [c.run.choices.get("lr", training.algorithm.settings["lr"]) for c in found[0].mixture]
         seen.append((training.epochs, rates))
         return found
 
     with (
-        patch.object(fitting_pilot, "marginalise_folds", watched),
+        patch.object(fitting_pilot, "marginalise", watched),
         patch.object(fitting_pilot, "_NEAR_THE_END", 0.0),  # so that it always goes on
         patch.object(fitting_pilot, "_MOST_EPOCHS", 400),
     ):
@@ -226,7 +227,7 @@ def test_copies_are_set_aside_together(random):
     x, y = noisy(100, random)
     four = np.tile(np.arange(100), 4)
     training = wf.Training(wf.MLP([50]), wf.Algorithm("adam", lr=0.01, batch_size=16), 1, wf.Regression())
-    for train, test in fitting_pilot._folds(four, 0):
+    for train, test in stopping.folds(four, y[four], 0):
         assert not set(four[train]) & set(four[test])
     found = pilot(training, (x.take(four), y[four]), averages=True, tried=[], progress=False, copies=four)
     assert found.training.epochs < 100

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wherefrom.tables import predicting
+from wherefrom.posterior import predicting as posterior_predicting
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import read
 
@@ -56,7 +56,7 @@ def test_turns_change_nothing(which, request, monkeypatch):
     path, run = request.getfixturevalue(which)
     x, y = rows_of(run, path)
     whole = predict_rows(run.posterior, x, 0.9, 8, y)
-    monkeypatch.setattr(predicting, "_MOST_ROWS", 64)
+    monkeypatch.setattr(posterior_predicting, "_MOST_ROWS", 64)
     parts = predict_rows(run.posterior, x, 0.9, 8, y)
     for name, values in whole.answers.items():
         if values.dtype.kind == "f":

@@ -15,8 +15,9 @@ from torch import nn
 import oracle
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.training import engines, streams, workers
+from wherefrom.training import engines, streams
 from wherefrom.training.cohort import Cohort, Collection, Examples, Trained, orders
+from wherefrom.training.compute import Compute
 from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training.torch_engine import TorchEngine
 
@@ -420,7 +421,7 @@ def test_progress_counts_every_epoch_of_every_member(engine):
         algorithm = wf.Algorithm("sgd", lr=lr, batch_size=BATCH)
         cohort = oracle.cohort_of(mlp(), examples(), algorithm, members=5, epochs=EPOCHS)
         heard: list[int] = []
-        workers.train_cohorts([cohort], oracle.CPU, 2, heard.append, engine)
+        Compute(workers=2, engine=engine).train([cohort], heard.append)
         assert sum(heard) == 5 * EPOCHS
 
 
@@ -439,7 +440,7 @@ def test_an_error_in_one_group_stops_the_others(engine, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        workers.train_cohorts([cohort], oracle.CPU, 2, fail, engine)
+        Compute(workers=2, engine=engine).train([cohort], fail)
     assert heard < 10_000
 
 

@@ -12,6 +12,7 @@ from conftest import mlp, training
 from oracle import train, trained_alone
 from wherefrom.training import program, workers
 from wherefrom.training.cohort import Cohort, Examples
+from wherefrom.training.compute import Compute
 from wherefrom.training.torch_engine import TorchEngine
 
 
@@ -157,7 +158,7 @@ def test_a_lone_row_says_that_others_are_held_out(problem):
 def test_progress_counts_every_epoch_of_every_member(data):
     cohort = cohort_of(mlp(), data, 5, ALGORITHMS["adam"])
     heard: list[int] = []
-    workers.train_cohorts([cohort], torch.device("cpu"), 2, heard.append)
+    Compute(workers=2).train([cohort], heard.append)
     assert sum(heard) == 5 * EPOCHS
 
 

@@ -25,10 +25,13 @@ from wherefrom.own_loop.recorder import Recorder, unwrapped
 from wherefrom.own_loop.shown import Shown, targets_of, units_of
 from wherefrom.own_loop.weights import Weights
 from wherefrom.posterior import Posterior
-from wherefrom.posterior.members import Component, build_networks, factories, family_of
+from wherefrom.posterior.fold import Fold
+from wherefrom.posterior.member import Member, Origin, family_of
+from wherefrom.posterior.networks import build_networks, factories
 from wherefrom.posterior.point import Algorithm, Training
 from wherefrom.training import streams
 from wherefrom.training.cohort import Trained
+from wherefrom.training.compute import Compute
 from wherefrom.training.data import Scaler
 from wherefrom.training.network import Layout, Network
 from wherefrom.training.torch_classes import TorchOptimiser
@@ -81,7 +84,7 @@ def from_members(
     shown = Shown.of(x, y, likelihood, data, standardise_by, held_out)
     factory: Any = model if labelled.families is None else next(iter(labelled.families.values()))
     training = Training(factory, ELSEWHERE, 1, likelihood, standardise=scaler is not None or standardise_by is not None)
-    example, place = shown.example(units_of(scaler, shown, None), dtype), available(device)
+    example, target_device = shown.example(units_of(scaler, shown, None), dtype), available(device)
     targets = shown.targets or targets_of(factory, likelihood, example)
     units = units_of(scaler, shown, targets)
     networks = build_networks(training, design, design.dropout, example, targets, seed)
@@ -103,20 +106,16 @@ def from_members(
                 )
         thetas.append(theta)
         law = None if how is None else _law(network.layout, keys, one, theta)
-        mixture.append(Component(run, ELSEWHERE, _trained(theta, law, dtype, place)))
+        mixture.append(Member(run, ELSEWHERE, _trained(theta, law, dtype, target_device)))
     _warn_of_outputs(likelihood, networks, mixture, example)
     posterior = Posterior(
         training,
         design,
-        int(seed),
-        {name: network.to(place) for name, network in networks.items()},
-        units,
-        shown.schema(targets),
-        dtype,
-        place,
+        {name: network.to(target_device) for name, network in networks.items()},
+        Fold(int(seed), shown.schema(targets), units, shown.trained_on, shown.aside),
+        Compute(target_device, dtype),
         tuple(mixture),
-        rows=shown.trained_on,
-        held_out=shown.aside,
+        Origin(dropout=design.dropout),
     )
     return posterior.fit_noise(shown.aside) if likelihood.fits_noise and shown.aside is not None else posterior
 
@@ -230,14 +229,14 @@ def _check_function(network: Network, one: _Found, theta: Tensor, example: Tenso
 
 
 def _warn_of_outputs(
-    likelihood: Likelihood, networks: Mapping[str, Network], mixture: Sequence[Component], example: Tensor
+    likelihood: Likelihood, networks: Mapping[str, Network], mixture: Sequence[Member], example: Tensor
 ) -> None:
     """Warn of the first member whose outputs look wrong for this likelihood."""
-    for component in mixture:
-        network = networks[family_of(component.run)]
+    for member in mixture:
+        network = networks[member.family]
         with torch.no_grad():
-            theta = component.trained.last.cpu()
+            theta = member.trained.last.cpu()
             answers = network.private("members").call(network.layout.views(theta), example, (), False)
-        if warning := likelihood.doubt_network(str(component.run), answers, frozenset(), True):
+        if warning := likelihood.doubt_network(str(member.run), answers, frozenset(), True):
             warnings.warn(warning, stacklevel=4)
             return

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 from wherefrom.posterior.held_out import like_training, not_trained_on
 from wherefrom.posterior.predicting import sampled_outputs
-from wherefrom.predictive.calibration import By, Fit, Method, Reading, before, checked, compared, fitted
+from wherefrom.predictive.calibration import By, Calibration, Fit, Method, Reading, before, checked, compared, fitted
 from wherefrom.predictive.weights import greedy, stacking
 from wherefrom.table import Table
+from wherefrom.training.data import Rows
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -24,11 +25,31 @@ Weighing = Literal["stacking", "greedy"]
 _NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
 
 
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """The noise and the corrections that rows which were not trained on have called for."""
+
+    noise: Tensor | None = None  # the variance of each output's noise, in units of y's own variance
+    calibration: tuple[Calibration, ...] = ()  # in the order of their fitting
+
+    def with_rows(self, rows: Rows | None) -> Fitted:
+        """Return the same with the rows at hand on which the calibration was fitted, or without them."""
+        return replace(self, calibration=tuple(replace(c, fit=replace(c.fit, data=rows)) for c in self.calibration))
+
+
 def with_noise(posterior: Posterior, data: Any, samples: int) -> Posterior:
-    """The same with the noise under which these rows are most likely, and the calibration of that."""
+    """Fit the noise under which these rows are most likely, and the calibration of that."""
     if not posterior.training.likelihood.fits_noise:
         raise ValueError(f'{posterior.training.likelihood} has no noise to fit; use Regression(noise="fit")')
-    return calibrated_anew(replace(posterior, fitted_noise=_noise(posterior, data, samples)))
+    return calibrated_anew(_with_noise(posterior, _noise(posterior, data, samples)))
+
+
+def _with_noise(posterior: Posterior, noise: Tensor | None) -> Posterior:
+    return replace(posterior, fitted=replace(posterior.fitted, noise=noise))
+
+
+def _with_calibration(posterior: Posterior, calibration: tuple[Calibration, ...]) -> Posterior:
+    return replace(posterior, fitted=replace(posterior.fitted, calibration=calibration))
 
 
 def _noise(posterior: Posterior, data: Any, samples: int) -> Tensor:
@@ -41,41 +62,42 @@ def _noise(posterior: Posterior, data: Any, samples: int) -> Tensor:
 
 
 def calibrated(posterior: Posterior, by: By, data: Any, samples: int, method: Method, reading: Reading) -> Posterior:
-    """The same with a further calibration, or with another of the same kind."""
+    """Add a calibration, or replace the one of the same kind."""
     likelihood = posterior.training.likelihood
     by = checked(by, likelihood.calibrations, likelihood.target)
     earlier = before(by, posterior.calibration)
     rows = not_trained_on(posterior, data, f'calibrated("{by}", (x, y))')
-    base = replace(posterior, calibration=earlier)
+    base = _with_calibration(posterior, earlier)
     fit = Fit(len(rows), samples, method, reading, on_held_out=data is None, data=rows)
-    found = fitted(by, base.predict(rows.x, samples, method=method), rows.truth, fit, rows.weights)
-    return replace(base, calibration=(*earlier, found))
+    new = fitted(by, base.predict(rows.x, samples, method=method), rows.truth, fit, rows.weights)
+    return _with_calibration(base, (*earlier, new))
 
 
 def before_and_after(posterior: Posterior, data: Any, samples: int, levels: Sequence[float], method: Method) -> Table:
-    """The scores of these rows without the calibration, and with it."""
+    """Compare the scores of these rows without the calibration and with it."""
     rows = not_trained_on(posterior, data, "check_calibration((x, y))")
-    plain, own = (each.predict(rows.x, samples, method=method) for each in (posterior.uncalibrated, posterior))
-    return compared(plain, own, rows.truth, levels)
+    plain, corrected = (each.predict(rows.x, samples, method=method) for each in (posterior.uncalibrated, posterior))
+    return compared(plain, corrected, rows.truth, levels)
 
 
 def fitted_anew(posterior: Posterior) -> Posterior:
-    """With the noise and the calibration of its own members, where there are rows to fit them on."""
+    """Fit the noise and the calibration for its members, where there are rows to fit them on."""
     if posterior.training.likelihood.fits_noise and posterior.held_out is not None:
-        posterior = replace(posterior, fitted_noise=_noise(posterior, posterior.held_out, _NOISE_SAMPLES))
+        posterior = _with_noise(posterior, _noise(posterior, posterior.held_out, _NOISE_SAMPLES))
     return calibrated_anew(posterior)
 
 
 def calibrated_anew(posterior: Posterior) -> Posterior:
-    """What was fitted for other members is fitted again for these, or dropped."""
-    found = posterior.uncalibrated
+    """Fit again for these members what was fitted for others, or drop it."""
+    again = posterior.uncalibrated
     for each in posterior.calibration:
         fit = each.fit
-        own = fit.on_held_out and posterior.held_out is not None
+        is_held_out = fit.on_held_out and posterior.held_out is not None
         why = "the rows that it was fitted on are not at hand"
-        if own or fit.data is not None:
+        if is_held_out or fit.data is not None:
             try:
-                found = calibrated(found, each.by, None if own else fit.data, fit.samples, fit.method, fit.reading)
+                rows = None if is_held_out else fit.data
+                again = calibrated(again, each.by, rows, fit.samples, fit.method, fit.reading)
                 continue
             except ValueError as error:
                 why = str(error)
@@ -83,29 +105,26 @@ def calibrated_anew(posterior: Posterior) -> Posterior:
             f"the calibration by {each.by} was of other members, and is dropped ({why}): calibrate these anew",
             stacklevel=5,
         )
-    return found
+    return again
 
 
 def weighted(
     posterior: Posterior, by: Weighing | Sequence[float], data: Any, samples: int, size: int, distinct: int | None
 ) -> Posterior:
-    """The same members, those that weigh anything, with weights by held-out rows, or as they are given."""
+    """Weigh the members by held-out rows, or as given, and leave out those that weigh nothing."""
     if isinstance(by, str):
         if by not in ("stacking", "greedy"):
             raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
         rows = not_trained_on(posterior, data, f'weighted("{by}", (x, y))')
         plain = posterior.uncalibrated.predict(rows.x, samples)
         densities = plain.member_log_densities(rows.truth, by_output=True).flatten(1)
-        found = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
-        given = found.tolist()
+        weights = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
+        given = weights.tolist()
     else:
         given = [float(weight) for weight in by]
     if len(given) != len(posterior) or min(given) < 0 or not math.isfinite(total := math.fsum(given)) or total <= 0:
         raise ValueError(f"give one weight for each of the {len(posterior)} members, none below zero, not {given}")
-    changed = replace(
-        posterior,
-        mixture=tuple(component for component, weight in zip(posterior.mixture, given, strict=True) if weight),
-        own_weights=tuple(weight / total for weight in given if weight),
-        is_part=True,
-    )
-    return fitted_anew(replace(changed, fitted_noise=None))
+    weighty = tuple(member for member, weight in zip(posterior.mixture, given, strict=True) if weight)
+    shares = tuple(weight / total for weight in given if weight)
+    origin = replace(posterior.origin, weights=shares, is_part=True)
+    return fitted_anew(_with_noise(replace(posterior, mixture=weighty, origin=origin), None))

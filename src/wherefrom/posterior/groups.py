@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from wherefrom.laws import Gaussian
-from wherefrom.posterior.members import network_of
+from wherefrom.posterior.member import network_of
 from wherefrom.predictive import batch_norm
-from wherefrom.predictive.monte_carlo import SampledMember
+from wherefrom.predictive.monte_carlo import RandomTheta
 from wherefrom.training.network import Network
 
 if TYPE_CHECKING:
@@ -24,50 +24,50 @@ class Group:
     """Members with the same network."""
 
     network: Network
-    places: tuple[int, ...]  # in the mixture
-    members: tuple[SampledMember, ...]
+    numbers: tuple[int, ...]  # of its members in the mixture
+    thetas: tuple[RandomTheta, ...]
 
 
 def groups(posterior: Posterior) -> list[Group]:
-    """The members of each network."""
-    found: dict[Network, list[int]] = {}
-    for place, component in enumerate(posterior.mixture):
-        found.setdefault(network_of(posterior.networks, component.run), []).append(place)
+    """List the members of each network."""
+    by_network: dict[Network, list[int]] = {}
+    for number, member in enumerate(posterior.mixture):
+        by_network.setdefault(network_of(posterior.networks, member.run), []).append(number)
     laws = posterior.laws()
 
-    def sampled(network: Network, place: int) -> SampledMember:
-        component = posterior.mixture[place]
-        return SampledMember(laws[place], component.trained.last[network.layout.varying_size :], component.run.name)
+    def theta(network: Network, number: int) -> RandomTheta:
+        member = posterior.mixture[number]
+        return RandomTheta(laws[number], member.trained.last[network.layout.varying_size :], member.run.name)
 
     return [
-        Group(network, tuple(places), tuple(sampled(network, place) for place in places))
-        for network, places in found.items()
+        Group(network, tuple(numbers), tuple(theta(network, number) for number in numbers))
+        for network, numbers in by_network.items()
     ]
 
 
 def assembled(parts: Mapping[Group, Tensor]) -> Tensor:
-    """What each group found for its members, in the order of the mixture.  # (members, ...)"""
+    """Put what each group has for its members into the order of the mixture.  # (members, ...)"""
     if len(parts) == 1:
         return next(iter(parts.values()))
-    order = torch.tensor([place for group in parts for place in group.places])
+    order = torch.tensor([number for group in parts for number in group.numbers])
     return torch.cat(list(parts.values()))[order.argsort()]
 
 
 def inputs(posterior: Posterior, x: Any) -> Tensor:
-    """Rows as the networks take them: checked, scaled, and where they are."""
+    """Return rows as the networks take them: checked, scaled, and on the networks' device."""
     return posterior.scaler.x(posterior.schema.inputs(x), posterior.dtype).to(posterior.device)
 
 
 def refreshing(posterior: Posterior, group: Group) -> Callable[[Network, Tensor], Tensor] | None:
-    """How to bring the running statistics of batch normalisation in line with sampled weights, if need be."""
-    if not group.network.momenta or not any(isinstance(member.law, Gaussian) for member in group.members):
+    """Return what brings the running statistics of batch normalisation in line with sampled weights, if need be."""
+    if not group.network.momenta or not any(isinstance(theta.law, Gaussian) for theta in group.thetas):
         return None  # the trajectory's own points carry their own statistics
     if posterior.rows is None:
         raise ValueError(
             "batch normalisation needs training rows for every sample of the weights, and a run holds no data: "
             "give it again, as wf.load(folder, model, data=(x, y)) or from_members(..., data=(x, y))"
         )
-    augment, known, scaler = posterior.training.augment, posterior.statistics, posterior.scaler
+    augment, statistics, scaler = posterior.training.augment, posterior.statistics, posterior.scaler
     rows = batch_norm.TrainingRows(posterior.rows.x, scaler, posterior.dtype, posterior.device, augment, posterior.seed)
-    number = known.number(posterior.rows, scaler, augment, group.network)
-    return lambda network, theta: batch_norm.refresh(network, theta, rows, known, number)
+    number = statistics.number(posterior.rows, scaler, augment, group.network)
+    return lambda network, theta: batch_norm.refresh(network, theta, rows, statistics, number)

@@ -1,4 +1,4 @@
-"""Rows that were not trained on: what judges the members, and how those are found out that were."""
+"""Rows that were not trained on, to judge the members by, and a check that they were not."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from wherefrom.posterior.members import Fold
+from wherefrom.posterior.fold import Fold
 from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
 
-_TOLD, _REFUSED = 0.1, 0.5  # parts of some rows that were trained on
+_WARNED, _REFUSED = 0.1, 0.5  # parts of some rows that were trained on
 _COARSE = 10  # where trained rows are so often the same, others hold them all by chance
 
 
@@ -39,7 +39,7 @@ def not_trained_on(posterior: Posterior, data: Any, call: str) -> Rows:
         raise ValueError("these are the rows that the members were trained on: give others")
     if overlap >= _REFUSED:
         raise ValueError(f"{overlap:.0%} of these rows were trained on: give others")
-    if overlap >= _TOLD:
+    if overlap >= _WARNED:
         warnings.warn(f"{overlap:.0%} of these rows were trained on, which flatters the members", stacklevel=4)
     return rows
 
@@ -52,17 +52,17 @@ def part_trained_on(posterior: Posterior, rows: Rows) -> float:
 
 
 def _is_training_data(posterior: Posterior, rows: Rows) -> bool:
-    """Whether a digest knows them: as what was trained on, or with what was held out of it to fit the noise."""
-    known = posterior.schema.digest
-    if not known:
+    """Compare digests: of what was trained on, alone or with what was held out of it to fit the noise."""
+    trained_on = posterior.schema.digest
+    if not trained_on:
         return False
-    if rows.schema.digest == known:
+    if rows.schema.digest == trained_on:
         return True
     try:
         fold = Fold.of(posterior.training, rows, posterior.seed)
     except ValueError:  # too few to hold any out
         return False
-    return fold.rows.schema.digest == known
+    return fold.schema.digest == trained_on
 
 
 def _overlap(trained: Rows, given: Rows) -> float:
@@ -71,16 +71,16 @@ def _overlap(trained: Rows, given: Rows) -> float:
     A new row equals some trained one about as often as trained ones equal each other.
     """
     is_single = torch.float32 in (trained.x.dtype, given.x.dtype)
-    own, other = (Counter(hash(row) for row in _bytes(rows, is_single)) for rows in (trained, given))
-    if own == other or (own.keys() <= other.keys() and len(trained) <= _COARSE * len(own)):
+    before, now = (Counter(hash(row) for row in _bytes(rows, is_single)) for rows in (trained, given))
+    if before == now or (before.keys() <= now.keys() and len(trained) <= _COARSE * len(before)):
         return 1.0
-    found = sum(count for row, count in other.items() if row in own) / len(given)
-    chance = 1 - sum(count == 1 for count in own.values()) / len(trained)
+    overlap = sum(count for row, count in now.items() if row in before) / len(given)
+    chance = 1 - sum(count == 1 for count in before.values()) / len(trained)
     margin = 2 * math.sqrt(chance * (1 - chance) / len(given))
-    return found if found - chance - margin >= _TOLD else 0.0
+    return overlap if overlap - chance - margin >= _WARNED else 0.0
 
 
 def _bytes(rows: Rows, is_single: bool) -> Iterator[bytes]:
-    """Every row as it is, or in single precision, which y may always have come in."""
+    """Yield every row's bytes, as it is or in single precision, which y may always have come in."""
     for x, y in zip(rows.x.numpy(), rows.y.float().numpy(), strict=True):
         yield (x.astype(np.float32) if is_single else x).tobytes() + y.tobytes()

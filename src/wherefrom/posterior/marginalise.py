@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, overload
@@ -10,10 +11,13 @@ from typing import Any, overload
 import numpy as np
 import torch
 
-from wherefrom.posterior.growth import Divergence, finished
-from wherefrom.posterior.members import Fold, build_networks, train_runs
+from wherefrom.posterior.fold import Fold
+from wherefrom.posterior.growth import Divergence, without_diverged
+from wherefrom.posterior.member import Origin
+from wherefrom.posterior.networks import build_networks
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.posterior import Posterior
+from wherefrom.posterior.trainings import train_runs
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import as_rows
@@ -84,37 +88,24 @@ def marginalise(  # type: ignore[misc]
         checkpoints=checkpoints,
         progress=progress,
     )
-    rows, place, design = as_rows(data, training.likelihood), compute.place, Design.of(over)
+    rows, device, design = as_rows(data, training.likelihood), compute.torch_device, Design.of(over)
     if held_out is not None and not isinstance(held_out, Real):
         held_out = as_rows(held_out, training.likelihood, rows.classes).that_count
     together = None if groups is None else np.asarray(groups)
-    work = [
+    parts = [
         Fold.of(training, rows.take(index), int(seed) + number, held_out, None if together is None else together[index])
         for number, index in enumerate([slice(None)] if folds is None else folds)
     ]
-    example = work[0].scaler.x(work[0].rows.x, compute.dtype)
+    example = parts[0].scaler.x(parts[0].trained_on.x, compute.dtype)
     networks = build_networks(training, design, design.dropout, example, rows.targets, int(seed))
-    networks = {family: network.to(place) for family, network in networks.items()}
-    jobs = [(fold, design.runs(fold.seed)) for fold in work]
-    trained = train_runs(training, networks, design, jobs, compute)
-    empty = [
-        Posterior(
-            training,
-            design,
-            fold.seed,
-            networks,
-            fold.scaler,
-            fold.rows.schema,
-            compute.dtype,
-            place,
-            rows=fold.rows,
-            held_out=fold.held_out,
-            dropping=design.dropout,
-            autocast=compute.autocast,
-        )
-        for fold in work
+    networks = {family: network.to(device) for family, network in networks.items()}
+    trained = train_runs(training, networks, design, [(fold, design.runs(fold.seed)) for fold in parts], compute)
+    how, origin = replace(compute.without_company, device=device), Origin(dropout=design.dropout)
+    posteriors = [
+        Posterior(training, design, networks, fold, how, tuple(members), origin)
+        for fold, members in zip(parts, trained, strict=True)
     ]
-    posteriors = finished(list(zip(empty, trained, strict=True)), on_divergence)
+    posteriors = without_diverged(posteriors, on_divergence)
     return posteriors[0] if folds is None else posteriors
 
 

@@ -182,7 +182,7 @@ def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
     """Means, and variances and factors where theta has any, of all components.  # (components, [rank,] size)"""
     nothing = torch.empty(0, device=posterior.device)
     (group,) = groups(posterior)
-    job = Passes(group.network, group.members, nothing, None, covariance, refreshing(posterior, group))
+    job = Passes(group.network, group.thetas, nothing, None, covariance, refreshing(posterior, group))
     found = job.thetas(posterior.design.iterations is not None)
     return [theta.float().cpu() for theta in found if theta is not None]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.posterior.fitting import fitted_anew
-from wherefrom.posterior.members import family_of
 from wherefrom.variables import Axis, Design, Families, Run
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def marginalising(posterior: Posterior, names: tuple[str, ...]) -> Posterior:
-    """The part that marginalises only these variables; the others stand at one value."""
+    """Take the part that marginalises only these variables; the others stand at one value."""
     whole = posterior.design
     masks = whole.of_masks
     sampled = {"t": whole.iterations, masks: whole.dropout}
@@ -35,7 +35,7 @@ def marginalising(posterior: Posterior, names: tuple[str, ...]) -> Posterior:
 
 
 def selected(posterior: Posterior, draws: Mapping[str, Any]) -> Posterior:
-    """The part that has only these draws of some variables."""
+    """Take the part that has only these draws of some variables."""
     chosen: dict[str, list[int]] = {}
     for name, numbers in draws.items():
         axis = posterior.design.axis(name)
@@ -57,7 +57,7 @@ def selected(posterior: Posterior, draws: Mapping[str, Any]) -> Posterior:
 
 
 def _numbers(posterior: Posterior, axis: Axis, draws: Any) -> list[int]:
-    """Draws by their numbers; families also by their names."""
+    """Return draws by their numbers; families may be given by their names."""
     each: list[Any] = [draws] if isinstance(draws, Integral | str) else list(draws)
     families = posterior.design.families
     names = list(families.factories) if families and axis.is_finite else []
@@ -65,17 +65,14 @@ def _numbers(posterior: Posterior, axis: Axis, draws: Any) -> list[int]:
 
 
 def _part(posterior: Posterior, draws: dict[str, list[int]], design: Design) -> Posterior:
-    """The members with these draws, under a design that has fewer axes."""
+    """Take the members with these draws, under a design that has fewer axes."""
     names = [axis.name for axis in design.axes]
-    places = [
-        place
-        for place, component in enumerate(posterior.mixture)
-        if all(component.run.labels[axis] in numbers for axis, numbers in draws.items())
+    is_chosen = [
+        all(member.run.labels[axis] in numbers for axis, numbers in draws.items()) for member in posterior.mixture
     ]
-    runs = [posterior.mixture[place].run for place in places]
     chosen = tuple(
-        replace(posterior.mixture[place], run=replace(run, labels={name: run.labels[name] for name in names}))
-        for place, run in zip(places, runs, strict=True)
+        replace(member, run=replace(member.run, labels={name: member.run.labels[name] for name in names}))
+        for member in compress(posterior.mixture, is_chosen)
     )
     if not chosen:
         lost = "its members weigh nothing"
@@ -83,18 +80,21 @@ def _part(posterior: Posterior, draws: dict[str, list[int]], design: Design) -> 
             lost = f"these diverged: {'; '.join(posterior.diverged)}"
         raise ValueError(f"no member is left of that part; {lost}")
     missing = posterior.diverged if len(chosen) < design.size else ()
-    part = replace(posterior, design=design, mixture=chosen, diverged=missing, fitted_noise=None, is_part=True)
-    if posterior.own_weights is not None:
-        own = [posterior.own_weights[place] for place in places]
-        part = replace(part, own_weights=tuple(weight / math.fsum(own) for weight in own))
+    weights = posterior.origin.weights
+    if weights is not None:
+        kept = list(compress(weights, is_chosen))
+        weights = tuple(weight / math.fsum(kept) for weight in kept)
+    origin = replace(posterior.origin, diverged=missing, is_part=True, weights=weights)
+    fitted = replace(posterior.fitted, noise=None)
+    part = replace(posterior, design=design, mixture=chosen, origin=origin, fitted=fitted)
     if posterior.design.families and not design.families:
         part = _as_one_family(part, posterior.design.families)
     return part
 
 
 def _as_one_family(part: Posterior, families: Families) -> Posterior:
-    """The same where all members are of one family, which then is simply the model."""
-    (family,) = {family_of(component.run) for component in part.mixture}
+    """Make the only family that is left the model itself."""
+    (family,) = {member.family for member in part.mixture}
 
     def nameless(run: Run) -> Run:
         return replace(run, choices={name: value for name, value in run.choices.items() if name != "family"})
@@ -103,5 +103,5 @@ def _as_one_family(part: Posterior, families: Families) -> Posterior:
         part,
         training=replace(part.training, model=families.factories[family]),
         networks={"": part.networks[family]},
-        mixture=tuple(replace(component, run=nameless(component.run)) for component in part.mixture),
+        mixture=tuple(replace(member, run=nameless(member.run)) for member in part.mixture),
     )

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from wherefrom.laws import Law, delta
 from wherefrom.posterior import fitting, growth, parts, predicting, settled, weighing
+from wherefrom.posterior.fitting import Fitted
+from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.growth import DivergedError as DivergedError  # one of the public names of this module
 from wherefrom.posterior.growth import Divergence
-from wherefrom.posterior.members import Component, family_of
+from wherefrom.posterior.member import Member, Origin
 from wherefrom.posterior.point import Training
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.calibration import By, Calibration, Method, Reading
@@ -30,7 +32,7 @@ from wherefrom.training.data import Rows, Scaler, Schema
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.progress import Show
-from wherefrom.variables import Design, Dropout
+from wherefrom.variables import Design
 
 if TYPE_CHECKING:
     from wherefrom.predictive.advice import Advice
@@ -46,22 +48,12 @@ class Posterior:
 
     training: Training
     design: Design
-    seed: int
     networks: dict[str, Network]  # by family; without families there is one, under no name
-    scaler: Scaler
-    schema: Schema
-    dtype: torch.dtype
-    device: torch.device
-    mixture: tuple[Component, ...] = ()
-    rows: Rows | None = None  # what it was trained on; not stored in files
-    held_out: Rows | None = None
-    fitted_noise: Tensor | None = None  # the variance of each output's noise, in units of y's own variance
-    diverged: tuple[str, ...] = ()
-    is_part: bool = False  # of another posterior's members or variables
-    own_weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
-    dropping: Dropout | None = None  # with which it was trained, also where a part no longer marginalises it
-    autocast: torch.dtype | None = None  # in which its forward passes multiplied while training
-    calibration: tuple[Calibration, ...] = ()  # of these very members and weights, in the order of their fitting
+    fold: Fold  # the rows, how they look and are scaled, and the seed
+    compute: Compute  # by which it was trained, and predicts
+    mixture: tuple[Member, ...]
+    origin: Origin = field(default_factory=Origin)
+    fitted: Fitted = field(default_factory=Fitted)  # by rows that were not trained on, for these very members
     statistics: batch_norm.Statistics = field(default_factory=batch_norm.Statistics)  # of samples, shared with parts
 
     @classmethod
@@ -85,6 +77,22 @@ class Posterior:
     def __len__(self) -> int:
         return len(self.mixture)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle no rows, as a file holds none, but where batch normalisation needs them to predict."""
+        needs_rows = any(network.momenta for network in self.networks.values())
+        fold = replace(self.fold, rows=self.rows if needs_rows else None, held_out=None)
+        return vars(self) | {
+            "fold": fold,
+            "fitted": self.fitted.with_rows(None),
+            "compute": self.compute.without_company,
+        }
+
+    def __copy__(self) -> Posterior:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Posterior:
+        return self
+
     def __repr__(self) -> str:
         over = ", ".join(self.design.names) or "nothing"
         lost = f"; {len(self.diverged)} diverged" if self.diverged else ""
@@ -105,30 +113,32 @@ class Posterior:
                 ("algorithm", *(name for a in self.design.algorithms.algorithms for name in a.random))
             )
         rows = []
-        for component, weight in zip(self.mixture, self.weights, strict=True):
-            losses = component.trained.losses
+        for member, weight in zip(self.mixture, self.weights, strict=True):
+            trained = member.trained
             rows.append(
                 (
-                    *(component.run.labels[axis] for axis in axes),
-                    *(_shown(component, setting) for setting in drawn),
+                    *(member.run.labels[axis] for axis in axes),
+                    *(_shown(member, setting) for setting in drawn),
                     *([weight] if is_weighted else []),
-                    losses[0],
-                    losses[-1],
-                    component.trained.seconds,
-                    component.trained.engine,
+                    trained.losses[0],
+                    trained.losses[-1],
+                    trained.seconds,
+                    trained.engine,
                 )
             )
         weighted = ("weight",) if is_weighted else ()
         columns = (*axes, *drawn, *weighted, "first loss", "last loss", "cpu seconds", "engine")
-        if found := settled.on_held_out(self, data):
-            rows = [(*row, *each) for row, each in zip(rows, found.by_member, strict=True)]
+        if losses := settled.on_held_out(self, data):
+            rows = [(*row, *each) for row, each in zip(rows, losses.by_member, strict=True)]
             columns = (*columns, "held-out loss, last iterate", "held-out loss, mean")
         return Table(columns, rows)
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """What each member weighs in the mixture: by the families, algorithms or points that it is of, or as `weighted`
-        has set it. They add up to one; where members diverged, the others keep their proportions."""
+        """The members' weights in the mixture: by the families, algorithms or points that they are of, or as set.
+
+        They add up to one; where members diverged, the others keep their proportions.
+        """
         return weighing.weights(self)
 
     def weighted(
@@ -151,28 +161,27 @@ class Posterior:
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """What trained the members: torch, the native kernel, or each some of them."""
-        return tuple(sorted({component.trained.engine for component in self.mixture}))
+        """The engines that trained the members: torch, the native kernel, or each some of them."""
+        return tuple(sorted({member.trained.engine for member in self.mixture}))
 
     def draws(self, name: str) -> list[int]:
         """The draws of a variable that are there, by number: all of them, unless this is a part or members diverged."""
         axis = self.design.axis(name).name
-        return sorted({component.run.labels[axis] for component in self.mixture})
+        return sorted({member.run.labels[axis] for member in self.mixture})
 
     def laws(self) -> list[Law]:
-        """Each member's law over theta: of its trajectory where t is marginalised, else its last iterate."""
+        """List each member's law over theta: of its trajectory where t is marginalised, else its last iterate."""
         is_random = self.design.iterations is not None
 
-        def law(component: Component) -> Law:
-            if is_random and component.trained.law is not None:
-                return component.trained.law
-            varying = self.networks[family_of(component.run)].layout.varying_size
-            return delta(component.trained.last[:varying])
+        def law(member: Member) -> Law:
+            if is_random and member.trained.law is not None:
+                return member.trained.law
+            return delta(member.trained.last[: self.networks[member.family].layout.varying_size])
 
-        return [law(component) for component in self.mixture]
+        return [law(member) for member in self.mixture]
 
     def sample(self, n: int, seed: int | None = None) -> list[dict[str, Tensor]]:
-        """n draws of theta from the mixture, as dictionaries of tensors, members taking turns by their weights."""
+        """Draw n thetas from the mixture, as dictionaries of tensors, members taking turns by their weights."""
         return predicting.thetas(self, n, self.seed if seed is None else seed)
 
     # ------------------------------------------------------------------ prediction
@@ -183,12 +192,12 @@ class Posterior:
         samples: int = 100,
         seed: int | None = None,
         *,
-        method: Literal["monte_carlo", "one_shot", "auto"] = "monte_carlo",
+        method: predicting.Method = "monte_carlo",
         tolerance: float = 0.05,
     ) -> Any:
-        """The predictive distribution at x by Monte Carlo, with so many samples of each member.
+        """Predict at x by Monte Carlo, with so many samples of each member.
 
-        It is a `Prediction` of quantities, or a `ClassPrediction` of classes.
+        The likelihood says what is returned: a `Prediction` of quantities, a `ClassPrediction` of classes, and so on.
 
         The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
         instead, for which `samples` and `seed` mean nothing; `"auto"` does so where `check_one_shot` finds the relative
@@ -196,16 +205,12 @@ class Posterior:
         the first rows that are asked for, and remembered. `prediction.method` says which it was. If the posterior is
         `calibrated`, so is the prediction.
         """
-        if method not in ("monte_carlo", "one_shot", "auto"):
-            raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
-        if method == "one_shot" or (method == "auto" and predicting.moments_are_good(self, x, tolerance)):
-            return self.one_shot(x)
-        return predicting.by_samples(self, x, samples, self.seed if seed is None else seed)
+        return predicting.predicted(self, x, samples, method, seed, tolerance)
 
     def one_shot(
         self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None
     ) -> Any:
-        """The predictive distribution at x by its moments: one pass for each member, and no sampling.
+        """Predict at x by moments: one pass for each member, and no sampling.
 
         `x_std` is the standard deviation of the inputs' own noise, in x's units: a number, one for each column, or
         one for each entry. `covariance` says what is kept of theta's: "diagonal" (the paper's; the fastest, and far too
@@ -239,7 +244,7 @@ class Posterior:
         rank: int | None = None,
         seed: int | None = None,
     ) -> OneShotCheck:
-        """How far one-shot is from Monte Carlo on these rows, or so many of them: errors of mean and deviation.
+        """Compare one-shot with Monte Carlo on these rows, or so many of them: errors of mean and deviation.
 
         What is compared is the networks' answers, without noise, which both have in common.
         """
@@ -290,19 +295,19 @@ class Posterior:
     @property
     def uncalibrated(self) -> Posterior:
         """The same posterior without its calibration."""
-        return replace(self, calibration=()) if self.calibration else self
+        return replace(self, fitted=replace(self.fitted, calibration=())) if self.calibration else self
 
     def check_calibration(
         self, data: Any, samples: int = 100, *, levels: Sequence[float] = (0.5, 0.9), method: Method = "monte_carlo"
     ) -> Table:
-        """What the calibration did to the scores of these rows: before and after.
+        """Compare the scores of these rows before and after the calibration.
 
         Rows that it was fitted on flatter it; give others.
         """
         return fitting.before_and_after(self, data, samples, levels, method)
 
     def advise(self, x: Any = None, budget: int | Sequence[int] = (1, 5, 10), samples: int = 100) -> Advice:
-        """What to marginalise next: what so many further trainings, spent on one variable, would do to the errors.
+        """Say what to marginalise next: what so many further trainings, spent on one variable, would do to the errors.
 
         To the error of the predictive mean, and to that of the estimated variances, at the rows x: without them, at
         some of the training rows. See docs/advice.md.
@@ -344,7 +349,7 @@ class Posterior:
         progress: Show = None,
         **more: int,
     ) -> Posterior:
-        """More draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
+        """Train more draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
 
         The new members are trained by the same engine, on the same device and in the same precision as the others;
         of `compute`, workers, checkpoints and progress count, and its engine where it names one. A posterior that was
@@ -353,13 +358,13 @@ class Posterior:
         same = cast(Choice, self.engines[0] if self.engines in (("torch",), ("native",)) else "auto")
         asked = (compute or Compute()).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
         trained_by = same if asked.engine == "auto" else asked.engine
-        how = replace(asked, device=self.device, dtype=self.dtype, autocast=self.autocast, engine=trained_by)
+        made = self.compute
+        how = replace(asked, device=made.device, dtype=made.dtype, autocast=made.autocast, engine=trained_by)
         return growth.extended(self, data, more, how, on_divergence)
 
     def with_data(self, data: Any) -> Posterior:
         """The same posterior with its training data at hand again, after `wf.load`."""
-        fold = growth.same_data(self, data)
-        return replace(self, rows=fold.rows, held_out=fold.held_out)
+        return replace(self, fold=self.fold.with_rows(growth.same_data(self, data)))
 
     def report(self, path: str | Path, data: Any, **about: Any) -> Path:
         """Write a page for the browser about these labelled rows, which were not trained on, and return where it is.
@@ -379,6 +384,8 @@ class Posterior:
 
         save(self, Path(folder))
 
+    # ------------------------------------------------------------------ its parts, by name
+
     @property
     def network(self) -> Network:
         """The only one, where there are no families."""
@@ -389,10 +396,56 @@ class Posterior:
             )
         return next(iter(self.networks.values()))
 
+    @property
+    def seed(self) -> int:
+        return self.fold.seed
 
-def _shown(component: Component, setting: str) -> Any:
-    """What was drawn for a member, as its table shows it."""
-    algorithm, drawn = component.algorithm, component.run.choices.get(setting, "")
+    @property
+    def schema(self) -> Schema:
+        """How data must look to be predicted on."""
+        return self.fold.schema
+
+    @property
+    def scaler(self) -> Scaler:
+        return self.fold.scaler
+
+    @property
+    def rows(self) -> Rows | None:
+        """The rows that it was trained on; a file holds none."""
+        return self.fold.rows
+
+    @property
+    def held_out(self) -> Rows | None:
+        """The rows that were held out to fit the noise, if any were."""
+        return self.fold.held_out
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.compute.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.compute.torch_device
+
+    @property
+    def fitted_noise(self) -> Tensor | None:
+        """The variance of each output's noise, in units of y's own variance, where it was fitted."""
+        return self.fitted.noise
+
+    @property
+    def calibration(self) -> tuple[Calibration, ...]:
+        """The corrections that are applied to predictions, in the order of their fitting."""
+        return self.fitted.calibration
+
+    @property
+    def diverged(self) -> tuple[str, ...]:
+        """The runs that diverged, by their names."""
+        return self.origin.diverged
+
+
+def _shown(member: Member, setting: str) -> Any:
+    """A member's draw of a setting, as the table of members shows it."""
+    algorithm, drawn = member.algorithm, member.run.choices.get(setting, "")
     if setting == "algorithm":
         return algorithm.name
     if setting in ("family", "dropout", "label_smoothing"):

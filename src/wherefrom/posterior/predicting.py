@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -19,41 +21,86 @@ if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
     from wherefrom.predictive.one_shot.member import Covariance
 
+Method = Literal["monte_carlo", "one_shot", "auto"]
+
 _PROBES = 128
+_BLOCK_NUMBERS = 2_000_000  # answers at a time
+_MOST_ROWS, _WHOLE_ROWS = 4096, 32  # rows of a block, and of which its rows are a multiple
 
 
 def thetas(posterior: Posterior, n: int, seed: int) -> list[dict[str, Tensor]]:
-    """n draws of theta from the mixture, members taking turns by their weights."""
+    """Draw n thetas from the mixture, members taking turns by their weights."""
     if n < 1:
         raise ValueError(f"give at least one sample to draw, not {n}")
     whose = np.array(turns(posterior, n))
     drawn: dict[int, dict[str, Tensor]] = {}
     for group in groups(posterior):
         network, refresh = group.network, refreshing(posterior, group)
-        for place, member in zip(group.places, group.members, strict=True):
-            own = monte_carlo.Thetas(member, seed)
-            for number, k in enumerate(np.flatnonzero(whose == place).tolist()):
-                theta = own.get(np.array([number]))
+        for member, random in zip(group.numbers, group.thetas, strict=True):
+            samples = monte_carlo.Thetas(random, seed)
+            for number, k in enumerate(np.flatnonzero(whose == member).tolist()):
+                theta = samples.get(np.array([number]))
                 theta = refresh(network.private("sample"), theta) if refresh else theta
                 drawn[k] = network.layout.views(theta[0])
     return [drawn[k] for k in range(n)]
 
 
+def predicted(
+    posterior: Posterior, x: Any, samples: int, method: Method, seed: int | None = None, tolerance: float = 0.05
+) -> Any:
+    """Predict at x in one of the ways that there are."""
+    if method not in get_args(Method):
+        raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
+    if method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance)):
+        return by_moments(posterior, x, None, "low_rank", None)
+    return _predictive(posterior, sampled_outputs(posterior, x, samples, posterior.seed if seed is None else seed))
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The prediction of some rows, filled up to a whole multiple of some number with the last row again.
+
+    Matrices of other heights may be multiplied in another order; so, a row has the same answer to the last bit alone
+    and among others.
+    """
+
+    rows: slice
+    prediction: Any
+
+    def __len__(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+    def cut(self, values: Any) -> Any:
+        """Return what belongs to the rows themselves of what there is for all that are predicted."""
+        return values[: len(self)]
+
+
+def in_blocks(
+    posterior: Posterior, rows: int, take: Callable[[slice], Any], samples: int, method: Method = "monte_carlo"
+) -> Iterator[Block]:
+    """Predict some rows at a time, since all samples of all rows may be more than fits into memory.
+
+    `take` gives the x of a slice of the rows.
+    """
+    answers = len(posterior) * samples * posterior.schema.targets
+    most = max(_WHOLE_ROWS, min(_MOST_ROWS, _BLOCK_NUMBERS // answers) // _WHOLE_ROWS * _WHOLE_ROWS)
+    for start in range(0, rows, most):
+        block = slice(start, min(rows, start + most))
+        x = posterior.schema.inputs(take(block))
+        filled = torch.cat([x, x[-1:].expand(-len(x) % _WHOLE_ROWS, *x.shape[1:])])
+        yield Block(block, predicted(posterior, filled, samples, method))
+
+
 # ---------------------------------------------------------------------- by samples
 
 
-def by_samples(posterior: Posterior, x: Any, samples: int, seed: int) -> Any:
-    """The prediction at x by Monte Carlo, with so many samples of each member."""
-    return _predictive(posterior, sampled_outputs(posterior, x, samples, seed))
-
-
 def sampled_outputs(posterior: Posterior, x: Any, samples: int, seed: int) -> Mixture:
-    """The networks' outputs at x, with so many samples of each member."""
+    """Sample the networks' outputs at x, so many times for each member."""
     rows, design = inputs(posterior, x), posterior.design
     plan = monte_carlo.Plan.of(samples, vary_theta=design.iterations is not None, vary_mask=design.dropout is not None)
     answers = assembled(
         {
-            group: monte_carlo.outputs(group.network, group.members, plan, rows, seed, refreshing(posterior, group))
+            group: monte_carlo.outputs(group.network, group.thetas, plan, rows, seed, refreshing(posterior, group))
             for group in groups(posterior)
         }
     )
@@ -61,7 +108,7 @@ def sampled_outputs(posterior: Posterior, x: Any, samples: int, seed: int) -> Mi
 
 
 def member_scores(posterior: Posterior, data: Any) -> tuple[Tensor, Tensor]:
-    """The NLL and the CRPS (or Brier score) of each member by itself, one sample of it, row by row.
+    """Return the NLL and the CRPS (or Brier score) of each member by itself, one sample of it, row by row.
 
     Noise that is to be fitted is fitted for each member, on these rows.  # (members, rows) each
     """
@@ -76,7 +123,7 @@ def member_scores(posterior: Posterior, data: Any) -> tuple[Tensor, Tensor]:
 
 
 def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance, rank: int | None) -> Any:
-    """The prediction at x by one pass of moments for each member."""
+    """Predict at x by one pass of moments for each member."""
     from wherefrom.predictive.one_shot.propagate import propagate
 
     design = posterior.design
@@ -84,7 +131,7 @@ def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance,
     parts = {
         group: propagate(
             group.network,
-            group.members,
+            group.thetas,
             rows,
             vary_theta=design.iterations is not None,
             vary_mask=design.dropout is not None,
@@ -114,8 +161,8 @@ def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance,
     return _predictive(posterior, _mixture(posterior, mean, plan, **moments))
 
 
-def moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
-    """By a check on the first rows that were asked for, which is remembered."""
+def _moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
+    """Check on the first rows that are asked for, and remember it."""
     from wherefrom.predictive.one_shot.check import remembered
 
     if not posterior.design.sampled:  # nothing is uncertain within members, and a single sample is exact
@@ -125,7 +172,7 @@ def moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
 
 
 def _probes(posterior: Posterior) -> Tensor | None:
-    """Rows by which the shared deviations of theta are chosen; none where x is standardised, and normal ones do."""
+    """Return rows by which the shared deviations of theta are chosen; None where x is standardised: normal ones do."""
     if posterior.training.standardise:
         return None
     if posterior.rows is None:
@@ -135,7 +182,7 @@ def _probes(posterior: Posterior) -> Tensor | None:
 
 
 def _input_variance(posterior: Posterior, x: Any, x_std: Any) -> Tensor | None:
-    """The inputs' own noise as a variance, standardised as x is."""
+    """Return the inputs' own noise as a variance, standardised as x is."""
     if x_std is None:
         return None
     rows = posterior.schema.inputs(x)
@@ -157,7 +204,7 @@ def _input_variance(posterior: Posterior, x: Any, x_std: Any) -> Tensor | None:
 
 
 def _mixture(posterior: Posterior, outputs: Tensor, plan: monte_carlo.Plan, **moments: Any) -> Mixture:
-    """The members' outputs, with their weights and labels."""
+    """Put the members' outputs together with their weights and labels."""
     return Mixture(
         outputs,
         plan,
@@ -169,7 +216,7 @@ def _mixture(posterior: Posterior, outputs: Tensor, plan: monte_carlo.Plan, **mo
 
 
 def _predictive(posterior: Posterior, outputs: Mixture) -> Any:
-    """What the likelihood makes of the outputs, calibrated."""
+    """Let the likelihood make a prediction of the outputs, and calibrate it."""
     likelihood = posterior.training.likelihood
     prediction: Any = likelihood.predictive(outputs, posterior.schema, posterior.scaler, posterior.fitted_noise)
     for calibration in posterior.calibration:

@@ -63,10 +63,10 @@ def on_held_out(posterior: Posterior, data: Any) -> Settled | None:
     """Compare them on the given or held-out rows, and warn if the mean is worse; None where there are no such rows."""
     if data is None and posterior.held_out is None:
         return None
-    found = compared(posterior, not_trained_on(posterior, data, "members((x, y))"))
-    if found is not None and not found.is_settled:
-        warnings.warn(f"{found}. Start later, as wf.Iterations(..., start=0.75), or train longer", stacklevel=3)
-    return found
+    settled = compared(posterior, not_trained_on(posterior, data, "members((x, y))"))
+    if settled is not None and not settled.is_settled:
+        warnings.warn(f"{settled}. Start later, as wf.Iterations(..., start=0.75), or train longer", stacklevel=3)
+    return settled
 
 
 def compared(posterior: Posterior, rows: Rows) -> Settled | None:
@@ -76,7 +76,7 @@ def compared(posterior: Posterior, rows: Rows) -> Settled | None:
     chosen = torch.arange(0, len(rows), -(-len(rows) // _MOST_ROWS))
     x, y = inputs(posterior, rows.x[chosen]), posterior.scaler.y(rows.y[chosen], posterior.dtype)
     means = [law.mean for law in posterior.laws()]
-    iterates = [component.trained.last for component in posterior.mixture]
+    iterates = [member.trained.last for member in posterior.mixture]
     at_mean = _losses(posterior, means, x, y, is_iterate=False)
     at_last = _losses(posterior, iterates, x, y, is_iterate=True)
     apart = (at_mean - at_last).mean(0)  # (rows,)
@@ -87,16 +87,16 @@ def compared(posterior: Posterior, rows: Rows) -> Settled | None:
 def _losses(posterior: Posterior, thetas: list[Tensor], x: Tensor, y: Tensor, is_iterate: bool) -> Tensor:
     """The loss of each member's network at one theta, row by row.  # (members, rows)"""
 
-    def law(place: int, group: Group) -> Law:
-        return delta(thetas[place][: group.network.layout.varying_size])
+    def law(number: int, group: Group) -> Law:
+        return delta(thetas[number][: group.network.layout.varying_size])
 
     plan = monte_carlo.Plan.of(1, vary_theta=False, vary_mask=False)
-    found = {}
+    outputs = {}
     for group in groups(posterior):
-        points = zip(group.places, group.members, strict=True)
-        members = [replace(member, law=law(place, group)) for place, member in points]
+        points = zip(group.numbers, group.thetas, strict=True)
+        fixed = [replace(theta, law=law(number, group)) for number, theta in points]
         refresh = None if is_iterate else refreshing(posterior, group)  # an iterate has statistics of its own
-        found[group] = monte_carlo.outputs(group.network, members, plan, x, posterior.seed, refresh)
-    answers = assembled(found)[:, 0].double()  # (members, rows, outputs)
+        outputs[group] = monte_carlo.outputs(group.network, fixed, plan, x, posterior.seed, refresh)
+    answers = assembled(outputs)[:, 0].double()  # (members, rows, outputs)
     loss = posterior.training.likelihood.loss_for(posterior.scaler)
     return loss(answers.unsqueeze(-2), y.double().unsqueeze(-2))

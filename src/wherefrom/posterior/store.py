@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,30 +19,60 @@ from torch import Tensor
 from wherefrom.files import atomic, codec
 from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
 from wherefrom.files.stand_in import StandIn
-from wherefrom.posterior.members import Component, build_networks, family_of
+from wherefrom.posterior.fitting import Fitted
+from wherefrom.posterior.fold import Fold
+from wherefrom.posterior.member import Member, Origin
+from wherefrom.posterior.networks import build_networks
+from wherefrom.posterior.point import Training
 from wherefrom.posterior.posterior import Posterior
+from wherefrom.predictive.calibration import Calibration
 from wherefrom.training.cohort import Augmentation
-from wherefrom.training.data import Schema
+from wherefrom.training.compute import Compute
+from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.network import Layout, Network
 from wherefrom.training.workers import available
+from wherefrom.variables import Design
 from wherefrom.variables.family import Factory
 
-FORMAT = 4
+FORMAT = 5
 
 _JSON = "posterior.json"
 _Shape = tuple[Layout, tuple[float, ...]]  # of a network: its tensors, and its dropout rates
-_STORED = (
-    *("training", "design", "seed", "scaler", "schema", "dtype", "mixture", "fitted_noise", "diverged", "is_part"),
-    *("own_weights", "dropping", "autocast", "calibration"),
-)
+_KINDS: dict[str, Any] = {  # of what a file holds
+    "training": Training,
+    "design": Design,
+    "seed": int,
+    "schema": Schema,
+    "scaler": Scaler,
+    "dtype": torch.dtype,
+    "autocast": torch.dtype | None,
+    "mixture": tuple[Member, ...],
+    "origin": Origin,
+    "noise": Tensor | None,
+    "calibration": tuple[Calibration, ...],
+    "networks": dict[str, _Shape],
+    "probes": dict[str, Tensor],
+}
 
 
 def save(posterior: Posterior, folder: Path) -> None:
     """Write a posterior into a folder: whole, or not at all."""
-    values = {name: getattr(posterior, name) for name in _STORED}
-    values["dropping"] = posterior.dropping or posterior.design.dropout
-    values["networks"] = {name: (each.layout, tuple(each.rates)) for name, each in posterior.networks.items()}
-    values["probes"] = _probes(posterior)
+    fold, fitted, compute = posterior.fold, posterior.fitted, posterior.compute
+    values = {
+        "training": posterior.training,
+        "design": posterior.design,
+        "seed": fold.seed,
+        "schema": fold.schema,
+        "scaler": fold.scaler,
+        "dtype": compute.dtype,
+        "autocast": compute.autocast,
+        "mixture": posterior.mixture,
+        "origin": posterior.origin,
+        "noise": fitted.noise,
+        "calibration": fitted.calibration,
+        "networks": {name: (each.layout, tuple(each.rates)) for name, each in posterior.networks.items()},
+        "probes": _probes(posterior),
+    }
     tensors: dict[str, Tensor] = {}
     numbers = f"posterior-{secrets.token_hex(4)}.safetensors"
     document = {"format": FORMAT, "tensors": numbers, "posterior": codec.pack(values, tensors)}
@@ -84,10 +114,8 @@ def load(
     _, tensors = read_tensors(numbers)
     with blaming(path):
         values = codec.unpack(document["posterior"], tensors.__getitem__, given)
-        hints = {name: hint for name, hint in get_type_hints(Posterior).items() if name in _STORED}
-        codec.check(values, hints | {"networks": dict[str, _Shape], "probes": dict[str, Tensor]})
-        networks, probes = values.pop("networks"), values.pop("probes")
-        training, design, schema = values["training"], values["design"], values["schema"]
+        codec.check(values, _KINDS)
+        training, design, schema, origin = (values[name] for name in ("training", "design", "schema", "origin"))
         rows = _rows_like(schema, values["dtype"])
     families = design.families
     models = _models(model, {"": training.model} if families is None else families.factories)
@@ -95,21 +123,28 @@ def load(
         families.factories.update(models)  # it was made here, and nobody else has it yet
     training = replace(training, model=next(iter(models.values())), augment=augment or training.augment)
     try:
-        built = build_networks(training, design, values["dropping"], rows, schema.targets, values["seed"])
+        networks = build_networks(training, design, origin.dropout, rows, schema.targets, values["seed"])
     except (RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"{folder} cannot be read with this model: {error}") from error
-    for name, network in built.items():
-        _check_same(name, network, networks.get(name))
-    for component in values["mixture"]:
+    for name, network in networks.items():
+        _check_same(name, network, values["networks"].get(name))
+    for member in values["mixture"]:
         with blaming(path):
-            _check_size(component, built[family_of(component.run)])
-        if isinstance(component.trained.law, StandIn):
-            component.trained.law.refuse()
-    values |= {"training": training, "networks": {name: network.to(target_device) for name, network in built.items()}}
-    values["mixture"] = tuple(_placed(component, target_device) for component in values["mixture"])
-    posterior = Posterior(**values, device=target_device)
+            _check_size(member, networks[member.family])
+        if isinstance(member.trained.law, StandIn):
+            member.trained.law.refuse()
+    posterior = Posterior(
+        training,
+        design,
+        {name: network.to(target_device) for name, network in networks.items()},
+        Fold(values["seed"], schema, values["scaler"]),
+        Compute(target_device, values["dtype"], autocast=values["autocast"]),
+        tuple(_on_device(member, target_device) for member in values["mixture"]),
+        origin,
+        Fitted(values["noise"], values["calibration"]),
+    )
     for name, answers in _probes(posterior).items():
-        expected = probes.get(name, answers.new_empty(0)).to(answers.dtype)
+        expected = values["probes"].get(name, answers.new_empty(0)).to(answers.dtype)
         is_shaped = expected.shape == answers.shape
         if not is_shaped or not torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
             raise _another(name, "the same weights give other answers")
@@ -130,8 +165,8 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def _probes(posterior: Posterior) -> dict[str, Tensor]:
-    """Of each family, the first member's answers to some fixed rows, by which a model is known again."""
-    first = {family_of(component.run): component.trained.last for component in reversed(posterior.mixture)}
+    """Return the answers of each family's first member to some fixed rows, by which a model is known again."""
+    first = {member.family: member.trained.last for member in reversed(posterior.mixture)}
     return {name: _probe(posterior.networks[name], posterior.schema, theta) for name, theta in first.items()}
 
 
@@ -167,16 +202,16 @@ def _check_same(name: str, network: Network, stored: _Shape | None) -> None:
         raise _another(name, f"its dropout rates were {list(rates)}")
 
 
-def _check_size(component: Component, network: Network) -> None:
+def _check_size(member: Member, network: Network) -> None:
     """Raise if a member's weights are not those of its network."""
-    if component.trained.last.shape != (network.layout.size,):
-        size = tuple(component.trained.last.shape)
-        raise ValueError(f"{component.run} has weights of shape {size}, not of ({network.layout.size},)")
+    if member.trained.last.shape != (network.layout.size,):
+        size = tuple(member.trained.last.shape)
+        raise ValueError(f"{member.run} has weights of shape {size}, not of ({network.layout.size},)")
 
 
-def _placed(component: Component, device: torch.device) -> Component:
+def _on_device(member: Member, device: torch.device) -> Member:
     """Return a member as it was: its theta on the device, its law in main memory."""
-    return replace(component, trained=replace(component.trained, last=component.trained.last.to(device)))
+    return replace(member, trained=replace(member.trained, last=member.trained.last.to(device)))
 
 
 def _models(given: Factory | Mapping[str, Factory] | None, stored: Mapping[str, Factory]) -> dict[str, Factory]:

@@ -1,4 +1,4 @@
-"""What each member weighs in the mixture: what the design says, or what was set."""
+"""The members' weights in the mixture: as the design says, or as they were set."""
 
 from __future__ import annotations
 
@@ -17,53 +17,52 @@ if TYPE_CHECKING:
 
 
 def weights(posterior: Posterior) -> tuple[float, ...]:
-    """Of every member, adding up to one: its own, or the product of what its draws weigh."""
-    if posterior.own_weights is not None:
-        return posterior.own_weights
+    """Return every member's weight, adding up to one: as set, or the product of its draws' weights."""
+    if posterior.origin.weights is not None:
+        return posterior.origin.weights
     each = {axis.name: _of_draws(posterior, axis) for axis in posterior.design.axes if axis.weights is not None}
-    found = [
-        math.prod(weights[component.run.labels[name]] for name, weights in each.items())
-        for component in posterior.mixture
+    products = [
+        math.prod(weights[member.run.labels[name]] for name, weights in each.items()) for member in posterior.mixture
     ]
-    total = math.fsum(found)
-    return tuple(weight / total for weight in found)
+    total = math.fsum(products)
+    return tuple(weight / total for weight in products)
 
 
 def is_weighted(posterior: Posterior) -> bool:
-    return posterior.own_weights is not None or any(axis.weights is not None for axis in posterior.design.axes)
+    return posterior.origin.weights is not None or any(axis.weights is not None for axis in posterior.design.axes)
 
 
 def explicit_weights(posterior: Posterior) -> Tensor | None:
-    """Weights that the axes do not tell: those that were set, or what is left of theirs without some members."""
-    is_needed = posterior.own_weights is not None or (is_weighted(posterior) and bool(posterior.diverged))
+    """Return weights that the axes do not have: those that were set, or what is left of theirs without some members."""
+    is_needed = posterior.origin.weights is not None or (is_weighted(posterior) and bool(posterior.diverged))
     return torch.tensor(weights(posterior), dtype=torch.float64) if is_needed else None
 
 
 def crossed_axes(posterior: Posterior) -> tuple[CrossedAxis, ...]:
-    """As predictions know them: with the weights of their draws, unless those of the members are explicit."""
+    """Return the design's axes with the weights of their draws, unless those of the members are explicit."""
 
     def crossed(axis: Axis) -> CrossedAxis:
-        is_told = axis.weights is not None and explicit_weights(posterior) is None
-        own = tuple(_of_draws(posterior, axis).values()) if is_told else None
-        return CrossedAxis(axis.name, axis.draws, axis.is_finite, own)
+        has_weights = axis.weights is not None and explicit_weights(posterior) is None
+        of_draws = tuple(_of_draws(posterior, axis).values()) if has_weights else None
+        return CrossedAxis(axis.name, axis.draws, axis.is_finite, of_draws)
 
     return tuple(map(crossed, posterior.design.axes))
 
 
 def _of_draws(posterior: Posterior, axis: Axis) -> dict[int, float]:
     """The probability of each draw of an axis, among those that are there."""
-    own = {number: 1.0 if axis.weights is None else axis.weights[number] for number in posterior.draws(axis.name)}
-    total = math.fsum(own.values())
-    return {number: weight / total for number, weight in own.items()}
+    given = {number: 1.0 if axis.weights is None else axis.weights[number] for number in posterior.draws(axis.name)}
+    total = math.fsum(given.values())
+    return {number: weight / total for number, weight in given.items()}
 
 
 def turns(posterior: Posterior, n: int) -> list[int]:
-    """Whose turn each of n samples is: the member's that is furthest behind its weight."""
+    """Return the member whose turn each of n samples is: the one that is furthest behind its weight."""
     if not is_weighted(posterior):
         return [k % len(posterior) for k in range(n)]
-    own, given = np.array(weights(posterior)), np.zeros(len(posterior))
-    found = []
+    shares, taken = np.array(weights(posterior)), np.zeros(len(posterior))
+    members = []
     for k in range(n):
-        found.append(int(np.argmax(own * (k + 1) - given)))
-        given[found[-1]] += 1
-    return found
+        members.append(int(np.argmax(shares * (k + 1) - taken)))
+        taken[members[-1]] += 1
+    return members

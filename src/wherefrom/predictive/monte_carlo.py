@@ -63,8 +63,8 @@ class Plan:
 
 
 @dataclass(frozen=True, eq=False)
-class SampledMember:
-    """A member as the sampler sees it: its law, what does not vary, and its own name in the streams."""
+class RandomTheta:
+    """A member's theta as it is sampled: its law, what does not vary, and its name in the streams."""
 
     law: Law  # in main memory, wherever the network runs
     fixed: Tensor  # the rest of theta, which no law speaks of, where the network runs
@@ -73,7 +73,7 @@ class SampledMember:
 
 def outputs(
     network: Network,
-    members: Sequence[SampledMember],
+    members: Sequence[RandomTheta],
     plan: Plan,
     x: Tensor,
     seed: int,
@@ -103,7 +103,7 @@ def outputs(
 
 def _answer(
     network: Network,
-    member: SampledMember,
+    member: RandomTheta,
     plan: Plan,
     samples: NDArray[np.int64],
     x: Tensor,
@@ -144,7 +144,7 @@ class Thetas:
     """A member's samples of theta by their numbers, drawn a block at a time where its law lies, and taken to where the
     network runs; the last block is kept."""
 
-    def __init__(self, member: SampledMember, seed: int) -> None:
+    def __init__(self, member: RandomTheta, seed: int) -> None:
         self.member, self.seed = member, seed
         self.size = max(1, min(_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS // member.law.mean.numel()))
         self.kept = (-1, member.law.mean)
@@ -169,7 +169,7 @@ class Thetas:
 
 
 def prediction_masks(
-    site: Site, index: int, member: SampledMember, masks: NDArray[np.int64], seed: int
+    site: Site, index: int, member: RandomTheta, masks: NDArray[np.int64], seed: int
 ) -> NDArray[np.float64]:
     """The masks with the given numbers at one site, the same for all rows.  # (masks, 1, *site shape)"""
     key = np.array([[streams.key(seed, "F", *member.name, "site", index)]], dtype=np.uint64)

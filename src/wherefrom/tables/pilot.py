@@ -1,10 +1,8 @@
 """How long to train, how fast, how much to drop, which network and which noise: a few networks go first, and rows that
 they were not trained on say what was best, and when.
 
-Their trajectories are kept. A training of E epochs would leave the iterate at E or, where t is marginalised, a law
-around the mean of the later half of its iterates; both can be scored for every E from one trajectory. If the best E is
-near the end, pilots of twice the epochs follow, with the better half of the settings. Of a small table every row is set
-aside once, by folds.
+Their trajectories are kept, from which every number of epochs can be scored (see posterior/stopping.py). If the best
+is near the end, pilots of twice the epochs follow, with the better half of the settings.
 
 All are scored by the same rows' negative log-likelihood, so that they can be compared row by row. One without hidden
 units is taken if it is better. One that says its noise itself is taken if it is better by more than a standard error,
@@ -20,35 +18,27 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from wherefrom.laws import Snapshots
-from wherefrom.laws.law import Points
-from wherefrom.posterior import DivergedError, Posterior
-from wherefrom.posterior.marginalise import marginalise_folds
-from wherefrom.posterior.members import Component
+from wherefrom.posterior import DivergedError, Posterior, stopping
+from wherefrom.posterior.marginalise import marginalise
+from wherefrom.posterior.member import Member
 from wherefrom.posterior.point import Training
-from wherefrom.posterior.predicting import member_scores
+from wherefrom.posterior.stopping import Stops
 from wherefrom.tables.reading import Integers
-from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
 from wherefrom.training.progress import Show
-from wherefrom.variables import Hyperparameters, Iterations
+from wherefrom.variables import Hyperparameters
 
 Tried = Literal["lr", "dropout", "hidden", "noise"]
 
 LEAST_EPOCHS = 5
 _FIRST_EPOCHS, _FIRST_STEPS, _MOST_STEPS = 10, 2000, 40_000
 _MOST_EPOCHS = 1000
-_KEPT = 40  # iterates of a trajectory
 _NEAR_THE_END = 0.7
-_AS_GOOD = 0.001  # nats a row for which it does not pay to train longer
-_FOLDS = 5
-_ENOUGH_ROWS, _MOST_ROWS = 1000, 2000  # to be set aside: folds are tried until there are so many
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _CLEARLY = 3.0  # standard errors
 _LINEAR_RATE = 3.0  # times that of a network with hidden units
@@ -68,21 +58,20 @@ class Pilot:
 
 @dataclass(frozen=True, eq=False)
 class _Trial:
-    """One setting's way: how likely each row was after every number of epochs, and after which it was best."""
+    """One setting's way: how likely each row was after every number of epochs, and which stop was best."""
 
     training: Training
-    seen: tuple[int, ...]
-    answers: _Answers
-    place: int
+    stops: Stops
+    best: int
     seconds: float
 
     @property
     def score(self) -> float:
-        return float(self.answers.nll[self.place].mean())
+        return float(self.stops.nll[self.best].mean())
 
     def gain(self, other: _Trial) -> tuple[float, float]:
-        """How far its mean NLL lies below another's, and the standard error of that."""
-        return _mean(other.answers.nll[other.place] - self.answers.nll[self.place])
+        """Return how far its mean NLL lies below another's, and the standard error of that."""
+        return _mean(other.stops.nll[other.best] - self.stops.nll[self.best])
 
     def is_beaten_by(self, other: _Trial) -> bool:
         gain, error = other.gain(self)
@@ -90,7 +79,7 @@ class _Trial:
 
     def crps_gain(self, other: _Trial) -> tuple[float, float]:
         """The same of the CRPS."""
-        return _mean(other.answers.crps[other.place] - self.answers.crps[self.place])
+        return _mean(other.stops.crps[other.best] - self.stops.crps[self.best])
 
 
 def pilot(
@@ -111,7 +100,7 @@ def pilot(
     for rows that are copies of each other: they are trained on, or set aside, together.
     """
     copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
-    search = _Search(data, _folds(copies, seed), averages, epochs, seed, until, progress)
+    search = _Search(data, stopping.folds(copies, data[1], seed), averages, epochs, seed, until, progress)
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
     rates = {"lr"} & {*tried}
@@ -134,7 +123,7 @@ def pilot(
             notes.append(f"noise row by row: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
             found, wanted = told, by_row
     chosen = replace(found.training, likelihood=wanted)
-    return Pilot(chosen, found.seen, tuple(found.answers.nll.mean(1).tolist()), found.seconds, tuple(notes))
+    return Pilot(chosen, found.stops.epochs, tuple(found.stops.nll.mean(1).tolist()), found.seconds, tuple(notes))
 
 
 def rate(training: Training) -> float:
@@ -170,15 +159,6 @@ def _at(training: Training, point: Mapping[str, float]) -> Training:
     return training
 
 
-def _folds(copies: Integers, seed: int) -> list[tuple[Integers, Integers]]:
-    """Rows to train on, and rows to score by."""
-    order = streams.generator(seed, "tables", "pilot").permutation(int(copies.max()) + 1)
-    parts = np.array_split(order, _FOLDS)
-    aside = [part[:_MOST_ROWS] for part in parts[: math.ceil(_ENOUGH_ROWS / len(parts[0]))]]
-    are_aside = (np.isin(copies, part) for part in aside)
-    return [(np.flatnonzero(~is_aside), np.flatnonzero(is_aside)) for is_aside in are_aside]
-
-
 @dataclass(frozen=True, eq=False)
 class _Search:
     """The same rows, for all that is tried on them."""
@@ -192,7 +172,7 @@ class _Search:
     progress: Show
 
     def is_late(self, found: _Trial) -> bool:
-        return self._would_be_late(found.seen[-1] * len(self.folds) * found.seconds)
+        return self._would_be_late(found.stops.epochs[-1] * len(self.folds) * found.seconds)
 
     def _would_be_late(self, seconds: float) -> bool:
         return self.until is not None and time.monotonic() + seconds > self.until
@@ -204,7 +184,7 @@ class _Search:
         """
         steps = -(-len(self.folds[0][0]) // training.algorithm.batch_size)
         length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
-        length = length if rival is None else rival.seen[-1]
+        length = length if rival is None else rival.stops.epochs[-1]
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
         settings = _settings(training, tried)
         lowest: _Trial | None = None
@@ -227,7 +207,7 @@ class _Search:
 
         If all of them do, the settings are calmer ones; they are returned as they were.
         """
-        over: list[Any] = [Iterations(Snapshots(min(_KEPT, settings[0].epochs)), start=0.0)]
+        over: list[Any] = [stopping.kept_trajectory(settings[0].epochs)]
         folds = [train for train, _ in self.folds]
         for _ in range(_TRIES):
             points = [{"lr": rate(one), "dropout": dropout(one)} for one in settings]
@@ -236,16 +216,16 @@ class _Search:
             try:
                 with warnings.catch_warnings():  # of networks that nobody will see
                     warnings.simplefilter("ignore", UserWarning)
-                    found = marginalise_folds(
+                    posteriors = marginalise(
                         settings[0],
                         self.data,
-                        folds,
                         [*over, *tried],
                         self.seed,
+                        folds=folds,
                         progress=self.progress,
                         on_divergence="keep",
                     )
-                return found, settings
+                return posteriors, settings
             except DivergedError as error:
                 last = error
                 settings = [_at(one, {"lr": _CALMER * rate(one)}) for one in settings]
@@ -253,7 +233,7 @@ class _Search:
 
     def _trials(self, posteriors: Sequence[Posterior], settings: Sequence[Training], seconds: float) -> list[_Trial]:
         """The settings that no fold diverges with, the one that makes the rows most likely first."""
-        by_fold = [{component.run.labels.get("h", 0): component for component in fold.mixture} for fold in posteriors]
+        by_fold = [{member.run.labels.get("h", 0): member for member in fold.mixture} for fold in posteriors]
         trials = [
             self._trial(posteriors, settings[number], [fold[number] for fold in by_fold], seconds)
             for number in by_fold[0]
@@ -264,45 +244,15 @@ class _Search:
         return sorted(trials, key=lambda trial: trial.score)
 
     def _trial(
-        self, posteriors: Sequence[Posterior], training: Training, components: Sequence[Component], seconds: float
+        self, posteriors: Sequence[Posterior], training: Training, members: Sequence[Member], seconds: float
     ) -> _Trial:
         x, y = self.data
-        parts = []
-        for posterior, component, (_, test) in zip(posteriors, components, self.folds, strict=True):
-            seen, networks = _after_epochs(posterior, component, self.averages)
-            parts.append(member_scores(networks, (x.take(test), y[test])))
-        answers = _Answers(*(torch.cat(each, 1) for each in zip(*parts, strict=True)))
-        place = len(seen) - 1 if self.epochs else _first_good(answers.nll.mean(1).tolist())
-        chosen = replace(training, epochs=max(LEAST_EPOCHS, seen[place]))
-        return _Trial(chosen, tuple(seen), answers, place, seconds)
-
-
-def _after_epochs(posterior: Posterior, component: Component, averages: bool) -> tuple[list[int], Posterior]:
-    """Numbers of epochs, and the networks that they would leave, as members of one posterior."""
-    law, epochs = component.trained.law, posterior.training.epochs
-    assert isinstance(law, Points)
-    count = len(law.points)
-    seen = [round((k + 1) * epochs / count) for k in range(count)]
-    run, members = replace(component.run, labels={}), []
-    for theta in law.stops(averages):
-        last = torch.cat([theta, component.trained.last[len(theta) :]])
-        members.append(replace(component, run=run, trained=replace(component.trained, last=last)))
-    return seen, replace(posterior.marginalising(), mixture=tuple(members))
-
-
-class _Answers(NamedTuple):
-    """How well the networks after every number of epochs predict each row."""
-
-    nll: Tensor  # (len(seen), rows)
-    crps: Tensor  # of classes, the Brier score
+        aside = [(x.take(test), y[test]) for _, test in self.folds]
+        stops = stopping.scored(posteriors, members, aside, self.averages)
+        best = len(stops.epochs) - 1 if self.epochs else stops.first_good()
+        return _Trial(replace(training, epochs=max(LEAST_EPOCHS, stops.epochs[best])), stops, best, seconds)
 
 
 def _mean(values: Tensor) -> tuple[float, float]:
-    """And its standard error."""
+    """Return the mean and its standard error."""
     return float(values.mean()), float(values.std()) / math.sqrt(len(values))
-
-
-def _first_good(scores: Sequence[float]) -> int:
-    """The first that is as good as the best, nearly."""
-    lowest = min(scores)
-    return next(place for place, score in enumerate(scores) if score <= lowest + _AS_GOOD)

@@ -6,23 +6,19 @@ the truth is known, what its scores need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.posterior import Posterior
+from wherefrom.posterior.predicting import Method, in_blocks
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.scores import Scores, of_rows, together
 from wherefrom.training.progress import Show, progress_bar
 
-Method = Literal["monte_carlo", "one_shot", "auto"]
 Answers = dict[str, NDArray[Any]]
-
-_CHUNK_NUMBERS = 2_000_000  # answers at a time
-_MOST_ROWS, _FEWEST_ROWS = 4096, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,26 +48,21 @@ def predict_rows(
     notes: list[str] = []
     doubt: list[NDArray[np.float64]] = []
     with progress_bar("predicting", len(x), progress) as done:
-        for part in _parts(posterior, len(x), samples):
-            prediction = posterior.predict(x.take(part), samples, method=method)
+        for block in in_blocks(posterior, len(x), x.take, samples, method):
+            prediction = block.prediction
             split = prediction.all_sources()
             sources = split.names
             columns, more = prediction.columns(level)
             notes += more
             columns |= {f"share {name}": np.asarray(split[name]) for name in sources}
+            columns = {name: block.cut(values) for name, values in columns.items()}
             for name, values in columns.items():
                 answers.setdefault(name, []).append(values)
-            doubt.append(prediction.row_doubt.numpy())
+            doubt.append(block.cut(prediction.row_doubt.numpy()))
             if truth is not None:
-                for name, values in of_rows(prediction, columns, truth[part]).items():
+                for name, values in of_rows(prediction, columns, truth[block.rows]).items():
                     scored.setdefault(name, []).append(values)
-            done(part.stop - part.start)
+            done(len(block))
     joined = {name: np.concatenate(values) for name, values in answers.items()}
     scores = together(prediction.summary, scored, level)
     return Predicted(joined, np.concatenate(doubt), sources, scores, tuple(dict.fromkeys(notes)))
-
-
-def _parts(posterior: Posterior, rows: int, samples: int) -> Iterator[slice]:
-    answers = len(posterior) * samples * posterior.schema.targets
-    size = min(_MOST_ROWS, max(_FEWEST_ROWS, _CHUNK_NUMBERS // answers))
-    return (slice(start, min(rows, start + size)) for start in range(0, rows, size))

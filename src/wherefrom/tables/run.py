@@ -134,7 +134,7 @@ class Run:
             if noise is not None:
                 x, y = (part.numpy() for part in noise)
                 rows = as_rows((Encoded(x, values["encoder"].features), y[:, 0]), posterior.training.likelihood)
-                posterior = replace(posterior, held_out=rows)
+                posterior = replace(posterior, fold=replace(posterior.fold, held_out=rows))
             return cls(posterior, **values)
 
     # ------------------------------------------------------------------ held-out rows
@@ -157,8 +157,7 @@ class Run:
             return self.posterior
         x, y, _ = self._held(slice(None, self.held_out.calibrate))
         rows = as_rows((x, y), self.posterior.training.likelihood, self.posterior.schema.classes)
-        known = tuple(replace(each, fit=replace(each.fit, data=rows)) for each in self.posterior.calibration)
-        return replace(self.posterior, calibration=known)
+        return replace(self.posterior, fitted=self.posterior.fitted.with_rows(rows))
 
 
 def _check_writable(folder: Path) -> None:

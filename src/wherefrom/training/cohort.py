@@ -7,7 +7,7 @@ on the members' own streams alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -98,6 +98,13 @@ class Cohort:
         """The rows of a batch, and of the last one of an epoch if that is short."""
         short = self.rows % self.batch_size
         return (self.batch_size, short) if short else (self.batch_size,)
+
+    def part(self, which: range) -> Cohort:
+        """Some of its members, with their tables alone."""
+        members = self.members[which.start : which.stop]
+        numbers = sorted({member.table for member in members})
+        renumbered = tuple(replace(member, table=numbers.index(member.table)) for member in members)
+        return replace(self, members=renumbered, tables=tuple(self.tables[number] for number in numbers))
 
     def loss_of(self, member: Member) -> Loss:
         return self.loss if member.loss is None else member.loss

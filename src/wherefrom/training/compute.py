@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -10,9 +11,11 @@ from typing import Any, get_args
 import torch
 
 from wherefrom.training.checkpoints import Checkpoints
+from wherefrom.training.cohort import Cohort, Trained
 from wherefrom.training.engines import Choice
+from wherefrom.training.executor import Executor, Report, Threads, Trainer, Unit
 from wherefrom.training.progress import Show
-from wherefrom.training.workers import available
+from wherefrom.training.workers import available, available_cores
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,8 @@ class Compute:
     checkpoints: a folder, or `wf.Checkpoints`, in which every training is written down about once a minute, so that
         the same call goes on where it was interrupted (default None).
     progress: True or False shows a bar or not (default: on a terminal); a function is called with the epochs done.
+    executor: who does the trainings: anything with a `map` of units of training, see docs/training.md (default:
+        threads of this process).
 
     >>> Compute(engine="torch").but(workers=2, device=None).workers
     2
@@ -41,6 +46,7 @@ class Compute:
     autocast: torch.dtype | None = None
     checkpoints: str | Path | Checkpoints | None = None
     progress: Show = None
+    executor: Executor | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
@@ -55,17 +61,30 @@ class Compute:
             raise ValueError(f"workers must be at least 1; it is {self.workers}")
 
     def but(self, **changes: Any) -> Compute:
-        """The same with some of it changed; None leaves it as it is."""
+        """Return the same with some of it changed; None leaves it as it is."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     @property
-    def place(self) -> torch.device:
+    def torch_device(self) -> torch.device:
         """The device, if it is there."""
         return available(self.device)
 
+    def train(self, cohorts: Sequence[Cohort], report: Report) -> list[list[Trained]]:
+        """Train every member of every cohort; `report` hears of members' epochs done."""
+        device, checkpoints = self.torch_device, Checkpoints.of(self.checkpoints)
+        executor = self.executor or Threads(self.workers or (available_cores() if device.type == "cpu" else 1))
+        trainers = [Trainer(cohort, self.engine, device, checkpoints) for cohort in cohorts]
+        groups = [trainer.engine(self.announce).groups(executor.width) for trainer in trainers]
+        units = [
+            Unit(trainer, group) for trainer, of_cohort in zip(trainers, groups, strict=True) for group in of_cohort
+        ]
+        trained = iter(executor.map(units, report))
+        return [[member for _ in of_cohort for member in next(trained)] for of_cohort in groups]
+
     @property
-    def kept_in(self) -> Checkpoints | None:
-        return Checkpoints.of(self.checkpoints)
+    def without_company(self) -> Compute:
+        """The same without what belongs to one call alone: its files, its progress, and who did it."""
+        return replace(self, checkpoints=None, progress=None, executor=None)
 
     def announce(self, message: str) -> None:
         """Tell whoever waits why, unless nothing is to be shown."""

@@ -20,10 +20,8 @@ _STEP, _MULTIPLICATION = 3e-4, 4e-10
 _WORTH_COMPILING = 0.5  # seconds
 
 
-def engines_for(
-    cohorts: list[Cohort], device: torch.device, choice: Choice, announce: Callable[[str], None]
-) -> list[Engine]:
-    """An engine for each cohort; `announce` hears of a compilation.
+def engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: Callable[[str], None]) -> Engine:
+    """Choose an engine for a cohort; `announce` hears of a compilation.
 
     "auto" takes the native engine where it can train the cohort, if what one member costs is worth a compilation. That
     looks neither at how many members there are nor at what happens to be compiled: a member is the same alone and among
@@ -31,10 +29,6 @@ def engines_for(
     """
     if choice not in get_args(Choice):
         raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {choice!r}")
-    return [_engine_for(cohort, device, choice, announce) for cohort in cohorts]
-
-
-def _engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: Callable[[str], None]) -> Engine:
     if choice == "torch":
         return TorchEngine(cohort, device)
     try:

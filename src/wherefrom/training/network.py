@@ -198,6 +198,15 @@ class Network:
         self.convolves = self._takes_channels_last(module, x)
         self.stackable = self._can_be_stacked(module, x)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle no more than what it is: what was recorded or prepared belongs to this process."""
+        return vars(self) | {"_private": {}, "_recorded": {}, "_at_rates": {}, "kept": {}}
+
+    def __copy__(self) -> Network:
+        copied = object.__new__(Network)
+        vars(copied).update(vars(self))
+        return copied
+
     def theta(self, module: nn.Module) -> Tensor:
         """A module's own parameters and buffers as one vector."""
         tensors = _tensors(module)

@@ -1,4 +1,4 @@
-"""Where cohorts run: groups of members on as many threads as there are cores.
+"""Threads, of as many as there are cores.
 
 Each thread runs its torch operations on one core. Letting every operation use all cores instead (OpenMP) collapses
 as soon as another program wants one of them; threads that share nothing lose only the other program's share.
@@ -15,49 +15,8 @@ from typing import TypeVar
 
 import torch
 
-from wherefrom.training.checkpoints import Checkpoints, Keeper
-from wherefrom.training.cohort import Cohort, Trained
-from wherefrom.training.engines import Choice, engines_for
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def train_cohorts(
-    cohorts: list[Cohort],
-    device: torch.device,
-    workers: int | None,
-    report: Callable[[int], None],
-    engine: Choice = "auto",
-    announce: Callable[[str], None] = lambda _: None,
-    checkpoints: Checkpoints | None = None,
-) -> list[list[Trained]]:
-    """Train every member of every cohort; `report` hears of members' epochs done, `announce` of what takes time."""
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers must be at least 1; it is {workers}")
-    threads = workers or (available_cores() if device.type == "cpu" else 1)
-    with one_core():
-        engines = engines_for(cohorts, device, engine, announce)
-    tasks = [(place, own) for place, engine in enumerate(engines) for own in engine.groups(threads)]
-    trainers = [
-        engine if checkpoints is None else Keeper(checkpoints, cohort, engine, device)
-        for cohort, engine in zip(cohorts, engines, strict=True)
-    ]
-    stopped = threading.Event()
-
-    def report_or_stop(done: int) -> None:
-        if stopped.is_set():
-            raise InterruptedError("another group's training failed, or was interrupted")
-        report(done)
-
-    def train(task: tuple[int, range]) -> list[Trained]:
-        place, own = task
-        return trainers[place].train(cohorts[place].members[own.start : own.stop], report_or_stop)
-
-    trained: list[list[Trained]] = [[] for _ in cohorts]
-    for (place, _), results in zip(tasks, on_threads(train, tasks, threads, stopped), strict=True):
-        trained[place] += results
-    return trained
 
 
 def on_threads(

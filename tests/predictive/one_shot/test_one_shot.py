@@ -87,7 +87,7 @@ def test_the_kept_deviations_do_not_depend_on_the_rows(whole):
 def test_the_kept_deviations_are_the_best_of_their_number(whole):
     """No other one direction leaves more of the answers' variance, on the rows by which they were chosen."""
     (group,) = groups(whole.marginalising("theta0", "t"))
-    sampled = group.members[0]
+    sampled = group.thetas[0]
     job = propagate.Passes(group.network, [sampled], torch.empty(0, 4), None, "low_rank", None)
     rows = torch.randn(propagate._PROBES, 4, generator=torch.Generator().manual_seed(0))
     law, network = sampled.law, group.network.private("test")

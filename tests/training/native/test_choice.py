@@ -201,7 +201,7 @@ def test_a_law_with_a_collector_of_its_own_goes_the_torch_way():
 
 
 def chosen(cohort: Cohort) -> str:
-    return engines.engines_for([cohort], oracle.CPU, "auto", print)[0].name
+    return engines.engine_for(cohort, oracle.CPU, "auto", print).name
 
 
 def test_without_numba_everything_goes_the_torch_way(problem, monkeypatch):
@@ -260,7 +260,7 @@ def test_a_wrong_gradient_is_noticed(monkeypatch):
     cohort = oracle.cohort_of(leaky, TABLE, ADAM)
     monkeypatch.setitem(codes.OPERATIONS, "leaky_relu", codes.RELU)
     with pytest.raises(RuntimeError, match=r"gradient is \d.*% away from torch's"):
-        engines.engines_for([cohort], oracle.CPU, "native", print)
+        engines.engine_for(cohort, oracle.CPU, "native", print)
     monkeypatch.setattr(engines, "_WORTH_COMPILING", 0.0)
     with pytest.warns(UserWarning, match="going on with torch"):
         assert chosen(cohort) == "torch"
@@ -278,13 +278,13 @@ def test_the_rehearsal_knows_rounding_from_a_defect(scale):
         return network
 
     cohort = oracle.cohort_of(model, Examples(x, TABLE.y), ADAM, members=1)
-    assert engines.engines_for([cohort], oracle.CPU, "native", print)[0].name == "native"
+    assert engines.engine_for(cohort, oracle.CPU, "native", print).name == "native"
 
 
 def test_sizes_are_checked_before_the_kernel_runs():
     def refused(reason: str, cohort: Cohort) -> None:
         with pytest.raises(ValueError, match=reason):
-            engines.engines_for([cohort], oracle.CPU, "native", print)
+            engines.engine_for(cohort, oracle.CPU, "native", print)
 
     classes = Examples(TABLE.x, torch.randint(5, (90, 1)).float())
     classes.y[3] = 4

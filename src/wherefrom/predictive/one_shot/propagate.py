@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from wherefrom.laws import Gaussian
-from wherefrom.predictive.monte_carlo import SampledMember
+from wherefrom.predictive.monte_carlo import RandomTheta
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
 from wherefrom.predictive.one_shot.member import (
     Covariance,
@@ -54,7 +54,7 @@ class Propagated:
 
 def propagate(
     network: Network,
-    members: Sequence[SampledMember],
+    members: Sequence[RandomTheta],
     x: Tensor,
     *,
     vary_theta: bool,
@@ -106,7 +106,7 @@ class Passes:
     """Members and rows, for passes in which one or another of their parts is uncertain."""
 
     network: Network
-    members: Sequence[SampledMember]
+    members: Sequence[RandomTheta]
     x: Tensor
     x_variance: Tensor | None
     covariance: Covariance
@@ -164,7 +164,7 @@ class Passes:
                 shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
         return self._refreshed(centres), torch.stack(alone), _stacked(shared) if shared else None
 
-    def _leading(self, sampled: SampledMember, rank: int) -> Tensor:
+    def _leading(self, sampled: RandomTheta, rank: int) -> Tensor:
         """So many combinations of a law's factors, those that move the answers most.  # (rank, size)"""
         law = sampled.law
         assert isinstance(law, Gaussian)
@@ -174,7 +174,7 @@ class Passes:
             _directions[law] = self._effects(sampled, law)
         return _directions[law][:, :rank].T @ law.factor.to(law.mean)
 
-    def _effects(self, sampled: SampledMember, law: Gaussian) -> Tensor:
+    def _effects(self, sampled: RandomTheta, law: Gaussian) -> Tensor:
         """The directions among a law's factors, by the variance that they give to the answers, largest first.
 
         On `probes`, or rows drawn from N(0, 1), as x is standardised: whichever rows are predicted, they are the same.
@@ -277,14 +277,14 @@ class _Pass:
         return vmap(lambda *theta: self.answer(rows, noise, *theta))(*thetas)
 
 
-def _points(member: SampledMember, vary: bool) -> Tensor:
+def _points(member: RandomTheta, vary: bool) -> Tensor:
     """The points of a law that has any, or its mean."""
     points = member.law.tensors().get("points") if vary else None
     own = (member.law.mean.unsqueeze(0) if points is None else points).to(member.fixed)
     return torch.cat([own, member.fixed.expand(len(own), -1)], dim=1)
 
 
-def _centre(member: SampledMember) -> Tensor:
+def _centre(member: RandomTheta) -> Tensor:
     return torch.cat([member.law.mean.to(member.fixed), member.fixed])
 
 
@@ -294,7 +294,7 @@ def _stacked(factors: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.cat([own, own.new_zeros(rank - len(own), own.shape[1])]) for own in factors])
 
 
-def _padded(member: SampledMember, spread: Tensor) -> Tensor:
+def _padded(member: RandomTheta, spread: Tensor) -> Tensor:
     """As precise as theta, where the network runs, and with zeros for what no law speaks of."""
     spread = spread.to(member.fixed)
     if not len(member.fixed):

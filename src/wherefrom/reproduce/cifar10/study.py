@@ -173,7 +173,8 @@ def _found(
         return None
     found = wf.load(kept.folder / rates, preset.model(regime), (data.x, data.y), machine.device)
     design = Design.of(preset.over(rates, len(found), len(data)))
-    return replace(found, training=preset.training(regime), design=design, autocast=machine.autocast)
+    how = replace(found.compute, autocast=machine.autocast)
+    return replace(found, training=preset.training(regime), design=design, compute=how)
 
 
 # ---------------------------------------------------------------------- answers

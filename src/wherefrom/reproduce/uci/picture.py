@@ -14,6 +14,7 @@ from wherefrom.reproduce.uci.setups import Combination
 from wherefrom.reproduce.uci.tables import Moments, title
 
 INK, GREY = "#1a1a1a", "#8a8a8a"
+CUT = "$\\gg$"  # at the end of a bar that is cut
 
 
 def draw(
@@ -30,24 +31,27 @@ def draw(
     columns = min(3, len(sets))
     lines = -(-len(sets) // columns)
     figure = new_figure(
-        4.2 * columns + 0.8, 0.34 * len(combinations) * lines + 0.62 * lines + 0.9, layout="constrained"
+        4.2 * columns + 0.8, 0.34 * len(combinations) * lines + 0.62 * lines + 1.2, layout="constrained"
     )
     figure.suptitle(heading, x=0.01, ha="left", fontsize=12, fontweight="bold")
     grid = figure.subplots(lines, columns, squeeze=False).ravel()
+    kinds: set[str] = set()  # of marks that were drawn
     for place, axes in enumerate(grid):
         if place >= len(sets):
             axes.set_axis_off()
             continue
-        _panel(axes, ours, printed, sets[place], combinations)
+        kinds |= _panel(axes, ours, printed, sets[place], combinations)
         axes.set_yticklabels([title(names) for names in combinations] if place % columns == 0 else [])
         if place >= len(sets) - columns:
             axes.set_xlabel("NLL", fontsize=9, color=INK)
-    handles = [
-        Line2D([], [], color=COLOURS[0], marker="o", markersize=5, label="ours"),
-        Line2D([], [], color=GREY, marker="s", markersize=5, markerfacecolor="white", label="printed"),
-        Line2D([], [], color=INK, marker=">", markersize=5, linestyle="", label="further right"),
-    ]
-    figure.legend(handles=handles, loc="outside upper right", ncols=len(handles), frameon=False, fontsize=10)
+    handles = {
+        "ours": Line2D([], [], color=COLOURS[0], marker="o", markersize=5, label="ours"),
+        "printed": Line2D([], [], color=GREY, marker="s", markersize=5, markerfacecolor="white", label="printed"),
+        "beyond": Line2D([], [], color=INK, marker=">", markersize=5, linestyle="", label="further right"),
+        "cut": Line2D([], [], color=INK, marker=CUT, markersize=5, linestyle="", label="the bar goes on"),
+    }
+    shown = [handle for kind, handle in handles.items() if kind in kinds]
+    figure.legend(handles=shown, loc="outside lower right", ncols=len(shown), frameon=False, fontsize=10)
     figure.savefig(path, dpi=150)
 
 
@@ -57,15 +61,17 @@ def _panel(
     printed: Mapping[tuple[Combination, str], Printed],
     name: str,
     combinations: Sequence[Combination],
-) -> None:
+) -> set[str]:
+    """Draw one set, and return the kinds of marks that it has."""
+    kinds: set[str] = set()
     mine = {names: ours["+".join(names), name] for names in combinations}
     theirs = {names: printed[names, name] for names in combinations if (names, name) in printed}
     limit = _reach([*mine.values(), *((cell.mean, cell.std or 0.0) for cell in theirs.values())])
     for row, names in enumerate(combinations):
         mean, deviation = mine[names]
-        _mark(axes, mean, deviation, row + 0.14, limit, COLOURS[0], "o")
+        kinds |= {"ours", _mark(axes, mean, deviation, row + 0.14, limit, COLOURS[0], "o")}
         if cell := theirs.get(names):
-            _mark(axes, cell.mean, cell.std or np.nan, row - 0.14, limit, GREY, "s")
+            kinds |= {"printed", _mark(axes, cell.mean, cell.std or np.nan, row - 0.14, limit, GREY, "s")}
     axes.set_title(name, fontsize=11, loc="left", color=INK)
     axes.set_ylim(len(combinations) - 0.5, -0.5)
     axes.set_yticks(range(len(combinations)))
@@ -75,6 +81,7 @@ def _panel(
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(GREY)
     axes.margins(x=0.06)
+    return kinds
 
 
 def _reach(scores: Sequence[tuple[float, float]]) -> float:
@@ -87,7 +94,8 @@ def _reach(scores: Sequence[tuple[float, float]]) -> float:
     )
 
 
-def _mark(axes: Any, mean: float, deviation: float, height: float, limit: float, colour: str, shape: str) -> None:
+def _mark(axes: Any, mean: float, deviation: float, height: float, limit: float, colour: str, shape: str) -> str:
+    """Draw a mean with its bar, and return whether it is whole, cut, or beyond the axis."""
     style = {"color": colour, "markersize": 4.5}
     if mean > limit:
         axes.plot([limit], [height], marker=">", linestyle="", **style)
@@ -101,8 +109,12 @@ def _mark(axes: Any, mean: float, deviation: float, height: float, limit: float,
             fontsize=7.5,
             color=colour,
         )
-        return
-    low, high = mean - np.nan_to_num(deviation), min(mean + np.nan_to_num(deviation), limit)
-    axes.plot([low, high], [height, height], color=colour, linewidth=1)
+        return "beyond"
+    low, high = mean - np.nan_to_num(deviation), mean + np.nan_to_num(deviation)
+    is_cut = high > limit
+    axes.plot([low, min(high, limit)], [height, height], color=colour, linewidth=1)
+    if is_cut:
+        axes.plot([limit], [height], marker=CUT, linestyle="", **style)
     face = colour if shape == "o" else "white"
     axes.plot([mean], [height], marker=shape, linestyle="", markerfacecolor=face, **style)
+    return "cut" if is_cut else "whole"

@@ -96,9 +96,13 @@ def summary(results: Results, metric: str, printed: Mapping[tuple[Combination, s
     if not known:
         return []
     within = {limit: sum(abs(distance) <= limit for distance in known.values()) for limit in (1, 2)}
+    strict = [error for place in known if (error := _in_errors(results, metric, *place, there[place])) is not None]
     sentences = [
-        f"{within[1]} of {len(known)} cells lie within one printed standard deviation, {within[2]} within two."
+        f"{within[1]} of {len(known)} cells lie within one printed standard deviation, {within[2]} within two.",
+        "In standard errors of the difference of the two means over folds, which is stricter, "
+        f"{sum(abs(z) > 2 for z in strict)} of {len(strict)} lie beyond two.",
     ]
+    sentences += _best(means, {place: cell.mean for place, cell in there.items()}, results.sets)
     flat = [place for place, cell in there.items() if cell.std == 0]
     if flat:
         same = sum(there[place].is_rounded(means[place]) for place in flat)
@@ -110,6 +114,31 @@ def summary(results: Results, metric: str, printed: Mapping[tuple[Combination, s
     if metric == "nll" and any(names == ALL_THREE for names, _ in there):
         sentences += _order(ours, {place: cell.mean for place, cell in there.items()}, results.sets)
     return sentences
+
+
+def _in_errors(results: Results, metric: str, names: Combination, name: str, cell: Printed) -> float | None:
+    """Return the distance from a printed cell in standard errors, where both have a scatter over folds."""
+    folds = results.by_fold(metric)["+".join(names), name]
+    mean, deviation = mean_and_std(folds)
+    if cell.std is None or len(folds) < 2:
+        return None
+    error = math.sqrt((deviation**2 + cell.std**2) / len(folds))
+    return (mean - cell.mean) / error if error else None
+
+
+def _best(
+    means: Mapping[tuple[Combination, str], float],
+    printed: Mapping[tuple[Combination, str], float],
+    sets: Sequence[str],
+) -> list[str]:
+    """Say on how many sets the same combination is the best as in the paper, where all of its combinations are."""
+
+    def best(of: Mapping[tuple[Combination, str], float], name: str) -> Combination:
+        return min((place for place in of if place[1] == name), key=lambda place: of[place])[0]
+
+    differing = [name for name in sets if best(means, name) != best(printed, name)]
+    but = f" (not on {', '.join(differing)})" if differing else ""
+    return [f"The best combination is the same on {len(sets) - len(differing)} of {len(sets)} sets{but}."]
 
 
 def _order(ours: Moments, printed: Mapping[tuple[Combination, str], float], sets: Sequence[str]) -> list[str]:

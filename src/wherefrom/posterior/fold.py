@@ -1,0 +1,85 @@
+"""The rows that a posterior is of: those it trains on, those it holds out, and how the networks see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from wherefrom.posterior.point import Training
+from wherefrom.training import streams
+from wherefrom.training.data import Rows, Scaler, Schema
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """The rows of one posterior, what they look like and how they are scaled, and the seed of all that is drawn.
+
+    A file holds no rows: after loading, the rest is known, and the rows are not.
+    """
+
+    seed: int
+    schema: Schema
+    scaler: Scaler
+    rows: Rows | None = None  # to train on
+    held_out: Rows | None = None  # to fit the noise on, and to judge the members by
+
+    @classmethod
+    def of(
+        cls, training: Training, rows: Rows, seed: int, held_out: Rows | float | None = None, groups: Any = None
+    ) -> Fold:
+        """Hold rows out where the noise is to be fitted on them; rows that weigh nothing are left out of both.
+
+        `held_out` are other rows to take for it, or the fraction to hold out, instead of the likelihood's; rows of one
+        of the `groups` stay together.
+        """
+        if groups is not None and rows.weights is not None:
+            groups = np.asarray(groups)[(rows.weights > 0).numpy()]
+        rows = rows.that_count
+        share = training.likelihood.held_out if training.likelihood.fits_noise else 0.0
+        if isinstance(held_out, Rows) or training.is_elsewhere:
+            share = 0.0
+        elif held_out is not None:
+            share = float(held_out)
+        if share:
+            is_aside = torch.from_numpy(_drawn_apart(len(rows), share, groups, seed))
+            aside = int(is_aside.sum())
+            if aside < 2 or len(rows) - aside < 1:
+                raise ValueError(
+                    f'noise="fit" would hold {aside} of {len(rows)} rows out, which is too few; '
+                    "raise held_out, or give the noise as a number"
+                )
+            held_out, rows = rows.take(is_aside), rows.take(~is_aside)
+        held_out = held_out if isinstance(held_out, Rows) else None
+        return cls(seed, rows.schema, Scaler.of(rows, training.standardise, training.likelihood), rows, held_out)
+
+    @property
+    def trained_on(self) -> Rows:
+        """The rows to train on, where they are at hand."""
+        if self.rows is None:
+            raise ValueError("a loaded posterior has no data: give it again, as wf.load(folder, model, data=(x, y))")
+        return self.rows
+
+    def with_rows(self, other: Fold) -> Fold:
+        """The same with the rows of another, which are what it was made of."""
+        return replace(self, rows=other.rows, held_out=other.held_out)
+
+
+def _drawn_apart(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.bool_]:
+    """Draw rows to hold out: whole groups in random order, to the nearest, and at least two of four.  # (rows,)"""
+    numbers = np.arange(rows) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
+    if numbers.shape != (rows,):
+        raise ValueError(f"groups must have one entry for each of the {rows} rows, not shape {numbers.shape}")
+    sizes, room = np.bincount(numbers), round(rows * share)
+    fewest = 0 if groups is None else min(2, len(sizes) // 2)
+    chosen: list[int] = []
+    for group in streams.generator(seed, "held out").permutation(len(sizes)).tolist():
+        if 2 * room >= sizes[group] or len(chosen) < fewest:
+            chosen.append(group)
+            room -= int(sizes[group])
+        if room <= 0 and len(chosen) >= fewest:
+            break
+    return np.isin(numbers, chosen)

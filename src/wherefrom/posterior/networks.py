@@ -1,0 +1,91 @@
+"""From model factories to networks: functions of theta, checked against the data, the likelihood and the design."""
+
+from __future__ import annotations
+
+import warnings
+
+from torch import Tensor
+
+from wherefrom.posterior.point import Training
+from wherefrom.training import streams
+from wherefrom.training.mlp import MLP
+from wherefrom.training.network import Network
+from wherefrom.training.objective import Objective
+from wherefrom.training.streamed import in_memory
+from wherefrom.variables import Design, Dropout, Hyperparameters
+from wherefrom.variables.family import Factory
+
+_PROBE_ROWS = 4
+
+
+def build_networks(
+    training: Training, design: Design, dropout: Dropout | None, x: Tensor, targets: int, seed: int
+) -> dict[str, Network]:
+    """Each family's model as a function, checked against the data, the likelihood, the design and what is dropped."""
+    draws_rates = any(isinstance(v, Hyperparameters) and "dropout" in v.names for a in design.axes for v in a.variables)
+    if draws_rates and dropout is not None and (dropout.rate is not None or dropout.on == "weights"):
+        raise ValueError("the dropout rate is drawn by Hyperparameters(dropout=...): leave it out of Dropout")
+    models = factories(training, design, x, targets)
+    networks = {name: _build_network(f, name, training.likelihood, x, targets, seed) for name, f in models.items()}
+    if draws_rates:
+        for name, network in networks.items():
+            if not network.sites:
+                raise ValueError(
+                    f"Hyperparameters(dropout=...) needs units to drop, and {_called(name)} has no nn.Dropout"
+                )
+    elif dropout is not None:
+        networks = {name: _dropping(network, dropout) for name, network in networks.items()}
+        if not any(network.sites for network in networks.values()):
+            raise ValueError(
+                "Dropout() marginalises the sub-networks of a model with dropout; the model has no nn.Dropout. "
+                'Dropout(rate=0.05, on="weights") drops weights of any model'
+            )
+        if not any(rate > 0 for network in networks.values() for rate in network.rates):
+            raise ValueError("every dropout rate in the model is zero; give one, as Dropout(rate=0.05)")
+    return networks
+
+
+def _dropping(network: Network, dropout: Dropout) -> Network:
+    """As it is trained and sampled; a family without dropout has no other sub-network than itself."""
+    if dropout.rate is None:
+        return network
+    return (network.with_weight_dropout if dropout.on == "weights" else network.with_dropout_rate)(dropout.rate)
+
+
+def _called(family: str) -> str:
+    return f"the model {family!r}" if family else "the model"
+
+
+def factories(training: Training, design: Design, x: Tensor, targets: int) -> dict[str, Factory]:
+    """The model factory of each family; without families, the training's own, under no name."""
+    found = {"": training.model} if design.families is None else design.families.factories
+    outputs = training.likelihood.outputs(targets)
+    return {name: f.sized(_columns(x), outputs) if isinstance(f, MLP) else f for name, f in found.items()}
+
+
+def _columns(x: Tensor) -> int:
+    if x.ndim != 2:
+        raise ValueError(f"an MLP takes a table, but x has rows of shape {tuple(x.shape[1:])}")
+    return x.shape[1]
+
+
+def _build_network(
+    factory: Factory,
+    family: str,
+    likelihood: Objective,
+    x: Tensor,
+    targets: int,
+    seed: int,
+) -> Network:
+    the_model = _called(family)
+    with streams.torch_seeded(seed, "theta0", 0):
+        module = factory().to(dtype=x.dtype if x.is_floating_point() else None)
+    try:
+        network = Network(module, in_memory(x[:_PROBE_ROWS]))
+    except (RuntimeError, IndexError) as error:
+        hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
+        raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
+    likelihood.check_network(the_model, network.outputs, targets)
+    if warning := likelihood.doubt_network(the_model, network.probe_answers, network.last_functions, False):
+        warnings.warn(warning, stacklevel=5)
+    return network

@@ -1,0 +1,97 @@
+"""When to stop: one trajectory shows what a training of any number of epochs would have left.
+
+Networks are trained on some of the rows, and their trajectories kept. A training of E epochs would leave the iterate at
+E or, where t is marginalised, a law around the mean of the later half of its iterates; both can be scored for every E
+on the rows that were set aside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wherefrom.laws import Snapshots
+from wherefrom.laws.law import Points
+from wherefrom.posterior.member import Member
+from wherefrom.posterior.posterior import Posterior
+from wherefrom.posterior.predicting import member_scores
+from wherefrom.training import streams
+from wherefrom.variables import Iterations
+
+_KEPT = 40  # iterates of a trajectory
+_FOLDS = 5
+_ENOUGH_ROWS, _MOST_ROWS = 1000, 2000  # to be set aside: folds are tried until there are so many, and cut to so many
+_AS_GOOD = 0.001  # nats a row for which it does not pay to train longer
+
+Integers = NDArray[np.int64]
+
+
+def kept_trajectory(epochs: int) -> Iterations:
+    """Return the variable that keeps the iterates of a whole training."""
+    return Iterations(Snapshots(min(_KEPT, epochs)), start=0.0)
+
+
+def folds(copies: Integers, y: NDArray[Any], seed: int) -> list[tuple[Integers, Integers]]:
+    """Cut the rows into those to train on and those to score by, several times: few rows are all scored once.
+
+    Rows are dealt out along y, so that all folds are alike in it; those with the same number in `copies` stay together.
+    """
+    _, firsts, groups = np.unique(copies, return_index=True, return_inverse=True)
+    ranks = np.unique(y[firsts], return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((streams.generator(seed, "folds").permutation(len(firsts)), ranks))
+    fold = np.empty(len(firsts), dtype=np.int64)
+    fold[order] = np.arange(len(firsts)) % _FOLDS
+    count = min(_FOLDS, math.ceil(_ENOUGH_ROWS * _FOLDS / len(firsts)))
+    aside = [order[fold[order] == k] for k in range(count)]
+    is_aside = [np.isin(groups, each[:: -(-len(each) // _MOST_ROWS)]) for each in aside]  # evenly along y, where cut
+    return [(np.flatnonzero(~each), np.flatnonzero(each)) for each in is_aside]
+
+
+@dataclass(frozen=True, eq=False)
+class Stops:
+    """How well networks that stopped after some numbers of epochs predict each row that was set aside."""
+
+    epochs: tuple[int, ...]
+    nll: Tensor  # (len(epochs), rows)
+    crps: Tensor  # of classes, the Brier score
+
+    def first_good(self, weights: Tensor | None = None, is_allowed: Callable[[int], bool] = lambda _: True) -> int:
+        """Return the number of the first of those allowed that is nearly as good as the best."""
+        weights = torch.ones(self.nll.shape[1], dtype=torch.float64) if weights is None else weights
+        scores = ((self.nll * weights).sum(1) / weights.sum()).tolist()
+        allowed = [number for number, epochs in enumerate(self.epochs) if is_allowed(epochs)]
+        if not allowed:
+            return len(self.epochs) - 1
+        lowest = min(scores[number] for number in allowed)
+        return next(number for number in allowed if scores[number] <= lowest + _AS_GOOD or lowest == math.inf)
+
+
+def scored(posteriors: Sequence[Posterior], members: Sequence[Member], aside: Sequence[Any], averages: bool) -> Stops:
+    """Score what each fold's member would have been after every number of epochs, on the rows set aside of that fold.
+
+    `averages` where t is marginalised.
+    """
+    stops = [_after_epochs(*each, averages) for each in zip(posteriors, members, strict=True)]
+    scores = [member_scores(networks, rows) for (_, networks), rows in zip(stops, aside, strict=True)]
+    return Stops(stops[0][0], *(torch.cat(each, 1) for each in zip(*scores, strict=True)))
+
+
+def _after_epochs(posterior: Posterior, member: Member, averages: bool) -> tuple[tuple[int, ...], Posterior]:
+    """Return numbers of epochs, and the networks that they would leave, as members of one posterior."""
+    law, epochs = member.trained.law, posterior.training.epochs
+    assert isinstance(law, Points)
+    count = len(law.points)
+    run = replace(member.run, labels={})
+    stopped = []
+    for theta in law.stops(averages):
+        last = torch.cat([theta, member.trained.last[len(theta) :]])
+        stopped.append(replace(member, run=run, trained=replace(member.trained, last=last)))
+    seen = tuple(round((k + 1) * epochs / count) for k in range(count))
+    return seen, replace(posterior.marginalising(), mixture=tuple(stopped))

@@ -1,0 +1,244 @@
+"""From labelled runs to trained members: runs -> cohorts -> what their trainings left."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from wherefrom.posterior.fold import Fold
+from wherefrom.posterior.member import Member, family_of, network_of
+from wherefrom.posterior.networks import factories
+from wherefrom.posterior.point import Training
+from wherefrom.training import streams
+from wherefrom.training.algorithm import Algorithm
+from wherefrom.training.cohort import Cohort, Collection, Examples, Trained
+from wherefrom.training.cohort import Member as Trainee
+from wherefrom.training.compute import Compute
+from wherefrom.training.network import Network
+from wherefrom.training.progress import progress_bar
+from wherefrom.training.torch_classes import TorchOptimiser
+from wherefrom.variables import Algorithms, Design, Resample, Run
+from wherefrom.variables.family import Factory
+
+_NOT_SETTINGS = ("family", "algorithm", "dropout", "init", "share")  # choices that are not of the algorithm
+
+
+def train_runs(
+    training: Training,
+    networks: dict[str, Network],
+    design: Design,
+    work: Sequence[tuple[Fold, Sequence[Run]]],
+    compute: Compute,
+) -> list[list[Member]]:
+    """Train all runs of all folds, in as few cohorts as their structures allow."""
+    trainings = _Trainings(training, networks, design, work, compute)
+    everyone = list(trainings.algorithms)
+    if design.iterations is not None and design.iterations.start == "auto":
+        # Where each loss levels off is known when it has been seen: once without collecting, then again.
+        trained = trainings.train("first look", everyone, collects=False)
+        losses = {job: tuple(one.losses) for job, one in trained.items() if one.diverged is None}
+        trained |= trainings.train("training", list(losses), collects=True, losses=losses) if losses else {}
+    else:
+        trained = trainings.train("training", everyone, collects=design.iterations is not None)
+    return [
+        [Member(run, trainings.algorithms[j, r], trained[j, r]) for r, run in enumerate(runs)]
+        for j, (_, runs) in enumerate(work)
+    ]
+
+
+_Job = tuple[int, int]  # the number of a fold, and of a run in it
+Losses = tuple[float, ...]  # of every epoch
+
+
+class _Trainings:
+    """The runs of some folds as members of cohorts."""
+
+    def __init__(
+        self,
+        training: Training,
+        networks: dict[str, Network],
+        design: Design,
+        work: Sequence[tuple[Fold, Sequence[Run]]],
+        compute: Compute,
+    ) -> None:
+        self.training, self.networks, self.design, self.work, self.compute = training, networks, design, work, compute
+        self.algorithms: dict[_Job, Algorithm] = {
+            (j, r): algorithm_of(training, design.algorithms, run)
+            for j, (_, runs) in enumerate(work)
+            for r, run in enumerate(runs)
+        }
+        rows = work[0][0].trained_on
+        models = factories(training, design, rows.x, rows.targets)
+        self.initial = {name: _InitialConditions(models[name], networks[name], compute.dtype) for name in models}
+        self.tables: dict[tuple[int, int, float | None], Examples] = {}
+        self.collections: dict[tuple[int, int, int], Collection] = {}
+
+    def train(
+        self, what: str, jobs: Sequence[_Job], *, collects: bool, losses: Mapping[_Job, Losses] | None = None
+    ) -> dict[_Job, Trained]:
+        """Train these runs; if they collect their trajectories, their losses may tell from where on."""
+        alike = self._alike(jobs, collects, losses or {})
+        cohorts = [self._cohort(key, members) for key, members in alike.items()]
+        with progress_bar(what, self.training.epochs * len(jobs), self.compute.progress) as report:
+            trained = self.compute.train(cohorts, report)
+        return {
+            job: one
+            for members, some in zip(alike.values(), trained, strict=True)
+            for job, one in zip(members, some, strict=True)
+        }
+
+    def _alike(
+        self, jobs: Sequence[_Job], collects: bool, losses: Mapping[_Job, Losses]
+    ) -> dict[_Structure, list[_Job]]:
+        """Runs that can train as one cohort."""
+        alike: dict[_Structure, list[_Job]] = defaultdict(list)
+        for job in jobs:
+            algorithm, rows = self.algorithms[job], len(self._table(job).y)
+            batch_size = min(algorithm.batch_size, rows)
+            collection = None
+            if collects and self.design.iterations is not None:
+                steps = -(-rows // batch_size)
+                collection = self.design.iterations.collection(self.training.epochs, steps, losses.get(job))
+                collection = self.collections.setdefault(
+                    (collection.first, collection.every, collection.last), collection
+                )
+            alike[_Structure(self._family(job), algorithm.structure, batch_size, rows, collection)].append(job)
+        return alike
+
+    def _cohort(self, key: _Structure, jobs: list[_Job]) -> Cohort:
+        network, (batch_size, rows) = self.networks[key.family], (key.batch_size, key.rows)
+        if network.momenta and 1 in (batch_size, rows % batch_size):
+            fold = self.work[jobs[0][0]][0]
+            aside = 0 if fold.held_out is None else len(fold.held_out)
+            why = f" ({aside} of {rows + aside} rows are held out to fit the noise)" if aside else ""
+            raise ValueError(
+                f"batches of {batch_size} leave a batch of one row of {rows}{why}, which batch normalisation cannot "
+                "take: choose another batch size"
+            )
+        tables = list(dict.fromkeys(self._table_key(job) for job in jobs))
+        return Cohort(
+            network,
+            key.optimiser,
+            batch_size,
+            self.training.epochs,
+            self.training.likelihood.loss_for(self.work[jobs[0][0]][0].scaler),
+            tuple(self._trainee(job, tables.index(self._table_key(job))) for job in jobs),
+            tuple(self.tables[table] for table in tables),
+            key.collection,
+            self.training.augment,
+            self.compute.autocast,
+        )
+
+    def _trainee(self, job: _Job, table: int) -> Trainee:
+        (fold, runs), algorithm = self.work[job[0]], self.algorithms[job]
+        run = runs[job[1]]
+        order, likelihood = run.slots["order"], self.training.likelihood.changed(run.choices)
+        return Trainee(
+            self.initial[self._family(job)].get(fold.seed, run),
+            algorithm.settings,
+            streams.key(fold.seed, "order", order),
+            streams.key(fold.seed, "order", order, "masks"),
+            table,
+            network_of(self.networks, run).rates if "dropout" in run.choices else None,
+            algorithm.schedule,
+            streams.key(fold.seed, "order", order, "augmentation"),
+            likelihood.loss_for(fold.scaler),
+            algorithm.replacement,
+        )
+
+    def _family(self, job: _Job) -> str:
+        return family_of(self.work[job[0]][1][job[1]])
+
+    def _table_key(self, job: _Job) -> tuple[int, int, float | None]:
+        run = self.work[job[0]][1][job[1]]
+        is_resampled = "share" in run.choices
+        return job[0], run.slots["D"] if is_resampled else -1, run.choices.get("share")
+
+    def _table(self, job: _Job) -> Examples:
+        """The rows of a run: its fold's, or a draw of them."""
+        key = self._table_key(job)
+        if key not in self.tables:
+            (fold, _), (_, draw, share) = self.work[job[0]], key
+            rows = fold.trained_on
+            if draw >= 0:
+                chosen = Resample.rows(len(rows), share, fold.seed, draw)
+                drawn_weights = None if rows.weights is None else rows.weights[chosen]
+                rows = replace(rows, x=rows.x[chosen], y=rows.y[chosen], weights=drawn_weights)
+            weights = self.training.likelihood.row_weights(rows)
+            self.tables[key] = Examples(
+                fold.scaler.x(rows.x, self.compute.dtype),
+                fold.scaler.y(rows.y, self.compute.dtype),
+                None if weights is None else weights.to(self.compute.dtype),
+            )
+        return self.tables[key]
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """All that the members of one cohort have in common."""
+
+    family: str
+    optimiser: str | TorchOptimiser
+    batch_size: int
+    rows: int
+    collection: Collection | None
+
+
+def algorithm_of(training: Training, several: Algorithms | None, run: Run) -> Algorithm:
+    """The training's algorithm, or the one that was drawn, with the settings that were drawn and that it has."""
+    algorithm = run.choices.get("algorithm", training.algorithm)
+    others = (*_NOT_SETTINGS, *training.likelihood.settings)
+    changes = {name: value for name, value in run.choices.items() if name not in others}
+    if several is not None:  # some of which may not have a setting, but not all
+        for name in changes:
+            if not any(one.has(name) for one in several.algorithms):
+                raise ValueError(f"none of {several} has a setting {name!r}")
+        changes = {name: value for name, value in changes.items() if algorithm.has(name)}
+    try:
+        return algorithm.but(**changes) if changes else algorithm
+    except ValueError as error:
+        raise ValueError(f"the settings drawn for {run} cannot be used: {error}") from error
+
+
+class _InitialConditions:
+    """Each theta0 is drawn once, however many runs start from it."""
+
+    def __init__(self, factory: Factory, network: Network, dtype: torch.dtype) -> None:
+        self.factory, self.network, self.dtype = factory, network, dtype
+        self.drawn: dict[tuple[int, int], Tensor] = {}
+        self.alike: dict[tuple[int, int], list[int]] = defaultdict(list)  # draws by their seed and digest
+        self.made: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+
+    def get(self, seed: int, run: Run) -> Tensor:
+        draw = run.slots["theta0"]
+        if (seed, draw) not in self.drawn:
+            with streams.torch_seeded(seed, "theta0", draw):
+                module = self.factory()
+                if module in self.made:
+                    raise ValueError("the model factory returned the same network twice; let it make a new one")
+                self.made.add(module)
+                if init := run.choices.get("init"):
+                    init(module)
+            theta0 = self.network.theta(module.to(self.dtype))
+            self.network.check_draw(module)
+            alike = self.alike[seed, _digest(theta0)]
+            for other in alike:
+                if torch.equal(self.drawn[seed, other], theta0):
+                    raise ValueError(
+                        f"draws {other} and {draw} of theta0 are the same: the factory starts from the same weights. "
+                        "Does it set a seed, or copy a trained network? Then leave InitialCondition out"
+                    )
+            alike.append(draw)
+            self.drawn[seed, draw] = theta0
+        return self.drawn[seed, draw]
+
+
+def _digest(theta: Tensor) -> int:
+    """A number that equal thetas share, and others hardly ever: the sum of their bits, taken as whole numbers."""
+    even = theta[: len(theta) - len(theta) % 2]  # two single numbers are one of 64 bits
+    return int(even.view(torch.int64).sum())
