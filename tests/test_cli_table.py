@@ -58,6 +58,14 @@ def test_two_commands_from_a_table_to_predictions(place, tmp_path):
         assert row["outside"] in ("true", "false")
 
 
+def test_the_engine_is_the_one_that_is_named(place, tmp_path):
+    for engine in ("torch", "native"):
+        out = tmp_path / engine
+        said = wherefrom("fit", place / "train.csv", "--target", "y", "--out", out, "--engine", engine, *QUICK)
+        assert said.exit_code == 0, said.output
+        assert Run.load(out).posterior.engines == (engine,)
+
+
 def test_predictions_are_the_posteriors_own(place, tmp_path):
     wherefrom(
         "predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", "--keep", "shop", "--level", "0.8"
@@ -207,6 +215,9 @@ def broken(tmp_path, **changes):
         ({}, ("--calibrate", "temperature"), "--calibrate temperature is not for quantities"),
         ({}, ("--text", "nothing"), "has no column 'nothing'"),
         ({}, ("--speed", "1"), "No such option: --speed"),
+        ({}, ("--workers", "0"), "workers must be at least 1"),
+        ({}, ("--engine", "jax"), "engine must be one of 'auto', 'torch', 'native'"),
+        ({}, ("--device", "moon"), "the device 'moon' is not there"),
     ],
 )
 def test_errors_are_one_line_and_exit_code_2(tmp_path, changes, words, message):

@@ -104,7 +104,9 @@ def fit(
     table: Rows,
     target: Annotated[str, typer.Option(help="The column to predict.")],
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    task: Annotated[str | None, typer.Option(help="regression or classification; by the target if not said.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="regression, classification or counts; by the target if not said.")
+    ] = None,
     least: Annotated[
         str, typer.Option(help="The least that a quantity can be, or none; auto: 0 if no row of 100 or more is below.")
     ] = "auto",
@@ -143,6 +145,9 @@ def fit(
         bool, typer.Option("--no-data", help="Keep no rows in the run, not even for its report.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
+    engine: Annotated[str, typer.Option(help="auto, native (where numba is installed) or torch.")] = "auto",
+    workers: Annotated[int | None, typer.Option(help="Threads to train with; all cores if not said.")] = None,
     seed: Seed = 0,
     *,
     how: Any,
@@ -150,6 +155,7 @@ def fit(
 ) -> None:
     """Learn to predict a column of your own table, and how sure to be."""
     from wherefrom.tables import commands, fitting, plan
+    from wherefrom.training.compute import Compute
 
     kinds = dict.fromkeys(number or (), "number") | dict.fromkeys(text or (), "text")
     for one in date or ():
@@ -172,6 +178,7 @@ def fit(
         level=level,
         samples=samples,
         seed=seed,
+        compute=Compute(device, engine=engine, workers=workers),  # type: ignore[arg-type]
     )
     commands.fit_table(table, out, request, how, overwrite=overwrite, keeps_data=not no_data, talk=talk)
 

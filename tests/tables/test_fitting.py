@@ -25,6 +25,8 @@ from wherefrom.tables.reading import read
 from wherefrom.tables.target import Target
 from wherefrom.variables import Design
 
+QUIET = wf.Compute(progress=False)
+
 
 def test_rows_are_split_once_and_for_all():
     y = np.arange(1000.0)
@@ -77,11 +79,11 @@ def noisy(rows, random):
 def test_a_pilot_stops_before_it_learns_the_noise_by_heart(random, averages):
     x, y = noisy(120, random)
     training = wf.Training(wf.MLP([50]), wf.Algorithm("adam", lr=0.01, batch_size=16), 1, wf.Regression())
-    found = pilot(training, (x, y), averages=averages, progress=False)
+    found = pilot(training, (x, y), averages=averages, compute=QUIET)
     assert LEAST_EPOCHS <= found.training.epochs < found.epochs[-1]
     assert min(found.scores) <= found.scores[-1]
     assert 1.2 < min(found.scores) < 1.9  # that of the noise, which is 1, is 1.42
-    again = pilot(training, (x, y), averages=averages, progress=False)
+    again = pilot(training, (x, y), averages=averages, compute=QUIET)
     assert again.scores == found.scores
     assert again.training == found.training
 
@@ -89,10 +91,10 @@ def test_a_pilot_stops_before_it_learns_the_noise_by_heart(random, averages):
 def test_a_pilot_tries_settings_unless_they_are_given(random):
     x, y = noisy(120, random)
     training = plan.training_for(120, Target("y", "regression"), plan.Settings(lr=0.02))
-    found = pilot(training, (x, y), averages=True, tried=["dropout"], progress=False)
+    found = pilot(training, (x, y), averages=True, tried=["dropout"], compute=QUIET)
     assert found.training.algorithm.settings["lr"] == pytest.approx(0.02)
     assert found.training.model.dropout in (0.05, 0.2)
-    given = pilot(training, (x, y), averages=True, tried=[], epochs=7, progress=False)
+    given = pilot(training, (x, y), averages=True, tried=[], epochs=7, compute=QUIET)
     assert given.training.epochs == 7
     assert given.epochs[-1] == 7
 
@@ -101,7 +103,7 @@ def test_a_pilot_tries_settings_unless_they_are_given(random):
 def test_a_pilot_that_diverges_goes_slower(random):
     x, y = noisy(120, random)
     training = wf.Training(wf.MLP([10]), wf.Algorithm("sgd", lr=30, batch_size=16), 1, wf.Regression())
-    found = pilot(training, (x, y), averages=False, epochs=6, progress=False)
+    found = pilot(training, (x, y), averages=False, epochs=6, compute=QUIET)
     assert found.training.algorithm.settings["lr"] < 30
 
 
@@ -165,7 +167,7 @@ def trained_by(random, rows, y_of, **changes):
     data = Encoded(x, ("a", "b", "c")), y_of(x)
     target = Target("y", "regression")
     training = plan.training_for(rows, target, plan.Settings())
-    return pilot(training, data, averages=True, progress=False, **changes)
+    return pilot(training, data, averages=True, compute=QUIET, **changes)
 
 
 def test_noise_that_differs_from_row_to_row_is_found(random):
@@ -205,7 +207,7 @@ def test_a_pilot_goes_on_with_the_setting_that_won(random):
         patch.object(fitting_pilot, "_NEAR_THE_END", 0.0),  # so that it always goes on
         patch.object(fitting_pilot, "_MOST_EPOCHS", 400),
     ):
-        found = pilot(training, data, averages=True, tried=["lr"], progress=False)
+        found = pilot(training, data, averages=True, tried=["lr"], compute=QUIET)
     assert [(epochs, len(rates)) for epochs, rates in seen] == [(100, 2), (200, 1), (400, 1)]
     assert seen[1][1] != seen[0][1][:1]  # the second of them had won
     assert {tuple(rates) for _, rates in seen[1:]} == {tuple(seen[1][1])}
@@ -218,7 +220,7 @@ def test_one_wrong_cell_does_not_turn_the_scores_upside_down(random):
     y[17] = 100.0
     target = Target("y", "regression")
     found = pilot(
-        plan.training_for(300, target, plan.Settings()), (Encoded(x, ("a", "b", "c")), y), averages=True, progress=False
+        plan.training_for(300, target, plan.Settings()), (Encoded(x, ("a", "b", "c")), y), averages=True, compute=QUIET
     )
     assert found.training.epochs < 100  # and not a thousand, to learn it by heart
 
@@ -229,11 +231,11 @@ def test_copies_are_set_aside_together(random):
     training = wf.Training(wf.MLP([50]), wf.Algorithm("adam", lr=0.01, batch_size=16), 1, wf.Regression())
     for train, test in stopping.folds(four, y[four], 0):
         assert not set(four[train]) & set(four[test])
-    found = pilot(training, (x.take(four), y[four]), averages=True, tried=[], progress=False, copies=four)
+    found = pilot(training, (x.take(four), y[four]), averages=True, tried=[], compute=QUIET, copies=four)
     assert found.training.epochs < 100
     assert min(found.scores) > 1.2  # that of the noise is 1.42
     held = fitting._marginalised(
-        replace(training, epochs=5, likelihood=wf.Regression("fit", 0.2)), (x.take(four), y[four]), four, [], 0, False
+        replace(training, epochs=5, likelihood=wf.Regression("fit", 0.2)), (x.take(four), y[four]), four, [], 0, QUIET
     )
     trained = {row.tobytes() for row in held.rows.x.numpy()}
     assert not trained & {row.tobytes() for row in held.held_out.x.numpy()}

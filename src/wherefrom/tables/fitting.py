@@ -33,6 +33,7 @@ from wherefrom.tables.reading import Integers, RawTable
 from wherefrom.tables.run import HeldOut, Run
 from wherefrom.tables.target import Target, known
 from wherefrom.training import streams
+from wherefrom.training.compute import Compute
 from wherefrom.training.progress import Show
 from wherefrom.variables import Design
 
@@ -67,6 +68,7 @@ class Request:
     level: float = 0.95
     samples: int = 100
     seed: int = 0
+    compute: Compute = field(default_factory=Compute)
 
     def __post_init__(self) -> None:
         if self.calibrate not in CALIBRATIONS:
@@ -225,7 +227,8 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, no
     with _told(notes):
         data = encoded.take(rows.train), y[rows.train]
         together = None if copies is None else copies[rows.train]
-        posterior, found = _train(data, together, target, request, began, tell, progress)
+        compute = request.compute.but(progress=progress)
+        posterior, found = _train(data, together, target, request, began, tell, compute)
         posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell, notes)
     test = encoded.take(rows.test), y[rows.test]
     tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
@@ -293,7 +296,7 @@ def _train(
     request: Request,
     began: float,
     tell: Tell,
-    progress: Show,
+    compute: Compute,
 ) -> tuple[Posterior, Pilot | None]:
     count, asked = len(data[1]), request.settings
     training = plan.training_for(count, target, asked)
@@ -309,7 +312,7 @@ def _train(
             epochs=request.epochs,
             seed=request.seed,
             until=None if request.budget is None else began + _PILOT_SHARE * request.budget,
-            progress=progress,
+            compute=compute,
             copies=copies,
         )
         training = found.training
@@ -329,14 +332,14 @@ def _train(
     over = plan.collecting(over, training.epochs, steps)
     draws = Design.of(over).size
     tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")
-    return _marginalised(training, data, copies, over, request.seed, progress), found
+    return _marginalised(training, data, copies, over, request.seed, compute), found
 
 
 def _marginalised(
-    training: Training, data: tuple[Encoded, Any], copies: Integers | None, over: list[Any], seed: int, progress: Show
+    training: Training, data: tuple[Encoded, Any], copies: Integers | None, over: list[Any], seed: int, compute: Compute
 ) -> Posterior:
     """Train; copies of a row are all trained on, or all held out to fit the noise on."""
-    return marginalise(training, data, over, seed, groups=copies, progress=progress)
+    return marginalise(training, data, over, seed, groups=copies, compute=compute)
 
 
 def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:

@@ -29,8 +29,8 @@ from wherefrom.posterior.member import Member
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.stopping import Stops
 from wherefrom.tables.reading import Integers
+from wherefrom.training.compute import Compute
 from wherefrom.training.mlp import MLP
-from wherefrom.training.progress import Show
 from wherefrom.variables import Hyperparameters
 
 Tried = Literal["lr", "dropout", "hidden", "noise"]
@@ -91,7 +91,7 @@ def pilot(
     epochs: int | None = None,
     seed: int = 0,
     until: float | None = None,
-    progress: Show = None,
+    compute: Compute | None = None,
     copies: Integers | None = None,
 ) -> Pilot:
     """Look for the best training: `averages` where t is marginalised, `tried` are the settings to look for.
@@ -100,7 +100,7 @@ def pilot(
     for rows that are copies of each other: they are trained on, or set aside, together.
     """
     copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
-    search = _Search(data, stopping.folds(copies, data[1], seed), averages, epochs, seed, until, progress)
+    search = _Search(data, stopping.folds(copies, data[1], seed), averages, epochs, seed, until, compute or Compute())
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
     rates = {"lr"} & {*tried}
@@ -169,7 +169,7 @@ class _Search:
     epochs: int | None
     seed: int
     until: float | None
-    progress: Show
+    compute: Compute
 
     def is_late(self, found: _Trial) -> bool:
         return self._would_be_late(found.stops.epochs[-1] * len(self.folds) * found.seconds)
@@ -222,7 +222,7 @@ class _Search:
                         [*over, *tried],
                         self.seed,
                         folds=folds,
-                        progress=self.progress,
+                        compute=self.compute,
                         on_divergence="keep",
                     )
                 return posteriors, settings
