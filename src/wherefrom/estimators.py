@@ -64,7 +64,7 @@ _MOST_REPEATS = 10  # rows are repeated up to so many times as many; beyond that
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _Estimator(BaseEstimator):
-    """What both estimators share. Constructors store; all that is checked is checked in `fit`."""
+    """The common part of both estimators. Constructors store; all that is checked is checked in `fit`."""
 
     over: str | Sequence[Any] = field(default="multi_swag", kw_only=False)
     draws: int = 5
@@ -132,10 +132,10 @@ class _Estimator(BaseEstimator):
     def _over(self) -> list[Any]:
         if not isinstance(self.over, str):
             return list(self.over)
-        known = recipes.BY_NAME
-        if self.over not in known:
-            raise ValueError(f"there is no recipe {self.over!r} to marginalise over; there are {', '.join(known)}")
-        recipe, settings = known[self.over], dict(self.recipe_settings or {})
+        if self.over not in recipes.BY_NAME:
+            names = ", ".join(recipes.BY_NAME)
+            raise ValueError(f"there is no recipe {self.over!r} to marginalise over; there are {names}")
+        recipe, settings = recipes.BY_NAME[self.over], dict(self.recipe_settings or {})
         is_drawn, draws_settings = recipes.parameters(self.over)
         if is_drawn:
             settings = {"draws": self.draws} | settings
@@ -164,7 +164,7 @@ class _Estimator(BaseEstimator):
 
     @property
     def _how(self) -> Compute:
-        """How trainings are computed: the parameters that are given win over those of `compute`."""
+        """The way trainings are computed; parameters that are given win over those of `compute`."""
         how = self.compute or Compute(progress=False)
         return how.but(device=self.device, engine=self.engine, workers=self.workers, progress=self.verbose or None)
 
@@ -185,14 +185,14 @@ class _Estimator(BaseEstimator):
     # ------------------------------------------------------------------ prediction
 
     def sources(self, X: Any) -> Sources:
-        """Where the variance of the predictions comes from, row by row and overall."""
-        found: Sources = self._predicted(self._inputs(X)).sources()
-        return found
+        """Split the variance of the predictions by its sources, row by row and overall."""
+        sources: Sources = self._predicted(self._inputs(X)).sources()
+        return sources
 
     def _inputs(self, X: Any) -> Array:
         check_is_fitted(self)
-        found: Array = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
-        return found
+        inputs: Array = validate_data(self, X, reset=False, dtype=(np.float64, np.float32))
+        return inputs
 
     def _predicted(self, x: Array) -> Any:
         return self.posterior_.predict(x, self.samples, method=self.method)
@@ -344,8 +344,8 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
 
     def predict_proba(self, X: Any) -> Array:
         """The probability of each class.  # (rows, classes)"""
-        found = self._by_row(X, lambda prediction: prediction.probabilities)
-        return found / found.sum(1, keepdims=True)  # the softmax is in single precision
+        probabilities = self._by_row(X, lambda prediction: prediction.probabilities)
+        return probabilities / probabilities.sum(1, keepdims=True)  # the softmax is in single precision
 
     def predict_log_proba(self, X: Any) -> Array:
         """The logarithm of the probability of each class.  # (rows, classes)"""
@@ -409,7 +409,7 @@ def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, comp
 
 
 def _is_enough(design: Design, epochs: int, steps: int) -> bool:
-    """Whether the trajectory is then long enough for the law of t."""
+    """True if the trajectory is then long enough for the law of t."""
     try:
         if design.iterations is not None:
             design.iterations.collection(epochs, steps, range(epochs))
@@ -447,19 +447,19 @@ def _canonical(x: Array, y: Array, weights: Array | None) -> tuple[Array, Array,
 def _order(x: Array, y: Array) -> Array:
     """Rows by a random projection of them, which is the same for equal rows wherever they stand."""
     directions = np.random.default_rng(0).normal(size=x.shape[1] + y.shape[1])
-    place = np.zeros(len(x))
+    projected = np.zeros(len(x))
     with np.errstate(all="ignore"):
-        for column, direction in zip((*x.T, *y.T), directions, strict=True):  # a product of matrices may round by place
-            place += direction * column.astype(np.float64)
-    return place.argsort(kind="stable")
+        for column, direction in zip((*x.T, *y.T), directions, strict=True):  # a product of matrices may round by row
+            projected += direction * column.astype(np.float64)
+    return projected.argsort(kind="stable")
 
 
 def _copies(rows: Rows) -> Array:
     """The number of each row, by which copies of one row are known; but see _MOST_REPEATS.  # (rows,)"""
     numbers: dict[bytes, int] = {}
     table = np.concatenate([rows.x.double().numpy(), rows.y.numpy()], axis=1) + 0.0  # which makes one zero of two
-    found = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in table])
-    return found if len(found) <= _MOST_REPEATS * len(numbers) else np.arange(len(found))
+    copies = np.array([numbers.setdefault(row.tobytes(), len(numbers)) for row in table])
+    return copies if len(copies) <= _MOST_REPEATS * len(numbers) else np.arange(len(copies))
 
 
 def _apart(copies: Array, share: float, seed: int, stream: str) -> tuple[Array, Array]:
@@ -474,19 +474,19 @@ def _with_classes(weights: Array | None, numbers: Array, classes: Array, class_w
     """Row weights times those of the rows' classes; classes that a dictionary leaves out weigh 1."""
     if class_weight is None:
         return weights
-    own = np.ones(len(numbers)) if weights is None else weights
+    weights = np.ones(len(numbers)) if weights is None else weights
     if isinstance(class_weight, str) and class_weight == "balanced":
-        each = 1 / np.bincount(numbers, own, minlength=len(classes))
+        each = 1 / np.bincount(numbers, weights, minlength=len(classes))
     elif isinstance(class_weight, Mapping):
         if unknown := [label for label in class_weight if label not in set(classes.tolist())]:
             raise ValueError(f"class_weight names {unknown}, but the classes are {classes.tolist()}")
         each = np.array([float(class_weight.get(label, 1.0)) for label in classes.tolist()])
     else:
         raise ValueError(f'class_weight is "balanced" or a dictionary from label to weight, not {class_weight!r}')
-    found = own * each[numbers]
-    if not np.isfinite(found).all() or (found < 0).any() or not found.any():
+    weights = weights * each[numbers]
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise ValueError(f"class weights are finite numbers, none below zero and not all zero, unlike {class_weight}")
-    return found
+    return weights
 
 
 def _names(estimator: _Estimator) -> tuple[str, ...]:

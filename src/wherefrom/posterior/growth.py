@@ -21,7 +21,7 @@ Divergence = Literal["raise", "keep"]
 
 
 class DivergedError(RuntimeError):
-    """Some members' losses stopped being numbers. `posterior` holds the others (for folds, a list of them)."""
+    """Members' losses stopped being numbers. `posterior` holds the other members (for folds, a list of them)."""
 
     def __init__(self, message: str, posterior: Any) -> None:
         super().__init__(message)

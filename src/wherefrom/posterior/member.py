@@ -28,7 +28,7 @@ class Member:
 @stored("Origin")
 @dataclass(frozen=True)
 class Origin:
-    """How a mixture came about: what became of members that are not in it, and what its design does not say."""
+    """The history of a mixture: what became of members that are not in it, and what its design does not say."""
 
     diverged: tuple[str, ...] = ()  # the runs that did
     is_part: bool = False  # of another posterior's members or variables

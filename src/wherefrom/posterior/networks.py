@@ -46,7 +46,7 @@ def build_networks(
 
 
 def _dropping(network: Network, dropout: Dropout) -> Network:
-    """As it is trained and sampled; a family without dropout has no other sub-network than itself."""
+    """Return the network as it is trained and sampled; one without dropout has no other sub-network than itself."""
     if dropout.rate is None:
         return network
     return (network.with_weight_dropout if dropout.on == "weights" else network.with_dropout_rate)(dropout.rate)
@@ -57,10 +57,10 @@ def _called(family: str) -> str:
 
 
 def factories(training: Training, design: Design, x: Tensor, targets: int) -> dict[str, Factory]:
-    """The model factory of each family; without families, the training's own, under no name."""
-    found = {"": training.model} if design.families is None else design.families.factories
+    """Return the model factory of each family; without families, the training's, under no name."""
+    models = {"": training.model} if design.families is None else design.families.factories
     outputs = training.likelihood.outputs(targets)
-    return {name: f.sized(_columns(x), outputs) if isinstance(f, MLP) else f for name, f in found.items()}
+    return {name: f.sized(_columns(x), outputs) if isinstance(f, MLP) else f for name, f in models.items()}
 
 
 def _columns(x: Tensor) -> int:

@@ -60,7 +60,7 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
         raise ValueError(
             "one ONNX file holds members of one network: take one family, or one dropout rate, as select(F=0)"
         )
-    said = posterior.one_shot(rows, covariance=covariance)  # which has words for what cannot be propagated
+    prediction = posterior.one_shot(rows, covariance=covariance)  # which has words for what cannot be propagated
     thetas = _thetas(posterior, covariance)
     if (size := sum(theta.nbytes for theta in thetas)) > _MOST_BYTES:
         raise ValueError(
@@ -68,14 +68,14 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
         )
     try:
         with torch.no_grad(), _quiet():
-            program = _translated(_Model(posterior, said, covariance).eval(), rows, thetas)
+            program = _translated(_Model(posterior, prediction, covariance).eval(), rows, thetas)
     except Exception as error:  # whatever an operation without a translation raises
         raise ValueError(_why(error, covariance)) from error
     _repeat(program.model.graph, thetas)
     program.model.metadata_props.update(_described(posterior, covariance))
     with atomic.writing(path) as temporary:
         program.save(temporary, external_data=False)
-        _check(temporary, rows, said)
+        _check(temporary, rows, prediction)
 
 
 # ---------------------------------------------------------------------- what is followed
@@ -84,7 +84,7 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
 class _Model(nn.Module):
     """The whole of it, but for the repetition: all members' moments are given, and one member's are worked out."""
 
-    def __init__(self, posterior: Posterior, said: Any, covariance: Covariance) -> None:
+    def __init__(self, posterior: Posterior, prediction: Any, covariance: Covariance) -> None:
         super().__init__()
         self.network = copy.copy(groups(posterior)[0].network.private("export"))
         self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
@@ -92,13 +92,13 @@ class _Model(nn.Module):
         self.scaler, self.likelihood = posterior.scaler, posterior.training.likelihood
         self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, head=self.likelihood.head)
         self.rewritten = _Rewritten()
-        self.finished = said.exported
-        noise = said.mixture.noise
+        self.finished = prediction.exported
+        noise = prediction.mixture.noise
         self.noise = None if noise is None or noise.ndim == 4 else noise.cpu()  # of all rows, and calibrated already
         factors = [torch.tensor(each.factor, dtype=torch.float64) for each in _scales(posterior)]
         self.factor = math.prod(factors, start=torch.ones((), dtype=torch.float64))
-        weights = torch.tensor(posterior.weights, dtype=torch.float64) / said.answers.shape[1]
-        self.weights = weights.repeat_interleave(said.answers.shape[1]) if is_weighted(posterior) else None
+        weights = torch.tensor(posterior.weights, dtype=torch.float64) / prediction.answers.shape[1]
+        self.weights = weights.repeat_interleave(prediction.answers.shape[1]) if is_weighted(posterior) else None
         self.is_scaled = self.scaler.scales_x
 
     def forward(self, x: Tensor, means: Tensor, variances: Tensor, *theta: Tensor) -> tuple[Tensor, ...]:
@@ -183,12 +183,12 @@ def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
     nothing = torch.empty(0, device=posterior.device)
     (group,) = groups(posterior)
     job = Passes(group.network, group.thetas, nothing, None, covariance, refreshing(posterior, group))
-    found = job.thetas(posterior.design.iterations is not None)
-    return [theta.float().cpu() for theta in found if theta is not None]
+    thetas = job.thetas(posterior.design.iterations is not None)
+    return [theta.float().cpu() for theta in thetas if theta is not None]
 
 
 def _some_rows(posterior: Posterior) -> Tensor:
-    """As the file will take them: training rows where they are at hand, else something like them."""
+    """Return rows as the file will take them: training rows where they are at hand, else something like them."""
     schema, scaler = posterior.schema, posterior.scaler
     if posterior.rows is not None:
         rows = posterior.rows.x[torch.arange(_CHECKED_ROWS) % len(posterior.rows)]
@@ -214,7 +214,7 @@ def _translated(model: _Model, rows: Tensor, thetas: Sequence[Tensor]) -> Any:
 
 
 def _why(error: BaseException, covariance: Covariance) -> str:
-    """By the first line of what went wrong first."""
+    """Explain the failure by the first line of what went wrong first."""
     while error.__cause__ is not None and not isinstance(error, ValueError):
         error = error.__cause__
     reason = str(error).strip().partition("\n")[0]
@@ -226,8 +226,8 @@ def _repeat(graph: Any, thetas: Sequence[Tensor]) -> None:
     """Do what depends on theta for each of them, by a Scan, and let its results be the moments that were given."""
     import onnx_ir as ir
 
-    moments, own = graph.inputs[1:3], graph.inputs[3:]
-    touched, inside = set(own), []
+    moments, weights = graph.inputs[1:3], graph.inputs[3:]
+    touched, inside = set(weights), []
     for node in graph:
         if not touched.isdisjoint(node.inputs):
             touched.update(node.outputs)
@@ -241,7 +241,7 @@ def _repeat(graph: Any, thetas: Sequence[Tensor]) -> None:
         while len(values) > kept:
             values.pop()
     graph.remove([node for node in inside if node.graph is graph])
-    body = ir.Graph(own, results, nodes=inside, name="one_member")
+    body = ir.Graph(weights, results, nodes=inside, name="one_member")
     members = [ir.Value(name="theta", const_value=ir.tensor(theta.numpy())) for theta in thetas]
     attributes = [ir.AttrGraph("body", body), ir.AttrInt64("num_scan_inputs", len(members))]
     scan = ir.Node("", "Scan", members, attributes, num_outputs=len(moments))
@@ -271,8 +271,8 @@ def _rename(graph: Any, body: Any, members: Sequence[Any]) -> None:
         value.name, value.shape[0] = name, "rows"
 
 
-def _check(path: Path, rows: Tensor, said: Any) -> None:
-    """That the file says what the library says, of many rows and of one."""
+def _check(path: Path, rows: Tensor, prediction: Any) -> None:
+    """Raise unless the file gives the library's answers, to many rows and to one."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -282,8 +282,8 @@ def _check(path: Path, rows: Tensor, said: Any) -> None:
         session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
         for count in (1, len(rows)):
             mean, variance = map(torch.from_numpy, session.run(None, {"x": rows[:count].numpy()}))
-            for found, known in ((mean, said.mean), (variance.sqrt(), said.std)):
-                if not near(found / said.unit, known[:count] / said.unit):
+            for written, expected in ((mean, prediction.mean), (variance.sqrt(), prediction.std)):
+                if not near(written / prediction.unit, expected[:count] / prediction.unit):
                     raise ValueError("its answers are not those of one_shot")
     except Exception as error:
         raise ValueError(f"onnxruntime cannot run this network as it should, so no file is written: {error}") from error
@@ -318,7 +318,7 @@ def _require_packages() -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the exporter says to its own developers."""
+    """Silence what the exporter says to its own developers."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     levels = [logger.level for logger in loggers]
     try:

@@ -49,7 +49,7 @@ class Training:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it only stands for what somebody else trained, as in `Posterior.from_members`."""
+        """True if it only stands for what somebody else trained, as in `Posterior.from_members`."""
         return self.algorithm.name == "elsewhere"
 
     def __post_init__(self) -> None:

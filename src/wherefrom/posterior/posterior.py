@@ -402,7 +402,7 @@ class Posterior:
 
     @property
     def schema(self) -> Schema:
-        """How data must look to be predicted on."""
+        """The shape and the names that data must have to be predicted on."""
         return self.fold.schema
 
     @property

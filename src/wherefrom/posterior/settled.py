@@ -38,12 +38,12 @@ class Settled:
 
     @property
     def excess(self) -> float:
-        """How much worse the mean is than the last iterate, on average over members."""
+        """The loss by which the mean is worse than the last iterate, on average over members."""
         return float((self.mean - self.last).mean())
 
     @property
     def is_settled(self) -> bool:
-        """Whether the mean is not clearly worse."""
+        """True unless the mean is clearly worse."""
         return not self.excess > _STANDARD_ERRORS * self.error
 
     @property

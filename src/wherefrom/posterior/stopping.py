@@ -56,7 +56,7 @@ def folds(copies: Integers, y: NDArray[Any], seed: int) -> list[tuple[Integers, 
 
 @dataclass(frozen=True, eq=False)
 class Stops:
-    """How well networks that stopped after some numbers of epochs predict each row that was set aside."""
+    """Scores of networks that stopped after some numbers of epochs, on each row that was set aside."""
 
     epochs: tuple[int, ...]
     nll: Tensor  # (len(epochs), rows)

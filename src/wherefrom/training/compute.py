@@ -20,7 +20,7 @@ from wherefrom.training.workers import available, available_cores
 
 @dataclass(frozen=True)
 class Compute:
-    """How trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
+    """Where and how trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
 
     device: "cpu", "cuda", "cuda:1", ... (default "cpu").
     dtype: torch.float32 (default) or torch.float64.

@@ -55,6 +55,6 @@ def engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: C
 
 
 def torch_seconds(cohort: Cohort, mlp: PlainMLP) -> float:
-    """What the training of one member would take with torch, roughly."""
+    """Estimate what the training of one member would take with torch."""
     multiplications = cohort.batch_size * mlp.multiplications
     return cohort.epochs * cohort.steps_per_epoch * (_STEP + multiplications * _MULTIPLICATION)
