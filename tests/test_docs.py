@@ -24,6 +24,7 @@ from wherefrom.predictive.one_shot import rules
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+BESIDE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]  # pages that are not in the site
 RUN_ELSEWHERE = {"own_loop.md": "own_loop/test_own_loop_page.py"}  # by a test of its own
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -68,7 +69,7 @@ def names(problem, tmp_path, monkeypatch) -> dict[str, object]:
     return known | {"posterior": wf.marginalise(training, (x, y), over)}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if without_prompts(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in [*PAGES, *BESIDE] if without_prompts(page)], ids=lambda page: page.name)
 def test_blocks_without_prompts_run(page, names, monkeypatch):
     """Those with prompts are doctests, which pytest finds by itself."""
     if page.name in RUN_ELSEWHERE:
@@ -79,7 +80,7 @@ def test_blocks_without_prompts_run(page, names, monkeypatch):
     if page.name == "table.md":
         _fit_a_table()
     for text in without_prompts(page):
-        exec(compile(text, str(page), "exec"), names)
+        exec(compile(text, str(page), "exec", dont_inherit=True), names)
 
 
 def _fit_a_table() -> None:
@@ -94,7 +95,7 @@ def _fit_a_table() -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=lambda page: page.name)
 def test_blocks_say_what_they_are(page):
     """Python is called python, so that it is run; all else is what a shell takes, or gives."""
     for language, text in blocks(page):
@@ -106,7 +107,7 @@ def test_blocks_say_what_they_are(page):
 
 def test_a_doctest_leaves_a_line_empty_before_its_fence():
     """Otherwise the fence would be taken for a part of the answer."""
-    for page in [*PAGES, ROOT / "README.md"]:
+    for page in [*PAGES, *BESIDE]:
         for _, text in blocks(page):
             if ">>> " in text:
                 assert text.endswith("\n\n"), f"{page.name}: {text[-80:]!r}"
@@ -137,7 +138,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for link in LINK.findall(prose(page)):
         if "://" in link:

@@ -145,5 +145,5 @@ def test_tables_and_reports_show_it(case, posterior, prediction):
     document = content(posterior, X[80:], case.y[80:], samples=20)
     (view,) = document["views"]
     assert view["headline"]["say"]
-    assert {name for name in view["scores"]} <= set(document["scores"])
+    assert set(view["scores"]) <= set(document["scores"])
     assert view["advice"]["say"]
