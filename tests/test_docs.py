@@ -69,7 +69,9 @@ def names(problem, tmp_path, monkeypatch) -> dict[str, object]:
     return known | {"posterior": wf.marginalise(training, (x, y), over)}
 
 
-@pytest.mark.parametrize("page", [page for page in [*PAGES, *BESIDE] if without_prompts(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in [*PAGES, *BESIDE] if without_prompts(page)], ids=lambda page: page.name
+)
 def test_blocks_without_prompts_run(page, names, monkeypatch):
     """Those with prompts are doctests, which pytest finds by itself."""
     if page.name in RUN_ELSEWHERE:

@@ -9,6 +9,7 @@ which stands for a whole distribution of answers: `spread` is its variance.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,6 +140,13 @@ class Mixture:
         weights = self.component_weights
         return values.mean(0) if weights is None else torch.tensordot(weights, values, 1)
 
+    def mixed_logs(self, logs: Tensor) -> Tensor:
+        """Log of the mean of exp(logs) by weight.  # (components, rows, outputs) -> (rows, outputs)"""
+        weights = self.component_weights
+        if weights is None:
+            return torch.logsumexp(logs, 0) - math.log(len(logs))
+        return torch.logsumexp(logs + weights.log()[:, None, None], 0)
+
     # ------------------------------------------------------------------ other mixtures
 
     def of_members(self, places: Tensor) -> Mixture:
@@ -159,25 +167,23 @@ class Mixture:
         def some(values: Tensor | None) -> Tensor | None:
             return values[:, :, rows] if values is not None and values.ndim == 4 else values
 
-        within = self.within
         return replace(
             self,
             answers=self.answers[:, :, rows],
             noise=some(self.noise),
             spread=some(self.spread),
-            within=None if within is None else lambda: {name: part[:, rows] for name, part in within().items()},
+            within=self.within_changed(lambda part: part[:, rows]),
         )
 
     def of_output(self, j: int) -> Mixture:
         """One of several outputs alone."""
         one = slice(j, j + 1)
-        within = self.within
         return replace(
             self,
             answers=self.answers[..., one],
             noise=None if self.noise is None else self.noise[..., one],
             spread=None if self.spread is None else self.spread[..., one],
-            within=None if within is None else lambda: {name: part[..., one] for name, part in within().items()},
+            within=self.within_changed(lambda part: part[..., one]),
         )
 
     def stretched(self, factor: Tensor) -> Mixture:
@@ -190,13 +196,13 @@ class Mixture:
             answers=self.mean + factor.sqrt() * (self.answers.double() - self.mean),
             noise=None if self.noise is None else self.noise * factor,
             spread=None if self.spread is None else self.spread * factor,
-            within=self.scaled_within(factor),
+            within=self.within_changed(lambda part: part * factor),
         )
 
-    def scaled_within(self, factor: Tensor) -> Callable[[], Within] | None:
-        """The variances within members, each times a factor."""
+    def within_changed(self, change: Callable[[Tensor], Tensor]) -> Callable[[], Within] | None:
+        """Return `within` with a change of each of its variances, still computed on demand."""
         within = self.within
-        return None if within is None else lambda: {name: part * factor for name, part in within().items()}
+        return None if within is None else lambda: {name: change(part) for name, part in within().items()}
 
     # ------------------------------------------------------------------ words
 
