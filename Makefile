@@ -39,9 +39,9 @@ lint-js:
 	@if command -v npx > /dev/null; then npx --yes eslint@9 src/wherefrom/report/assets/script; \
 	else echo "no node here: the report's script was not linted"; fi
 
-# Before a commit: what is not marked slow. `make test` runs the pages and everything else, too.
+# Before a commit: what is not marked slow, in one process, since a second one imports and collects everything again.
 check: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q -m "not slow" tests src
+	$(BIN)/python -m pytest -q -m "not slow" tests src
 
 # Two processes that share the files: each goes through the whole of one, and so trains only once what it uses often.
 test: lint

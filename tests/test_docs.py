@@ -69,6 +69,7 @@ def names(problem, tmp_path, monkeypatch) -> dict[str, object]:
     return known | {"posterior": wf.marginalise(training, (x, y), over)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in [*PAGES, *BESIDE] if without_prompts(page)], ids=lambda page: page.name
 )

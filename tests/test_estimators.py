@@ -24,6 +24,8 @@ from torch import nn
 import wherefrom as wf
 from wherefrom import estimators
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"draws": 2, "epochs": 40, "lr": 0.03, "samples": 5, "recipe_settings": {"rank": 3}}
 
 

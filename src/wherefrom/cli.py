@@ -104,7 +104,9 @@ def fit(
     table: Rows,
     target: Annotated[str, typer.Option(help="The column to predict.")],
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
-    task: Annotated[str | None, typer.Option(help="regression or classification; by the target if not said.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="regression, classification or counts; by the target if not said.")
+    ] = None,
     least: Annotated[
         str, typer.Option(help="The least that a quantity can be, or none; auto: 0 if no row of 100 or more is below.")
     ] = "auto",
@@ -149,6 +151,7 @@ def fit(
     talk: Any,
 ) -> None:
     """Learn to predict a column of your own table, and how sure to be."""
+    given = locals()
     from wherefrom.tables import commands, fitting, plan
 
     kinds = dict.fromkeys(number or (), "number") | dict.fromkeys(text or (), "text")
@@ -156,22 +159,14 @@ def fit(
         name, _, written = one.partition("=")
         kinds[name] = f"date:{written}" if written else "date"
     kinds |= dict.fromkeys(drop or (), "drop")
+    as_given = ("target", "task", "over", "recipe", "draws", "calibrate", "held_out", "level", "samples", "seed")
     request = fitting.Request(
-        target=target,
-        task=task,
+        **{name: given[name] for name in as_given},
         least=fitting.as_least(least),
         kinds=kinds,
-        over=over,
-        recipe=recipe,
-        draws=draws,
         settings=plan.Settings(plan.as_hidden(hidden), dropout, lr, batch_size, noise),
         epochs=fitting.as_epochs(epochs),
         budget=None if budget is None else fitting.seconds(budget),
-        calibrate=calibrate,
-        held_out=held_out,
-        level=level,
-        samples=samples,
-        seed=seed,
     )
     commands.fit_table(table, out, request, how, overwrite=overwrite, keeps_data=not no_data, talk=talk)
 
@@ -195,19 +190,8 @@ def predict(
     """Predict every row of a table: mean and interval, or classes; whose doubt it is; and which rows are strange."""
     from wherefrom.tables import commands
 
-    if level is not None and not 0 < level < 1:
-        raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {level}")
-    commands.predict_table(
-        run,
-        table,
-        out,
-        how,
-        level=level,
-        samples=samples,
-        method=method,  # type: ignore[arg-type]
-        keep=keep or (),
-        talk=talk,
-    )
+    question = commands.Question(run, table, how, keep or (), samples, level, method)  # type: ignore[arg-type]
+    commands.predict_table(question, out, talk)
 
 
 @app.command()
@@ -226,7 +210,7 @@ def sources(
     """Say where the doubt comes from, over a table and at the rows most in doubt."""
     from wherefrom.tables import commands
 
-    commands.sources_table(run, table, out, how, rows=rows, samples=samples, keep=keep or (), talk=talk)
+    commands.sources_table(commands.Question(run, table, how, keep or (), samples), out, rows, talk)
 
 
 @app.command()
@@ -309,28 +293,20 @@ def uci(
     quiet: Quiet = False,
 ) -> None:
     """The paper's tables on nine UCI sets, beside the printed ones. An interrupted run goes on where it stopped."""
+    asked = _with_progress(locals())
     from wherefrom.reproduce.uci import command
 
-    named = dict.fromkeys(name.strip() for name in (sets or "").split(",") if name.strip())
-    asked: dict[str, Any] = {} if sets is None else {"sets": tuple(named)}
-    command.run(
-        command.Request(
-            setup=setup,
-            folds=folds,
-            epochs=epochs,
-            start=start,
-            dropout=dropout,
-            method=method,  # type: ignore[arg-type]
-            data=data,
-            out=out,
-            seed=seed,
-            engine=engine,  # type: ignore[arg-type]
-            beyond=beyond,
-            fresh=fresh,
-            progress=False if quiet else None,
-            **asked,
-        )
-    )
+    named = asked.pop("sets")
+    if named is not None:
+        asked["sets"] = tuple(dict.fromkeys(name.strip() for name in named.split(",") if name.strip()))
+    command.run(command.Request(**asked))
+
+
+def _with_progress(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a study, with `progress` instead of `quiet`."""
+    return {name: value for name, value in options.items() if name != "quiet"} | {
+        "progress": False if options["quiet"] else None
+    }
 
 
 @reproduce.command()
@@ -380,30 +356,10 @@ def cifar10(
     quiet: Quiet = False,
 ) -> None:
     """The paper's study on CIFAR-10: NLL and accuracy by ensemble size, and doubt on images of another kind."""
+    asked = _with_progress(locals())
     from wherefrom.reproduce.cifar10 import command
 
-    command.run(
-        command.Request(
-            preset=preset,
-            epochs=epochs,
-            members=members,
-            samples=samples,
-            width=width,
-            batch_norm=batch_norm,
-            start=start,
-            schedule=schedule,
-            augment=augment,
-            dropout=dropout,
-            device=device,
-            dtype=dtype,
-            autocast=autocast,
-            data=data,
-            out=out,
-            runs=runs,
-            seed=seed,
-            progress=False if quiet else None,
-        )
-    )
+    command.run(command.Request(**asked))
 
 
 def version(value: bool) -> None:

@@ -24,6 +24,8 @@ from wherefrom.tables.reading import read
 from wherefrom.tables.target import Target
 from wherefrom.variables import Design
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_are_split_once_and_for_all():
     y = np.arange(1000.0)

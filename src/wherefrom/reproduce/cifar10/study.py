@@ -26,6 +26,7 @@ from wherefrom.predictive.class_scores import entropy
 from wherefrom.reproduce.cifar10.data import Images
 from wherefrom.reproduce.cifar10.presets import OURS, Kind, Preset, Rates, Regime
 from wherefrom.reproduce.cifar10.shift import CORRUPTIONS, SEVERITIES, corrupt
+from wherefrom.reproduce.long_runs import other_settings
 from wherefrom.training.workers import available_cores, one_core
 from wherefrom.variables import Design
 
@@ -89,12 +90,8 @@ class Kept:
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             atomic.write_text(path, json.dumps(self.settings, indent=1) + "\n")
-        known = json.loads(path.read_text(encoding="utf-8"))
-        now = json.loads(json.dumps(self.settings))
-        other = sorted(name for name in {*now, *known} if now.get(name) != known.get(name))
-        if other:
-            said = ", ".join(f"{name} {known.get(name)} instead of {now.get(name)}" for name in other)
-            raise ValueError(f"{self.folder} was made with other settings ({said}): name another folder as --runs")
+        if other := other_settings(json.loads(path.read_text(encoding="utf-8")), self.settings):
+            raise ValueError(f"{self.folder} was made with other settings ({other}): name another folder as --runs")
         if (self.folder / "costs.json").exists():
             self.costs = json.loads((self.folder / "costs.json").read_text(encoding="utf-8"))
 
