@@ -16,7 +16,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # click's own, wherever typer k
 
 
 class OneLineErrors(typer.core.TyperGroup):
-    """What a user can mend is said in one line, with exit code 2; anything else is ours, and keeps its traceback."""
+    """Print in one line what a user can mend, with exit code 2; anything else is ours, and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -74,7 +74,7 @@ def _of_every_table(
     quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but what was asked for, and errors.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead of words.")] = False,
 ) -> dict[str, Any]:
-    """How a file is read, and who listens, as the commands take them."""
+    """Return how a file is read, and who listens, as the commands take them."""
     from wherefrom.tables.commands import Talk
     from wherefrom.tables.reading import Format
 
@@ -83,13 +83,13 @@ def _of_every_table(
 
 def of_tables(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that takes `how` and `talk` the options that say what they are."""
-    own, common = (inspect.signature(each, eval_str=True) for each in (command, _of_every_table))
+    specific, common = (inspect.signature(each, eval_str=True) for each in (command, _of_every_table))
 
     def run(**given: Any) -> None:
-        said = {name: given.pop(name) for name in common.parameters}
-        command(**given, **_of_every_table(**said))
+        options = {name: given.pop(name) for name in common.parameters}
+        command(**given, **_of_every_table(**options))
 
-    kept = [each for name, each in own.parameters.items() if name not in ("how", "talk")]
+    kept = [each for name, each in specific.parameters.items() if name not in ("how", "talk")]
     parameters = [*kept, *common.parameters.values()]
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -53,12 +53,12 @@ class Mixture:
 
     @property
     def method(self) -> str:
-        """How it came about: "monte_carlo" or "one_shot"."""
+        """The way it was computed: "monte_carlo" or "one_shot"."""
         return "monte_carlo" if self.spread is None else "one_shot"
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is a mixture of distributions, and not one of points."""
+        """True for a mixture of distributions, and not of points."""
         return self.noise is not None or self.spread is not None
 
     # ------------------------------------------------------------------ moments
@@ -187,7 +187,7 @@ class Mixture:
         )
 
     def stretched(self, factor: Tensor) -> Mixture:
-        """The same with `factor` times the variance of each output: everything moves away from the mean.
+        """Multiply the variance of each output by `factor`: everything moves away from the mean.
 
         The mean stays, and so do the shares of the sources.  # (outputs,)
         """

@@ -30,7 +30,7 @@ _REPORT_NUMBERS = 20_000_000  # answers that a report looks at
 
 @dataclass(frozen=True)
 class Talk:
-    """Who is listening: people on a terminal, a program that takes JSON, or nobody."""
+    """The listener: people on a terminal, a program that takes JSON, or nobody."""
 
     quiet: bool = False
     as_json: bool = False
@@ -45,7 +45,7 @@ class Talk:
             typer.echo(f"note: {line}", err=True)
 
     def show(self, text: str) -> None:
-        """What was asked for, to people however quiet it should be."""
+        """Print what was asked for, to people, however quiet it should be."""
         if not self.as_json:
             typer.echo(text, err=self.on_stderr)
 
@@ -300,7 +300,7 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
     notes, count = list(run.about["notes"]) if path is None else [], len(y)
     if count > most:
         some = np.sort(streams.generator(run.posterior.seed, "tables", "report").permutation(count)[:most])
-        x, y, names = x.take(some), y[some], [names[place] for place in some.tolist()]
+        x, y, names = x.take(some), y[some], [names[row] for row in some.tolist()]
         notes.append(f"Of {count:,} rows, {most:,} at random are scored here: more would not fit into memory.")
         talk.note(notes[-1])
     distance, _ = run.around.look(x)
@@ -330,7 +330,7 @@ def _described(run: Run, path: Path | None) -> str:
 
 
 def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> tuple[Encoded, Any, Sequence[str]]:
-    """Those of a file, or those that the run kept."""
+    """Return the rows of a file, or those that the run kept."""
     if path is None:
         if (kept := run.rows_to_test()) is None:
             raise ValueError(f"{folder} was made with --no-data: name a file of rows with {run.target.name!r} in it")

@@ -36,7 +36,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """The options of the command."""
 
     preset: str = "cpu"
     epochs: int | None = None
@@ -108,7 +108,7 @@ def run(request: Request) -> None:
     long_runs.check_folder(request.folder)
     train, exam, counts = images(preset, request.data, request.seed, request.progress)
     print(tables.described(preset.settings, counts))
-    found: dict[str, Scores] = {}
+    by_regime: dict[str, Scores] = {}
     arms: dict[str, Arm] = {}
     then = "with --runs FOLDER it could have gone on"
     if request.runs:
@@ -119,13 +119,13 @@ def run(request: Request) -> None:
             bar.line(tables.regime_title(regime))
             arms[regime.name] = arm = run_regime(request, regime, train, exam, bar.line, bar.done)
             by_names = {names: arm.answers[rates_of(names), kind_of(names)] for names in COMBINATIONS}
-            found[regime.name] = scores.scored(by_names, exam, request.seed)
-    write(request, found, summary_of(request, counts, arms))
+            by_regime[regime.name] = scores.scored(by_names, exam, request.seed)
+    write(request, by_regime, summary_of(request, counts, arms))
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What one regime left: its two sets of networks, their answers, and what they cost."""
+    """The result of one regime: its two sets of networks, their answers, and their costs."""
 
     posteriors: dict[Rates, wf.Posterior]
     answers: dict[tuple[Rates, Kind], Answers]
@@ -159,7 +159,7 @@ def run_regime(
 
 
 def images(preset: Preset, root: Path | None, seed: int, progress: bool | None) -> tuple[Images, Exam, dict[str, Any]]:
-    """What to train on, what to answer, and how many images of each there are."""
+    """Return the images to train on and to answer, and how many of each there are."""
     others: dict[str, Tensor]
     if preset.is_made:
         train, test = data.made(preset.train_images or 100, seed), data.made(preset.test_images or 100, seed + 1)
@@ -180,7 +180,7 @@ def images(preset: Preset, root: Path | None, seed: int, progress: bool | None) 
 
 
 def summary_of(request: Request, counts: dict[str, Any], arms: dict[str, Arm]) -> dict[str, Any]:
-    """How the numbers came about."""
+    """Return the history of the numbers: command, versions, costs, settings."""
     preset, machine = request.scale, request.machine
 
     def total(what: str) -> dict[str, float]:
@@ -224,25 +224,25 @@ def _arm_summary(arm: Arm, preset: Preset) -> dict[str, Any]:
     }
 
 
-def write(request: Request, found: dict[str, Scores], summary: dict[str, Any]) -> None:
+def write(request: Request, by_regime: dict[str, Scores], summary: dict[str, Any]) -> None:
     """Write the files, and print the main tables on the terminal."""
     folder, regimes = request.folder, request.scale.regimes
-    scores.write(folder / "scores.csv", found)
+    scores.write(folder / "scores.csv", by_regime)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "table.md").write_text(tables.page(found, regimes, summary), encoding="utf-8")
+    (folder / "table.md").write_text(tables.page(by_regime, regimes, summary), encoding="utf-8")
     if long_runs.can_draw():
         of = f"CIFAR-10, {request.preset} preset" if not request.scale.is_made else "Made images, no CIFAR-10"
-        picture.draw_sizes(found, regimes, folder / "figure.png", of)
-        picture.draw_shift(found, regimes, folder / "shift.png", of)
+        picture.draw_sizes(by_regime, regimes, folder / "figure.png", of)
+        picture.draw_shift(by_regime, regimes, folder / "shift.png", of)
     for regime in regimes:
-        own = found[regime.name]
+        scores_of_regime = by_regime[regime.name]
         print(f"\n{tables.regime_title(regime)}")
         print(tables.training_loss(summary, regime))
         for shown in (
-            tables.main_table(own),
-            tables.by_size_difference(own),
-            tables.by_severity(own, "nll"),
-            *([tables.other_things(own)] if own.others else []),
+            tables.main_table(scores_of_regime),
+            tables.by_size_difference(scores_of_regime),
+            tables.by_severity(scores_of_regime, "nll"),
+            *([tables.other_things(scores_of_regime)] if scores_of_regime.others else []),
         ):
             print(f"\n{shown}")
     print(f"\n{tables.LETTERS}\n{tables.cost(summary)}.")

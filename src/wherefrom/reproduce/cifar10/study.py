@@ -63,7 +63,7 @@ class Exam:
 
 
 class Answers(NamedTuple):
-    """What every member says of every image, the mean over its samples."""
+    """Answers of every member to every image, the mean over its samples."""
 
     probabilities: Tensor  # (members, images, classes)
     entropies: Tensor  # (members, images): the mean entropy of single samples
@@ -74,7 +74,7 @@ class Answers(NamedTuple):
 
 @dataclass
 class Kept:
-    """What is there already, with its costs: in a folder, or in this run's memory alone.
+    """Results that are there already, with their costs: in a folder, or in this run's memory alone.
 
     Its settings are those of the trainings: answers know their own.
     """
@@ -100,16 +100,16 @@ class Kept:
         """Add up what something costs, also over several runs."""
         cpu, wall = time.process_time(), time.perf_counter()
         yield
-        known = self.costs.setdefault(what, {"cpu_seconds": 0.0, "wall_seconds": 0.0})
-        known["cpu_seconds"] = round(known["cpu_seconds"] + time.process_time() - cpu, 2)
-        known["wall_seconds"] = round(known["wall_seconds"] + time.perf_counter() - wall, 2)
+        cost = self.costs.setdefault(what, {"cpu_seconds": 0.0, "wall_seconds": 0.0})
+        cost["cpu_seconds"] = round(cost["cpu_seconds"] + time.process_time() - cpu, 2)
+        cost["wall_seconds"] = round(cost["wall_seconds"] + time.perf_counter() - wall, 2)
         if self.folder is not None:
             atomic.write_text(self.folder / "costs.json", json.dumps(self.costs, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs, and in which precision."""
+    """A device and its precision."""
 
     device: torch.device
     dtype: torch.dtype = torch.float32
@@ -168,16 +168,16 @@ def _found(
     """The members that an earlier run has kept, with the code that a file cannot hold."""
     if kept.folder is None or not (kept.folder / rates / "posterior.json").exists():
         return None
-    found = wf.load(kept.folder / rates, preset.model(regime), (data.x, data.y), machine.device)
-    design = Design.of(preset.over(rates, len(found), len(data)))
-    return replace(found, training=preset.training(regime), design=design, autocast=machine.autocast)
+    posterior = wf.load(kept.folder / rates, preset.model(regime), (data.x, data.y), machine.device)
+    design = Design.of(preset.over(rates, len(posterior), len(data)))
+    return replace(posterior, training=preset.training(regime), design=design, autocast=machine.autocast)
 
 
 # ---------------------------------------------------------------------- answers
 
 
 def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam: Exam, kept: Kept) -> Answers:
-    """Every member's answers to the whole exam, with so many samples of what is sampled."""
+    """Return every member's answers to the whole exam, with so many samples of what is sampled."""
     name = "+".join(kind) or "none"
     path = kept.folder and kept.folder / f"answers-{rates}-{name}.safetensors"
     about = {"exam": exam.digest, "members": str(len(posterior)), "samples": str(samples)}
@@ -187,8 +187,8 @@ def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam
                 return Answers(file.get_tensor("probabilities"), file.get_tensor("entropies"))
     with kept.costing(f"answers, {rates} rates, {name} sampled"):
         part = posterior.marginalising("theta0", *(OURS[one] for one in kind))
-        found = [_reduced(part.predict(x, samples)) for x in exam.x.split(_MOST_ROWS)]
-        answers = Answers(*(torch.cat(several, dim=1) for several in zip(*found, strict=True)))
+        blocks = [_reduced(part.predict(x, samples)) for x in exam.x.split(_MOST_ROWS)]
+        answers = Answers(*(torch.cat(several, dim=1) for several in zip(*blocks, strict=True)))
     if path:
         atomic.write_tensors(path, answers._asdict(), about)
     return answers

@@ -20,7 +20,7 @@ from wherefrom.training.engines import Choice
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """The options of the command."""
 
     setup: str = "main"
     sets: tuple[str, ...] = datasets.NAMES
@@ -88,26 +88,26 @@ class Request:
 
     @property
     def few_folds(self) -> int | None:
-        """How many folds there are to be, if not all of them."""
+        """Number of folds, if not all of them are asked for."""
         few = self.folds is not None and any(self.folds < datasets.SETS[name].folds for name in self.sets)
         return self.folds if few else None
 
     def stem(self, name: str) -> str:
-        """Of files: other folds or another seed are other results."""
+        """Stem of the files: other folds or another seed are other results."""
         folds = f"-folds-{self.few_folds}" if self.few_folds else ""
         return name + folds + (f"-seed-{self.seed}" if self.seed else "")
 
     def caveats(self, setup: Setup) -> list[str]:
         """Why the printed figures may not be ours to compare with."""
         usual = SETUPS[setup.table]
-        said = []
+        caveats = []
         if setup.epochs != usual.epochs:
-            said.append(
+            caveats.append(
                 f"{setup.epochs} epochs instead of the paper's {usual.epochs}: not comparable with its figures."
             )
         if self.few_folds:
-            said.append(f"Only the first {self.few_folds} of the published folds: a sketch.")
-        return said
+            caveats.append(f"Only the first {self.few_folds} of the published folds: a sketch.")
+        return caveats
 
     def setup_of(self, **changes: Any) -> Setup:
         asked = {"epochs": self.epochs, "start": self.start, "dropout": self.dropout, "method": self.method}
@@ -169,7 +169,7 @@ def _begin(request: Request, job: _Job) -> Results:
 
 
 def train_and_score(request: Request, job: _Job, results: Results) -> Results:
-    """What the file does not hold yet, one set at a time; each is in the file as soon as it is finished."""
+    """Train and score what the file does not hold yet; each set is in the file as soon as it is finished."""
     missing = [name for name in request.sets if name not in results.records]
     loaded = {name: datasets.load(name, request.data) for name in missing}  # before any of them is trained on
     splits = {name: datasets.splits(len(loaded[name][1]), _folds(request, name)) for name in missing}
@@ -183,8 +183,8 @@ def train_and_score(request: Request, job: _Job, results: Results) -> Results:
     with long_runs.going_on(then), long_runs.bar(job.name, sum(work.values()), request.progress, percent=True) as bar:
         if there := [name for name in request.sets if name not in missing]:
             bar.line(f"{job.name}: there already: {', '.join(there)}")
-        for place, name in enumerate(missing, 1):
-            bar.say(f"{job.name}: {name}, set {place} of {len(missing)}, {len(splits[name])} folds")
+        for number, name in enumerate(missing, 1):
+            bar.say(f"{job.name}: {name}, set {number} of {len(missing)}, {len(splits[name])} folds")
             cpu, wall = time.process_time(), time.perf_counter()
             report = None if request.progress is False else bar.done
             outcome = job.carry_out(name, loaded[name], splits[name], request.seed, request.chosen_engine, report)

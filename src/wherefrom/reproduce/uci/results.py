@@ -65,7 +65,7 @@ class Results:
         return dict(values)
 
     def is_whole(self) -> bool:
-        """Whether every set that has scores has its record and all its folds."""
+        """True if every set that has scores has its record and all its folds."""
         if {one.set for one in self.scores} != set(self.records):
             return False
         if any(set(RECORD) - set(record) for record in self.records.values()):
@@ -92,7 +92,7 @@ class Results:
 
 
 def read(path: Path) -> Results:
-    """What an earlier run has left."""
+    """Read what an earlier run has left."""
     settings: dict[str, Any] = {}
     records: dict[str, dict[str, Any]] = {}
     try:
@@ -147,7 +147,7 @@ def go_on(path: Path, settings: dict[str, Any], again: Sequence[str] = (), engin
 
 
 def mean_and_std(values: list[float]) -> tuple[float, float]:
-    """Over the folds; the deviation is of a sample, and there is none of a single fold."""
+    """Mean and sample deviation over the folds; there is no deviation of a single fold."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan
