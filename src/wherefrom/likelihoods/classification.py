@@ -37,7 +37,7 @@ from wherefrom.predictive import class_scores
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
 from wherefrom.predictive.class_scores import Reliability, RiskCoverage
-from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import Score, always_the_shares, of_classes
@@ -255,8 +255,8 @@ def _classes(given: Any) -> int | tuple[Label, ...] | None:
     return labels
 
 
-@dataclass(frozen=True, eq=False)
-class ClassPrediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassPrediction(HoldsMixture):
     """The predictive distribution over classes at some rows.
 
     `probabilities` has a row for each row of x and a column for each of `classes`; `predicted` holds the labels of the
@@ -264,25 +264,11 @@ class ClassPrediction:
     """
 
     is_joint: ClassVar[bool] = True
+    noun: ClassVar[str] = "class"
+    conformal_noun: ClassVar[str] = "sets"
     logs: Mixture  # of the log probabilities of every answer
     classes: tuple[Label, ...]
     conformal: Conformal | None = None  # which classes a set holds, where the posterior was calibrated so
-
-    def __len__(self) -> int:
-        return self.logs.rows
-
-    def __repr__(self) -> str:
-        return self.logs.described("ClassPrediction", "class", None if self.conformal is None else "sets")
-
-    @property
-    def method(self) -> str:
-        """The way it was computed: "monte_carlo" or "one_shot"."""
-        return self.logs.method
-
-    @property
-    def weights(self) -> Tensor | None:
-        """The weight of each member; None if all weigh the same.  # (members,)"""
-        return self.logs.weights
 
     @property
     def log_probabilities(self) -> Tensor:
@@ -296,11 +282,6 @@ class ClassPrediction:
         return replace(self.logs, answers=self.logs.answers.exp())
 
     # ------------------------------------------------------------------ probabilities
-
-    @property
-    def answers(self) -> Tensor:
-        """The class probabilities of every answer, whatever its member weighs.  # (members, samples, rows, classes)"""
-        return self.mixture.answers
 
     @property
     def member_probabilities(self) -> Tensor:
@@ -318,10 +299,6 @@ class ClassPrediction:
     def variance(self) -> Tensor:
         """Variance of the class probabilities, over all answers.  # (rows, classes)"""
         return self.mixture.variance
-
-    @property
-    def std(self) -> Tensor:
-        return self.variance.sqrt()
 
     @property
     def predicted(self) -> np.ndarray:

@@ -20,7 +20,7 @@ from wherefrom.likelihoods.likelihood import Cells, Columns, Summary, TableWishe
 from wherefrom.likelihoods.views import quantity
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import Conformal, ConformalScores, or_nan
-from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import of_quantities
@@ -102,11 +102,10 @@ def noise_of_table(wishes: TableWishes, none: float | None) -> Any:
     return words[wishes.noise] if wishes.noise in words else float(wishes.noise)
 
 
-class Quantities:
+class Quantities(HoldsMixture):
     """A predictive distribution over one or several columns of numbers."""
 
     is_joint: ClassVar[bool] = False
-    noun: ClassVar[str] = "output"  # what a column is called
     uncalibrated_reading: ClassVar[str]  # of the interval that needs no calibration
     mixture: Mixture
     scale: Tensor  # (outputs,)
@@ -122,28 +121,6 @@ class Quantities:
     nll: Any
     crps: Any
     baselines: Any  # the scores of one answer for all rows: y -> by name
-
-    def __len__(self) -> int:
-        return self.mixture.rows
-
-    def __repr__(self) -> str:
-        conformal = None if self.conformal is None else "intervals"
-        return self.mixture.described(type(self).__name__, self.noun, conformal)
-
-    @property
-    def method(self) -> str:
-        """The way it was computed: "monte_carlo" or "one_shot"."""
-        return self.mixture.method
-
-    @property
-    def answers(self) -> Tensor:
-        """Standardised answers.  # (members, samples, rows, outputs)"""
-        return self.mixture.answers
-
-    @property
-    def weights(self) -> Tensor | None:
-        """The weight of each member; None if all weigh the same.  # (members,)"""
-        return self.mixture.weights
 
     # ------------------------------------------------------------------ moments
 
@@ -167,10 +144,6 @@ class Quantities:
         Members' weights count in both.
         """
         return self._shape(self.scale.square() * self.mixture.variance)
-
-    @property
-    def std(self) -> Tensor:
-        return self.variance.sqrt()
 
     @property
     def noise_variance(self) -> Tensor:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -231,6 +231,42 @@ class Mixture:
         weights = self.weights if places is None else self.weights[places]
         are_equal = bool((weights == weights[0]).all())
         return _Live(self.answers if places is None else self.answers[places], places, None if are_equal else weights)
+
+
+class HoldsMixture:
+    """A prediction that holds a mixture. Abstract: a prediction adds its fields and its distribution."""
+
+    noun: ClassVar[str] = "output"  # what a column of answers is called
+    conformal_noun: ClassVar[str] = "intervals"  # what a conformal calibration gives
+    mixture: Any
+    variance: Any  # (rows, outputs), or (rows,)
+    conformal: Any = None
+
+    def __len__(self) -> int:
+        return self.mixture.rows
+
+    def __repr__(self) -> str:
+        conformal = None if self.conformal is None else self.conformal_noun
+        return self.mixture.described(type(self).__name__, self.noun, conformal)
+
+    @property
+    def method(self) -> str:
+        """The way it was computed: "monte_carlo" or "one_shot"."""
+        return self.mixture.method
+
+    @property
+    def answers(self) -> Tensor:
+        """Answers of all members, whatever they weigh.  # (members, samples, rows, outputs)"""
+        return self.mixture.answers
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weight of each member; None if all weigh the same.  # (members,)"""
+        return self.mixture.weights
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
 
 
 @dataclass(frozen=True, eq=False)
