@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lint-js format docs bench clean
+.PHONY: help setup demo check test lint lint-js format docs bench clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
+	@echo "make check   set up, then lint, type-check and run the quick tests (under three minutes of CPU time)"
 	@echo "make test    set up, then lint, type-check and run all tests"
 	@echo "make lint    ruff and mypy"
 	@echo "make lint-js ESLint on the report's script, where there is node"
@@ -37,6 +38,10 @@ lint: setup
 lint-js:
 	@if command -v npx > /dev/null; then npx --yes eslint@9 src/wherefrom/report/assets/script; \
 	else echo "no node here: the report's script was not linted"; fi
+
+# Before a commit: what is not marked slow, in one process, since a second one imports and collects everything again.
+check: lint
+	$(BIN)/python -m pytest -q -m "not slow" tests src
 
 # Two processes that share the files: each goes through the whole of one, and so trains only once what it uses often.
 test: lint

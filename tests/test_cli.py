@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from wherefrom.cli import app
 from wherefrom.report import demo
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def quick_demo(monkeypatch, tmp_path):

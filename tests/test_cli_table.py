@@ -14,6 +14,8 @@ from wherefrom.cli import app
 from wherefrom.tables.reading import read
 from wherefrom.tables.run import Run
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--draws", "3", "--epochs", "8", "--samples", "8"]
 
 

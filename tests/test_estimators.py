@@ -25,6 +25,8 @@ import wherefrom as wf
 from wherefrom import estimators
 from wherefrom.posterior import predicting, stopping
 
+pytestmark = pytest.mark.slow
+
 QUICK = {"draws": 2, "epochs": 40, "lr": 0.03, "samples": 5, "recipe_settings": {"rank": 3}}
 
 

@@ -17,10 +17,10 @@ OUTPUTS, Y = (torch.randn(30, columns, generator=GENERATOR, dtype=torch.float64)
 
 
 def test_losses_are_torchs():
-    torch.testing.assert_close(wf.Regression().loss(OUTPUTS[:, :2], Y), F.mse_loss(OUTPUTS[:, :2], Y))
+    torch.testing.assert_close(wf.Regression().loss_for(None)(OUTPUTS[:, :2], Y), F.mse_loss(OUTPUTS[:, :2], Y))
     mean, log_variance = OUTPUTS.chunk(2, dim=1)
     expected = F.gaussian_nll_loss(mean, Y, log_variance.exp())
-    torch.testing.assert_close(wf.Regression(noise="predicted").loss(OUTPUTS, Y), expected)
+    torch.testing.assert_close(wf.Regression(noise="predicted").loss_for(None)(OUTPUTS, Y), expected)
 
 
 def test_noise_of_a_single_answer_is_the_mean_square():
@@ -47,7 +47,7 @@ LOGITS, CLASS = OUTPUTS, torch.randint(4, (30, 1), generator=GENERATOR).double()
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_cross_entropy_is_torchs(smoothing):
     expected = F.cross_entropy(LOGITS, CLASS.flatten().long(), label_smoothing=smoothing)
-    torch.testing.assert_close(wf.Classification(label_smoothing=smoothing).loss(LOGITS, CLASS), expected)
+    torch.testing.assert_close(wf.Classification(label_smoothing=smoothing).loss_for(None)(LOGITS, CLASS), expected)
 
 
 def test_members_may_differ_in_label_smoothing():
@@ -63,7 +63,7 @@ def test_class_weights_are_torchs_over_all_rows():
     """Scaled to a mean of one, rows weigh as torch's weighted mean has it."""
     weights = (1.0, 2.0, 0.0, 5.0)
     rows = wf.Classification(class_weights=weights)._class_weights(CLASS, range(4))
-    found = wf.Classification().loss(LOGITS, CLASS, rows)
+    found = wf.Classification().loss_for(None)(LOGITS, CLASS, rows)
     expected = F.cross_entropy(LOGITS, CLASS.flatten().long(), weight=torch.tensor(weights, dtype=torch.float64))
     torch.testing.assert_close(found, expected)
 

@@ -137,6 +137,46 @@ def test_embeddings_can_be_loaded(tmp_path):
         again.predict(x.astype(float))
 
 
+class Coded(nn.Module):
+    """A table of floats whose first column holds codes from `least` on, and the second a measurement."""
+
+    def __init__(self, least: int = 0, scale: float = 1.0) -> None:
+        super().__init__()
+        self.table, self.norm, self.last = nn.Embedding(5, 3), nn.BatchNorm1d(4), nn.Linear(4, 1)
+        self.least, self.scale = least, scale
+
+    def forward(self, x):
+        if bool((x[:, 0] < self.least).any()):
+            raise ValueError("this is no code")
+        codes = self.table((x[:, 0] - self.least).long())
+        return self.scale * self.last(self.norm(torch.cat([codes, x[:, 1:]], 1)))
+
+
+def coded(least: int) -> tuple[wf.Posterior, tuple[torch.Tensor, torch.Tensor]]:
+    random = torch.Generator().manual_seed(0)
+    x = torch.stack([torch.arange(40) % 5 + least, torch.randn(40, generator=random)], 1)
+    data = x, x.sum(1) + 0.1 * torch.randn(40, generator=random)
+    how = training(lambda: Coded(least), standardise=False)
+    return wf.marginalise(how, data, [wf.InitialCondition(2)]), data
+
+
+def test_networks_that_embed_codes_of_a_float_table(tmp_path):
+    posterior, (x, _) = coded(least=0)
+    posterior.save(tmp_path)
+    assert torch.equal(wf.load(tmp_path, Coded).predict(x).samples, posterior.predict(x).samples)
+    with pytest.raises(ValueError, match="the same weights give other answers"):
+        wf.load(tmp_path, lambda: Coded(scale=2.0))
+
+
+def test_networks_that_take_no_rows_but_their_own_are_loaded_with_them(tmp_path):
+    posterior, data = coded(least=7)
+    posterior.save(tmp_path)
+    with pytest.raises(ValueError, match=r"this is no code; .* give them: load\(\.\.\., data=\(x, y\)\)"):
+        wf.load(tmp_path, lambda: Coded(7))
+    again = wf.load(tmp_path, lambda: Coded(7), data)
+    assert torch.equal(again.predict(data[0]).samples, posterior.predict(data[0]).samples)
+
+
 def test_an_init_that_was_code_is_not_remembered(problem, tmp_path):
     over = [wf.InitialCondition(2, init=wf.glorot_uniform)]
     posterior = wf.marginalise(training(), problem, over)

@@ -101,6 +101,7 @@ def test_what_weights_cannot_be(posterior, data):
         posterior.weighted("best", data[1])
 
 
+@pytest.mark.slow
 def test_hyper_deep_ensembles_search_choose_and_choose_again(data):
     base = training(epochs=12, likelihood=wf.Regression(noise=0.5))
     found = wf.recipes.hyper_deep_ensemble(
@@ -111,6 +112,7 @@ def test_hyper_deep_ensembles_search_choose_and_choose_again(data):
     assert {c.algorithm.settings["lr"] for c in found.mixture} <= {0.003, 0.03}
 
 
+@pytest.mark.slow
 def test_the_file_mixes_by_weight(posterior, tmp_path):
     runtime = pytest.importorskip("onnxruntime")
     pytest.importorskip("onnxscript")

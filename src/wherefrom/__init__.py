@@ -3,146 +3,40 @@
     import wherefrom as wf
 
 Names are imported when they are first used, so that `import wherefrom` and `wherefrom --help` do not wait for torch.
+`__init__.pyi` lists them: first those of `__all__`, which a user types in a first week, and after `__version__` those
+that are documented in their rooms.
 """
 
-from __future__ import annotations
-
+import ast
 import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from wherefrom import recipes
-    from wherefrom.estimators import WherefromClassifier, WherefromRegressor
-    from wherefrom.laws import SWAG, TRADI, Snapshots
-    from wherefrom.likelihoods import Classification, Counts, Regression
-    from wherefrom.likelihoods.classification import ClassPrediction
-    from wherefrom.likelihoods.regression import Prediction
-    from wherefrom.own_loop import callbacks
-    from wherefrom.own_loop.recorder import Recorder
-    from wherefrom.posterior import DivergedError, Posterior
-    from wherefrom.posterior.marginalise import marginalise, marginalise_folds
-    from wherefrom.posterior.point import Algorithm, Training
-    from wherefrom.posterior.store import load
-    from wherefrom.predictive import one_shot
-    from wherefrom.predictive.advice import Advice
-    from wherefrom.predictive.calibration import Conformal, Temperature, VarianceScale
-    from wherefrom.predictive.sources import Sources
-    from wherefrom.training import augmentation as augment
-    from wherefrom.training import schedules
-    from wherefrom.training.checkpoints import Checkpoints
-    from wherefrom.training.compute import Compute
-    from wherefrom.training.mlp import MLP
-    from wherefrom.variables import (
-        Algorithms,
-        BatchOrder,
-        Dropout,
-        Families,
-        Hyperparameters,
-        InitialCondition,
-        Iterations,
-        Jointly,
-        LogUniform,
-        MLPs,
-        Resample,
-        glorot_uniform,
-    )
 
-_HOMES = {
-    "wherefrom.estimators": ("WherefromClassifier", "WherefromRegressor"),
-    "wherefrom.predictive.calibration": ("Conformal", "Temperature", "VarianceScale"),
-    "wherefrom.laws": ("SWAG", "TRADI", "Snapshots"),
-    "wherefrom.likelihoods": ("Classification", "Counts", "Regression"),
-    "wherefrom.own_loop.recorder": ("Recorder",),
-    "wherefrom.posterior.marginalise": ("marginalise", "marginalise_folds"),
-    "wherefrom.posterior": ("DivergedError", "Posterior"),
-    "wherefrom.predictive.advice": ("Advice",),
-    "wherefrom.likelihoods.classification": ("ClassPrediction",),
-    "wherefrom.likelihoods.regression": ("Prediction",),
-    "wherefrom.predictive.sources": ("Sources",),
-    "wherefrom.posterior.store": ("load",),
-    "wherefrom.training.checkpoints": ("Checkpoints",),
-    "wherefrom.training.compute": ("Compute",),
-    "wherefrom.training.mlp": ("MLP",),
-    "wherefrom.posterior.point": ("Algorithm", "Training"),
-    "wherefrom.variables": (
-        "Algorithms",
-        "BatchOrder",
-        "Dropout",
-        "Families",
-        "Hyperparameters",
-        "InitialCondition",
-        "Iterations",
-        "Jointly",
-        "LogUniform",
-        "MLPs",
-        "Resample",
-        "glorot_uniform",
-    ),
-}
-_MODULES = {
-    "augment": "wherefrom.training.augmentation",
-    "callbacks": "wherefrom.own_loop.callbacks",
-    "recipes": "wherefrom.recipes",
-    "one_shot": "wherefrom.predictive.one_shot",
-    "schedules": "wherefrom.training.schedules",
-}
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+def _homes() -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Return the module and the name there of every public name, and those of `__all__`."""
+    homes, first = {}, []
+    for line in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body:
+        if isinstance(line, ast.ImportFrom):
+            homes |= {name.asname: (line.module, name.name) for name in line.names}
+        elif isinstance(line, ast.AnnAssign):  # of __version__
+            first = list(homes)
+        elif isinstance(line, ast.Assign):  # another name for a module
+            homes[line.targets[0].id] = homes[line.value.id]
+    return homes, first
 
-__all__ = [  # noqa: RUF022 - in the order in which a user meets them
-    "Training",
-    "Algorithm",
-    "Regression",
-    "Classification",
-    "Counts",
-    "marginalise",
-    "marginalise_folds",
-    "Compute",
-    "Checkpoints",
-    "InitialCondition",
-    "Iterations",
-    "SWAG",
-    "TRADI",
-    "Snapshots",
-    "Hyperparameters",
-    "LogUniform",
-    "Algorithms",
-    "schedules",
-    "augment",
-    "BatchOrder",
-    "Families",
-    "MLP",
-    "MLPs",
-    "Dropout",
-    "Resample",
-    "Jointly",
-    "glorot_uniform",
-    "recipes",
-    "Posterior",
-    "Recorder",
-    "callbacks",
-    "Prediction",
-    "ClassPrediction",
-    "one_shot",
-    "Sources",
-    "Advice",
-    "VarianceScale",
-    "Temperature",
-    "Conformal",
-    "DivergedError",
-    "load",
-    "WherefromRegressor",
-    "WherefromClassifier",
-]
+
+_HOMES, __all__ = _homes()
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return importlib.import_module(_MODULES[name])
-    if name not in _HOME_OF:
+    if name not in _HOMES:
         raise AttributeError(f"module 'wherefrom' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOME_OF[name]), name)
+    home, name_there = _HOMES[name]
+    room = vars(importlib.import_module(home))
+    return room[name_there] if name_there in room else importlib.import_module(f"{home}.{name_there}")
 
 
 def __dir__() -> list[str]:

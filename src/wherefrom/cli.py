@@ -16,7 +16,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # click's own, wherever typer k
 
 
 class OneLineErrors(typer.core.TyperGroup):
-    """What a user can mend is said in one line, with exit code 2; anything else is ours, and keeps its traceback."""
+    """Print in one line what a user can mend, with exit code 2; anything else is ours, and keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -74,7 +74,7 @@ def _of_every_table(
     quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but what was asked for, and errors.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead of words.")] = False,
 ) -> dict[str, Any]:
-    """How a file is read, and who listens, as the commands take them."""
+    """Return how a file is read, and who listens, as the commands take them."""
     from wherefrom.tables.commands import Talk
     from wherefrom.tables.reading import Format
 
@@ -83,13 +83,13 @@ def _of_every_table(
 
 def of_tables(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command that takes `how` and `talk` the options that say what they are."""
-    own, common = (inspect.signature(each, eval_str=True) for each in (command, _of_every_table))
+    specific, common = (inspect.signature(each, eval_str=True) for each in (command, _of_every_table))
 
     def run(**given: Any) -> None:
-        said = {name: given.pop(name) for name in common.parameters}
-        command(**given, **_of_every_table(**said))
+        options = {name: given.pop(name) for name in common.parameters}
+        command(**given, **_of_every_table(**options))
 
-    kept = [each for name, each in own.parameters.items() if name not in ("how", "talk")]
+    kept = [each for name, each in specific.parameters.items() if name not in ("how", "talk")]
     parameters = [*kept, *common.parameters.values()]
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
@@ -202,19 +202,8 @@ def predict(
     """Predict every row of a table: mean and interval, or classes; whose doubt it is; and which rows are strange."""
     from wherefrom.tables import commands
 
-    if level is not None and not 0 < level < 1:
-        raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {level}")
-    commands.predict_table(
-        run,
-        table,
-        out,
-        how,
-        level=level,
-        samples=samples,
-        method=method,  # type: ignore[arg-type]
-        keep=keep or (),
-        talk=talk,
-    )
+    question = commands.Question(run, table, how, keep or (), samples, level, method)  # type: ignore[arg-type]
+    commands.predict_table(question, out, talk)
 
 
 @app.command()
@@ -233,7 +222,7 @@ def sources(
     """Say where the doubt comes from, over a table and at the rows most in doubt."""
     from wherefrom.tables import commands
 
-    commands.sources_table(run, table, out, how, rows=rows, samples=samples, keep=keep or (), talk=talk)
+    commands.sources_table(commands.Question(run, table, how, keep or (), samples), out, rows, talk)
 
 
 @app.command()
@@ -316,28 +305,20 @@ def uci(
     quiet: Quiet = False,
 ) -> None:
     """The paper's tables on nine UCI sets, beside the printed ones. An interrupted run goes on where it stopped."""
+    asked = _with_progress(locals())
     from wherefrom.reproduce.uci import command
 
-    named = dict.fromkeys(name.strip() for name in (sets or "").split(",") if name.strip())
-    asked: dict[str, Any] = {} if sets is None else {"sets": tuple(named)}
-    command.run(
-        command.Request(
-            setup=setup,
-            folds=folds,
-            epochs=epochs,
-            start=start,
-            dropout=dropout,
-            method=method,  # type: ignore[arg-type]
-            data=data,
-            out=out,
-            seed=seed,
-            engine=engine,  # type: ignore[arg-type]
-            beyond=beyond,
-            fresh=fresh,
-            progress=False if quiet else None,
-            **asked,
-        )
-    )
+    named = asked.pop("sets")
+    if named is not None:
+        asked["sets"] = tuple(dict.fromkeys(name.strip() for name in named.split(",") if name.strip()))
+    command.run(command.Request(**asked))
+
+
+def _with_progress(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a study, with `progress` instead of `quiet`."""
+    return {name: value for name, value in options.items() if name != "quiet"} | {
+        "progress": False if options["quiet"] else None
+    }
 
 
 @reproduce.command()
@@ -387,30 +368,10 @@ def cifar10(
     quiet: Quiet = False,
 ) -> None:
     """The paper's study on CIFAR-10: NLL and accuracy by ensemble size, and doubt on images of another kind."""
+    asked = _with_progress(locals())
     from wherefrom.reproduce.cifar10 import command
 
-    command.run(
-        command.Request(
-            preset=preset,
-            epochs=epochs,
-            members=members,
-            samples=samples,
-            width=width,
-            batch_norm=batch_norm,
-            start=start,
-            schedule=schedule,
-            augment=augment,
-            dropout=dropout,
-            device=device,
-            dtype=dtype,
-            autocast=autocast,
-            data=data,
-            out=out,
-            runs=runs,
-            seed=seed,
-            progress=False if quiet else None,
-        )
-    )
+    command.run(command.Request(**asked))
 
 
 def version(value: bool) -> None:

@@ -141,7 +141,7 @@ BY_NAME: dict[str, Callable[..., Variables]] = {
 
 
 def parameters(name: str) -> tuple[bool, bool]:
-    """Whether a recipe is drawn several times, and whether it draws settings of the algorithm, which must be said.
+    """Return whether a recipe is drawn several times, and whether it draws settings of the algorithm.
 
     >>> parameters("multi_swag"), parameters("hyper_ensemble"), parameters("swag")
     ((True, False), (True, True), (False, False))

@@ -35,6 +35,18 @@ class Table:
 
         return pandas.DataFrame(list(self.rows), columns=list(self.columns))
 
+    def markdown(self) -> str:
+        """Return the table in Markdown; floats have four decimals.
+
+        >>> print(Table(("", "loss"), [("a", 0.25)]).markdown())
+        | | loss |
+        |---|---|
+        | a | 0.2500 |
+        """
+        rows = [[f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row] for row in self.rows]
+        lines = ["".join(f"| {cell} " if cell else "| " for cell in row) + "|" for row in (self.columns, *rows)]
+        return "\n".join([lines[0], "|---" * len(self.columns) + "|", *lines[1:]])
+
     def __str__(self) -> str:
         cells = [self.columns, *[tuple(_text(value) for value in row) for row in self.rows]]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]

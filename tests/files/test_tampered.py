@@ -14,6 +14,8 @@ from wherefrom.tables import run as runs
 from wherefrom.tables.run import Run
 from wherefrom.variables import Families
 
+pytestmark = pytest.mark.slow
+
 WRONG = [None, -1, "os.system", [], {}, {"$": "code", "name": "os.system", "as_written": "it"}, {"$": "SWAG"}]
 
 

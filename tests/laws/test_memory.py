@@ -14,6 +14,8 @@ from trajectories import collect
 from wherefrom.laws import SWAG, TRADI, Gaussian, Snapshots, iterates
 from wherefrom.own_loop.running import watch
 
+pytestmark = pytest.mark.slow
+
 RANK, SIZE = 6, 50_000
 
 

@@ -182,6 +182,7 @@ def posterior() -> wf.Posterior:
     return fitted()
 
 
+@pytest.mark.slow
 def test_the_mean_and_the_dispersion_are_learnt(posterior):
     x, y, mean = visits(2000, 1)
     found = posterior.predict(x, 30)
@@ -268,6 +269,7 @@ def test_dispersions_that_there_cannot_be(wrong):
         wf.Counts(wrong)
 
 
+@pytest.mark.slow
 def test_a_table_of_counts_from_fit_to_report(tmp_path):
     x, y, _ = visits(400, 6)
     path = tmp_path / "visits.csv"

@@ -11,6 +11,8 @@ from torch.utils.data import Dataset, IterableDataset
 import wherefrom as wf
 from wherefrom.laws import TRADI
 
+pytestmark = pytest.mark.slow
+
 transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'wherefrom[huggingface]'")
 pytest.importorskip("accelerate", reason="needs accelerate: pip install 'wherefrom[huggingface]'")
 

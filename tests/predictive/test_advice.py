@@ -15,6 +15,8 @@ from wherefrom.predictive.advice import advice
 from wherefrom.predictive.components import Answers, CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan
 
+pytestmark = pytest.mark.slow
+
 ROWS = 6
 STD = {"a": 1.0, "b": 0.5, "ab": 0.7, "t": 1.5}
 NOISE = 0.8

@@ -148,6 +148,7 @@ def components(seed: int, draws: int = 6, samples: int = 40):
     return made_predictions.classes(both.log(), (0, 1), plan, axes, None), {"theta0": a**2, "h": b**2, "t": c**2}
 
 
+@pytest.mark.slow
 def test_sources_find_known_components():
     """Over many designs the mean of an unbiased estimate is within three of its standard errors."""
     found = {name: [] for name in ("theta0", "h", "theta0 x h", "t")}
@@ -261,6 +262,7 @@ def test_the_error_of_overlap_is_jackknifed_over_members():
     assert math.isnan(two["t"].share_error)
 
 
+@pytest.mark.slow
 def test_the_error_of_overlap_is_about_what_it_varies_by():
     """Over 300 posteriors of 8 members each, whose answers differ by initial condition and by sample."""
     shares, errors = [], []
@@ -355,6 +357,7 @@ def test_members_can_be_weighted_by_held_out_rows(posterior):
     assert sum(weighted.weights) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_onnx_gives_the_probabilities(tmp_path, monkeypatch):
     """With fewer points of quadrature, here and there alike: each is some nodes to export."""
     onnxruntime = pytest.importorskip("onnxruntime", reason="needs wherefrom[onnx]")

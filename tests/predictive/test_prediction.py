@@ -81,6 +81,7 @@ def crps_by_integration(cdf, y: torch.Tensor, low: float, high: float) -> torch.
     return (cdf(grid[:, None]) - (grid[:, None] >= y).double()).square().sum(0) * (grid[1] - grid[0])
 
 
+@pytest.mark.slow
 def test_crps_against_numerical_integration(mixture):
     ours, reference, y = mixture
     matched = Normal(reference.mean, reference.stddev)
@@ -195,6 +196,7 @@ def test_noise_as_a_number_is_a_standard_deviation_in_ys_units(problem):
     torch.testing.assert_close(noisy.noise_variance, torch.full((90,), 0.49, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_fitted_noise_finds_the_noise():
     """A linear problem whose noise is known: 0.5, within three standard errors of a variance from 400 rows."""
     from torch import nn

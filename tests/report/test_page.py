@@ -758,6 +758,7 @@ def test_rows_keep_their_names_and_can_be_found(browser, made, tmp_path, width):
     assert page.complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["quantity", "classes"])
 def test_on_paper_all_is_open_light_and_within_the_page(browser, written, kind):
     page = browser.open(written[kind], 720, dark=True)

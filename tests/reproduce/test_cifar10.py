@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -20,6 +21,8 @@ from wherefrom.reproduce.cifar10.presets import AUGMENTED, COMBINATIONS, FITTED,
 from wherefrom.reproduce.cifar10.scores import BAND, ensembles, jackknife_error, scored
 from wherefrom.reproduce.cifar10.study import TEST, Answers, Exam, Kept
 from wherefrom.variables import Design
+
+pytestmark = pytest.mark.slow
 
 OPTIONS = ["reproduce", "cifar10", "--preset", "smoke", "--quiet"]
 
@@ -224,9 +227,9 @@ def test_fixed_and_drawn_rates_share_their_initial_weights_and_batches():
 
 def test_without_matplotlib_there_are_tables(finished, tmp_path, monkeypatch):
     _, runs, _ = finished
-    find = command.importlib.util.find_spec
+    find = importlib.util.find_spec
     monkeypatch.setattr(
-        command.importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
+        importlib.util, "find_spec", lambda name, *rest: None if name == "matplotlib" else find(name, *rest)
     )
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     result = CliRunner().invoke(app, [*OPTIONS, "--out", str(tmp_path), "--runs", str(runs)])

@@ -132,6 +132,7 @@ def test_a_valley_is_known_by_the_barriers_before_it(posteriors, minima):
         assert third == first + 2
 
 
+@pytest.mark.slow
 def test_run_writes_the_figure_and_its_numbers_and_says_what_is_seen(tmp_path, shown, capsys):
     out = tmp_path / "new" / "[folder]"
     figure1.run(out, seed=0, progress=False)

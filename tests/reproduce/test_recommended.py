@@ -13,6 +13,8 @@ from wherefrom.reproduce import datasets
 from wherefrom.reproduce.uci import recommended
 from wherefrom.reproduce.uci.recommended import CANDIDATES, Candidate, Recipe
 
+pytestmark = pytest.mark.slow
+
 TINY = {
     "one": Candidate(rate=0.02, steps=120, width=6),
     "other": Candidate(rate=0.02, steps=60, width=6, activation="silu", dropout=0.1, noise="fit"),

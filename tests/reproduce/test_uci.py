@@ -22,6 +22,8 @@ from wherefrom.reproduce import datasets
 from wherefrom.reproduce.uci import beyond, printed, results, setups, study, tables
 from wherefrom.reproduce.uci.setups import ALL_THREE, SETUPS, SUBSETS
 
+pytestmark = pytest.mark.slow
+
 BESIDE = Path(__file__).resolve().parents[3] / "shared"
 PAPER, PEERS = BESIDE / "paper" / "intrinsic-uncertainties.tex", BESIDE / "PEERS.md"
 

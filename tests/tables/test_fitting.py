@@ -26,6 +26,7 @@ from wherefrom.tables.target import Target
 from wherefrom.variables import Design
 
 QUIET = wf.Compute(progress=False)
+pytestmark = pytest.mark.slow
 
 
 def test_rows_are_split_once_and_for_all():
@@ -234,8 +235,8 @@ def test_copies_are_set_aside_together(random):
     found = pilot(training, (x.take(four), y[four]), averages=True, tried=[], compute=QUIET, copies=four)
     assert found.training.epochs < 100
     assert min(found.scores) > 1.2  # that of the noise is 1.42
-    held = fitting._marginalised(
-        replace(training, epochs=5, likelihood=wf.Regression("fit", 0.2)), (x.take(four), y[four]), four, [], 0, QUIET
+    held = wf.marginalise(
+        replace(training, epochs=5, likelihood=wf.Regression("fit", 0.2)), (x.take(four), y[four]), [], groups=four
     )
     trained = {row.tobytes() for row in held.rows.x.numpy()}
     assert not trained & {row.tobytes() for row in held.held_out.x.numpy()}

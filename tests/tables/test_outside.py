@@ -7,6 +7,8 @@ from reloaded import reloaded
 from wherefrom.tables.columns import Encoded, Quantity, TableEncoder
 from wherefrom.tables.outside import Surroundings
 
+pytestmark = pytest.mark.slow
+
 
 def quantity(name):
     return Quantity(name, "number", 0.0, 1.0, marks_missing=False)

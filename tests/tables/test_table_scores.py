@@ -43,6 +43,7 @@ def class_rows(random, count, classes=3):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", [quantity_rows, class_rows])
 def test_errors_are_the_spread_of_scores_over_repetitions(made):
     random, repeated = np.random.default_rng(0), 300

@@ -22,6 +22,8 @@ from wherefrom.training.network import Network, channels_last
 from wherefrom.training.streamed import Streamed
 from wherefrom.training.torch_engine import TorchEngine
 
+pytestmark = pytest.mark.slow
+
 IMAGES = torch.randn(22, 2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = (IMAGES[:, 0].mean((1, 2)) > 0).long() + (IMAGES[:, 1].mean((1, 2)) > 0).long()
 EPOCHS = 3  # of three steps, the last of them short

@@ -124,6 +124,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", MODELS.values(), ids=MODELS)
 def test_models(layers, engine):
     """A new activation is one more row here."""
@@ -176,6 +177,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.parametrize(("loss", "data", "outputs"), LOSSES.values(), ids=LOSSES)
 def test_losses(loss, data, outputs, weighted, engine):

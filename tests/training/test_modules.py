@@ -99,6 +99,7 @@ def last(model, problem, batch_size: int) -> Tensor:
     return torch.stack([component.trained.last for component in posterior.mixture])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [4, 7])  # of 4 columns, and with a short batch at the end
 @pytest.mark.parametrize("model", ZOO.values(), ids=ZOO)
 def test_together_and_recorded_equals_alone_and_called(model, batch_size, problem, monkeypatch):

@@ -14,6 +14,8 @@ from wherefrom.training.optimisers import OPTIMISERS, Clip
 from wherefrom.training.rules import Group
 from wherefrom.training.torch_engine import TorchEngine
 
+pytestmark = pytest.mark.slow
+
 ROWS, BATCH, EPOCHS = 60, 20, 50  # 150 steps
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 

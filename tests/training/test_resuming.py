@@ -20,6 +20,8 @@ from wherefrom.training import checkpoints
 from wherefrom.training.cohort import Examples
 from wherefrom.training.optimisers import OPTIMISERS
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 12
 
 

@@ -106,6 +106,7 @@ def test_other_threads_networks_run_while_one_is_looked_into(look):
     assert all(isinstance(answer, Tensor) and torch.equal(answer, expected) for answer in answers)
 
 
+@pytest.mark.slow
 def test_threads_that_predict_trace_and_call_their_own_networks(problem):
     x, y = problem
     over = [*wf.recipes.multi_swag(2, rank=2), wf.Dropout()]

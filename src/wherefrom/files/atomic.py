@@ -5,12 +5,14 @@ A reader sees the old content or the new, never a part of it. A write that fails
 
 from __future__ import annotations
 
+import csv
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import save_file
 from torch import Tensor
@@ -75,6 +77,14 @@ def writing_folder(folder: str | Path, last: str, owned: Sequence[str]) -> Itera
 def write_text(path: str | Path, text: str) -> None:
     with writing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def write_csv(path: str | Path, header: Iterable[Any], rows: Iterable[Iterable[Any]]) -> None:
+    """Write a CSV file: the names of the columns, then a line for each row."""
+    with writing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(header)
+        table.writerows(rows)
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:

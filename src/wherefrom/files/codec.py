@@ -89,7 +89,7 @@ def stored(
 
 
 def is_stored(kind: type) -> bool:
-    """Whether a class is registered."""
+    """Return True if a class is registered."""
     return kind in _BY_CLASS
 
 
@@ -110,7 +110,11 @@ _PLAIN: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {  
     "fraction": (Fraction, str, Fraction),
     "shape": (torch.Size, list, torch.Size),
     "device": (torch.device, str, torch.device),
-    "dtype": (torch.dtype, lambda own: str(own).removeprefix("torch."), lambda own: _member(torch, own, torch.dtype)),
+    "dtype": (
+        torch.dtype,
+        lambda value: str(value)[6:],
+        lambda name: _member(torch, name, torch.dtype),
+    ),
 }
 
 
@@ -175,12 +179,12 @@ def _pack_code(value: Any, tensors: dict[str, Tensor], where: str, code: Code) -
     if facts:
         document["facts"] = pack(facts, tensors, f"{where}.facts")
     if settings is not None:
-        own: dict[str, Tensor] = {}
+        further: dict[str, Tensor] = {}
         try:
-            document["settings"] = pack(settings, own, where)
+            document["settings"] = pack(settings, further, where)
         except ValueError:
             return document
-        tensors |= own
+        tensors |= further
     return document
 
 
@@ -331,7 +335,7 @@ def check(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value from a file can be what an annotation says; annotations of other kinds are let pass.
+    """Return False if a value from a file cannot be what an annotation says; unknown annotations pass.
 
     >>> fits((1, 2.5), tuple[float, ...]), fits("1", float | None), fits({"a": 0}, dict[str, int])
     (True, False, True)

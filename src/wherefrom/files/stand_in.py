@@ -17,7 +17,7 @@ class NotStoredError(ValueError):
 
 @dataclass(frozen=True)
 class Code:
-    """What to do about code in a field: the sentence of the error, and what a file keeps beside the name.
+    """The rule for code in a field: the sentence of the error, and what a file keeps beside the name.
 
     sentence: may contain {name}, of the function or class, and {it}, the value as it was written.
     given_by: the argument of `wf.load` that takes the class again, such as "laws"; None if there is none.

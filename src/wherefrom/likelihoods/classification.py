@@ -31,12 +31,13 @@ from torch import Tensor
 
 from wherefrom.files.codec import stored
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.likelihoods.quantities import checked_level
 from wherefrom.likelihoods.views import classes
 from wherefrom.predictive import class_scores
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
 from wherefrom.predictive.class_scores import Reliability, RiskCoverage
-from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import Score, always_the_shares, of_classes
@@ -127,16 +128,11 @@ class Classification:
         return no_change(1)
 
     def outputs(self, targets: int) -> int:
-        """How many outputs the network must have for so many classes."""
+        """Number of outputs that the network must have for so many classes."""
         return targets
 
-    @property
-    def loss(self) -> Loss:
-        """What training minimises: (..., rows, classes), (..., rows, 1) class numbers -> (...)"""
-        return CrossEntropy(self.label_smoothing)
-
     def loss_for(self, scaler: Scaler) -> Loss:
-        return self.loss
+        return CrossEntropy(self.label_smoothing)
 
     def changed(self, settings: Mapping[str, Any]) -> Classification:
         if "label_smoothing" not in settings:
@@ -144,7 +140,7 @@ class Classification:
         return replace(self, label_smoothing=float(settings["label_smoothing"]))
 
     def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
-        """Far above what equal probabilities would have."""
+        """Return a loss far above that of equal probabilities."""
         return 2.0 * math.log(max(2, targets))
 
     def check_network(self, model: str, outputs: int, targets: int) -> None:
@@ -157,9 +153,9 @@ class Classification:
     def doubt_network(
         self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
     ) -> str | None:
-        """A network that ends in a softmax or a sigmoid would get another softmax, and could never be sure.
+        """Return a warning if a network ends in a softmax or a sigmoid: with a second softmax it could never be sure.
 
-        The logarithm of a softmax does no harm: the softmax of it is the same once more.
+        The logarithm of a softmax does no harm: its softmax is the same again.
         """
         sums = outputs.sum(1)
         add_up = bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
@@ -184,13 +180,10 @@ class Classification:
             counts = torch.bincount(numbers, minlength=len(rows.classes))
             totals = torch.bincount(numbers, given, minlength=len(rows.classes))
             classes = classes * (counts / totals)[numbers]
-        product = given * classes
-        if not float(product.sum()) > 0:
-            raise ValueError("all rows are of classes that weigh nothing")
-        return product / product.mean()
+        return _with_mean_one(given * classes)
 
     def _class_weights(self, y: Tensor, classes: Sequence[Label]) -> Tensor | None:
-        """What each row's loss is multiplied by, with a mean of one.  # (rows, 1) class numbers -> (rows,)"""
+        """Factor of each row's loss, with a mean of one.  # (rows, 1) class numbers -> (rows,)"""
         if self.class_weights is None:
             return None
         numbers = y.flatten().long()
@@ -205,15 +198,12 @@ class Classification:
             if len(self.class_weights) != len(classes):
                 raise ValueError(f"there are {len(self.class_weights)} class_weights for {len(classes)} classes")
             each = torch.tensor(self.class_weights, dtype=torch.float64)
-        own = each[numbers]
-        if not float(own.sum()) > 0:
-            raise ValueError("all rows are of classes that weigh nothing")
-        return own / own.mean()
+        return _with_mean_one(each[numbers])
 
     # ------------------------------------------------------------------ prediction
 
     def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
-        """One-shot prediction has passed the softmax already; the indicators of classes have no noise of their own."""
+        """Return the outputs: one-shot prediction has passed the softmax already, and probabilities have no noise."""
         return Moments(outputs, spread, None)
 
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> ClassPrediction:
@@ -242,6 +232,12 @@ class Classification:
         return cls(wishes.classes)
 
 
+def _with_mean_one(weights: Tensor) -> Tensor:
+    if not float(weights.sum()) > 0:
+        raise ValueError("all rows are of classes that weigh nothing")
+    return weights / weights.mean()
+
+
 def _classes(given: Any) -> int | tuple[Label, ...] | None:
     if given is None:
         return None
@@ -259,8 +255,8 @@ def _classes(given: Any) -> int | tuple[Label, ...] | None:
     return labels
 
 
-@dataclass(frozen=True, eq=False)
-class ClassPrediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassPrediction(HoldsMixture):
     """The predictive distribution over classes at some rows.
 
     `probabilities` has a row for each row of x and a column for each of `classes`; `predicted` holds the labels of the
@@ -268,29 +264,15 @@ class ClassPrediction:
     """
 
     is_joint: ClassVar[bool] = True
+    noun: ClassVar[str] = "class"
+    conformal_noun: ClassVar[str] = "sets"
     logs: Mixture  # of the log probabilities of every answer
     classes: tuple[Label, ...]
     conformal: Conformal | None = None  # which classes a set holds, where the posterior was calibrated so
 
-    def __len__(self) -> int:
-        return self.logs.rows
-
-    def __repr__(self) -> str:
-        return self.logs.described("ClassPrediction", "class", None if self.conformal is None else "sets")
-
-    @property
-    def method(self) -> str:
-        """How it came about: "monte_carlo" or "one_shot"."""
-        return self.logs.method
-
-    @property
-    def weights(self) -> Tensor | None:
-        """What each member weighs; None if all weigh the same.  # (members,)"""
-        return self.logs.weights
-
     @property
     def log_probabilities(self) -> Tensor:
-        """Of every answer.  # (members, samples, rows, classes)"""
+        """Log probabilities of every answer.  # (members, samples, rows, classes)"""
         return self.logs.answers
 
     @cached_property
@@ -302,33 +284,21 @@ class ClassPrediction:
     # ------------------------------------------------------------------ probabilities
 
     @property
-    def answers(self) -> Tensor:
-        """The class probabilities of every answer, whatever its member weighs.  # (members, samples, rows, classes)"""
-        return self.mixture.answers
-
-    @property
     def member_probabilities(self) -> Tensor:
-        """Each member's own probabilities, the mean of its answers.  # (members, rows, classes)"""
+        """Probabilities of each member by itself, the mean of its answers.  # (members, rows, classes)"""
         return self.answers.double().mean(1)
 
     @property
     def probabilities(self) -> Tensor:
-        """Of each class at each row, the mean over all answers.  # (rows, classes)"""
+        """Probability of each class at each row, the mean over all answers.  # (rows, classes)"""
         return self.mixture.mean
 
-    @property
-    def mean(self) -> Tensor:
-        """The same."""
-        return self.probabilities
+    mean = probabilities
 
     @property
     def variance(self) -> Tensor:
-        """Of the class probabilities, over all answers.  # (rows, classes)"""
+        """Variance of the class probabilities, over all answers.  # (rows, classes)"""
         return self.mixture.variance
-
-    @property
-    def std(self) -> Tensor:
-        return self.variance.sqrt()
 
     @property
     def predicted(self) -> np.ndarray:
@@ -343,15 +313,14 @@ class ClassPrediction:
     # ------------------------------------------------------------------ sets of classes
 
     def sets(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
-        """Whether each class is in the set that holds the right one with this probability.  # (rows, classes)
+        """True for each class in the set that holds the right one with this probability.  # (rows, classes)
 
         By "probability" it is the smallest set of most probable classes that add up to the level, which is right as far
         as the probabilities are; by "conformal", all classes whose probability is at least what all but so many
         held-out rows gave to their own class, which holds on average over rows, and can be no class at all. Left out,
         it is the conformal one where there is one.
         """
-        if not 0 < level < 1:
-            raise ValueError(f"a level lies between 0 and 1, such as 0.95; {level} does not")
+        checked_level(level)
         by = by or ("probability" if self.conformal is None else "conformal")
         if by == "probability":
             ordered, places = self.probabilities.sort(dim=1, descending=True, stable=True)
@@ -364,21 +333,21 @@ class ClassPrediction:
         return 1 - self.probabilities <= self.conformal.threshold(level)
 
     def set_size(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
-        """How many classes are in the set of each row.  # (rows,)"""
+        """Number of classes in the set of each row.  # (rows,)"""
         return self.sets(level, by).sum(1)
 
     def coverage(self, y: Any, level: float = 0.95, by: SetRule | None = None) -> float:
         """The share of rows whose own class is in the set."""
-        held = self.sets(level, by).gather(1, self._numbers(y).unsqueeze(1))
-        return float(held.double().mean())
+        is_in = self.sets(level, by).gather(1, self._numbers(y).unsqueeze(1))
+        return float(is_in.double().mean())
 
     def distance(self, y: Any) -> Tensor:
-        """What the probability of each row's own class lacks.  # (rows, 1)"""
+        """One less the probability of each row's own class.  # (rows, 1)"""
         return 1 - self.probabilities.gather(1, self._numbers(y).unsqueeze(1))
 
     @one_core()
     def tempered(self, temperature: float) -> ClassPrediction:
-        """The same with every answer's logits divided by the temperature: above 1, less sure.
+        """Divide every answer's logits by the temperature: above 1, the prediction is less sure.
 
         A one-shot prediction knows each member's mean probabilities and their variances, not its logits. Each class's
         log-odds are taken as normal, with the mean and variance that give these, and are divided by the temperature,
@@ -399,10 +368,10 @@ class ClassPrediction:
         )
         changed = replace(self, logs=cooler)
         times = _ratio(changed._variance_within(), self._variance_within())
-        return replace(self, logs=replace(cooler, within=self.logs.scaled_within(times)))
+        return replace(self, logs=replace(cooler, within=self.logs.within_changed(lambda part: part * times)))
 
     def _variance_within(self) -> Tensor:
-        """Of each member's answers.  # (members, rows, classes)"""
+        """Variance of each member's answers.  # (members, rows, classes)"""
         spread = self.logs.spread
         return self.answers.double().var(1, correction=0) + (0.0 if spread is None else spread.double().mean(1))
 
@@ -429,9 +398,9 @@ class ClassPrediction:
     @one_core()
     def nll(self, y: Any, by_row: bool = False) -> Any:
         """Negative log-likelihood of the classes y, in nats; the mean over rows, or each row's."""
-        own = self._own_log_probabilities(y)
-        weights = torch.full(own.shape[:1], 1 / len(own), dtype=torch.float64) if self.weights is None else self.weights
-        each = torch.logsumexp(own + weights.log()[:, None, None], (0, 1)) - math.log(own.shape[1])
+        logs = self._log_probabilities_of(y)
+        weights = torch.ones(len(logs), dtype=torch.float64) / len(logs) if self.weights is None else self.weights
+        each = torch.logsumexp(logs + weights.log()[:, None, None], (0, 1)) - math.log(logs.shape[1])
         return -each if by_row else float(-each.mean())
 
     def accuracy(self, y: Any) -> float:
@@ -465,11 +434,11 @@ class ClassPrediction:
         return self.variance.sum(1) if by == "variance" else getattr(self, by)
 
     def auroc(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
-        """How well doubt tells rows like these from rows from elsewhere: 1 is perfect, 0.5 is chance."""
+        """Area under the ROC curve of telling rows like these from other rows by doubt: 1 is perfect, 0.5 is chance."""
         return class_scores.auroc(self.doubt(by), _of_prediction(outside).doubt(by))
 
     def aupr(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
-        """The same by average precision, where rows from elsewhere are the ones to be found."""
+        """Average precision of finding other rows by their doubt."""
         return class_scores.aupr(self.doubt(by), _of_prediction(outside).doubt(by))
 
     @one_core()
@@ -478,15 +447,15 @@ class ClassPrediction:
 
         # (members, rows[, 1])
         """
-        own = self._own_log_probabilities(y)
-        found = torch.logsumexp(own, 1) - math.log(own.shape[1])
-        return found.unsqueeze(-1) if by_output else found
+        logs = self._log_probabilities_of(y)
+        densities = torch.logsumexp(logs, 1) - math.log(logs.shape[1])
+        return densities.unsqueeze(-1) if by_output else densities
 
     # ------------------------------------------------------------------ sources
 
     @one_core()
     def sources(self, of: Split = "variance", by_class: bool = False) -> Sources:
-        """Where the variance of the class probabilities comes from, row by row and overall.
+        """Split the variance of the class probabilities by its sources, row by row and overall.
 
         It is added up over the classes, or kept apart `by_class`. The mutual information, in nats, is split by its
         second-order form, sum_c V_c / 2 p_c, which is a variance again, scaled to the whole. As the parts are estimated
@@ -612,14 +581,14 @@ class ClassPrediction:
             raise ValueError(f"y has {len(numbers)} rows, but the prediction is for {len(self)}")
         return numbers.long()
 
-    def _own_log_probabilities(self, y: Any) -> Tensor:
-        """Of the class that each row has.  # (members, samples, rows)"""
+    def _log_probabilities_of(self, y: Any) -> Tensor:
+        """Log probability of the class that each row has.  # (members, samples, rows)"""
         numbers = self._numbers(y).expand(*self.log_probabilities.shape[:2], -1)
         return self.log_probabilities.gather(3, numbers.unsqueeze(-1)).squeeze(-1).double()
 
 
 def _entropies(answers: Tensor, spread: Tensor | None) -> Tensor:
-    """Of each answer, in nats: where it stands for many, the mean of theirs.  # (members, samples, rows, 1)"""
+    """Entropy of each answer in nats; the mean, where it stands for many.  # (members, samples, rows, 1)"""
     each = torch.special.entr(answers.double()).sum(-1, keepdim=True)
     if spread is None:
         return each

@@ -13,26 +13,31 @@ with mean m and variance v, so that mu is log-normal; its spread adds to the dis
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Cells, Moments, TableWishes
-from wherefrom.likelihoods.quantities import Quantities, checked_level, checked_probability
+from wherefrom.likelihoods.likelihood import Moments, TableWishes
+from wherefrom.likelihoods.quantities import (
+    OfNumbers,
+    Quantities,
+    check_noise,
+    checked_level,
+    checked_probability,
+    fitted_noise,
+    noise_of_table,
+)
 from wherefrom.predictive.calibration import By, Conformal
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.searching import lowest
-from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_names
+from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.losses import Loss
-from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
 
 Dispersion = float | Literal["fit", "predicted"]
@@ -49,7 +54,7 @@ _ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
 
 
 def _bounded(logs: Tensor) -> Tensor:
-    """Within what exp can take; the gradient passes, so that an output can come back."""
+    """Clamp to what exp can take; the gradient passes, so that an output can come back."""
     return logs + (logs.clamp(-_MOST_LOG, _MOST_LOG) - logs).detach()
 
 
@@ -103,7 +108,7 @@ class PredictedDispersionNLL:
 
 @stored("Counts")
 @dataclass(frozen=True)
-class Counts:
+class Counts(OfNumbers):
     """A y of counts (0, 1, 2, ...), one column or several: negative binomial, with the Poisson as its limit.
 
     `dispersion` is a in Var y = mu + a mu^2: a number (0 is Poisson), `"fit"` (one value for each column, estimated on
@@ -116,46 +121,27 @@ class Counts:
 
     task: ClassVar[str] = "counts"
     target: ClassVar[str] = "counts"
-    named_classes: ClassVar[tuple[Label, ...]] = ()
-    settings: ClassVar[tuple[str, ...]] = ()
-    cells: ClassVar[Cells] = "numbers"
     table_options: ClassVar[tuple[str, ...]] = ("noise",)
     calibrations: ClassVar[tuple[By, ...]] = ("conformal",)
     calibrates_tables: ClassVar[tuple[By, ...]] = ("conformal",)
-    head: ClassVar[Head] = "identity"
     has_density: ClassVar[bool] = True
     dispersion: Dispersion = "fit"
     held_out: float = 0.1
 
     def __post_init__(self) -> None:
-        if isinstance(self.dispersion, str):
-            if self.dispersion not in ("fit", "predicted"):
-                raise ValueError(f'dispersion must be a number, "fit" or "predicted", not {self.dispersion!r}')
-        elif isinstance(self.dispersion, bool) or not isinstance(self.dispersion, Real):
-            raise TypeError(f'dispersion must be one number, "fit" or "predicted", not {self.dispersion!r}')
-        elif not 0 <= self.dispersion < math.inf:
+        check_noise("dispersion", self.dispersion, self.held_out)
+        if not isinstance(self.dispersion, str) and not 0 <= self.dispersion < math.inf:
             raise ValueError(f"dispersion must not be negative, and finite, unlike {self.dispersion}")
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, not {self.held_out}")
 
     # ------------------------------------------------------------------ training
 
-    @property
-    def fits_noise(self) -> bool:
-        return self.dispersion == "fit"
-
-    def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
-        values = as_targets(y)
-        matrix = values if values.ndim == 2 else values.unsqueeze(1)
-        return Encoded(checked_counts(matrix), values.ndim == 1, matrix.shape[1], column_names(y))
+    def check_targets(self, y: Tensor) -> None:
+        checked_counts(y)
 
     def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Counts are multiples of their mean."""
+        """Return 0 and the mean: counts are multiples of their mean."""
         mean = y.mean(0) if weights is None else (weights[:, None] * y).sum(0) / weights.sum()
         return torch.zeros_like(mean), torch.where(mean > 0, mean, 1.0)
-
-    def outputs(self, targets: int) -> int:
-        return 2 * targets if self.dispersion == "predicted" else targets
 
     def loss_for(self, scaler: Scaler) -> Loss:
         if self.dispersion == "predicted":
@@ -164,22 +150,9 @@ class Counts:
             return PoissonNLL()
         return NegativeBinomialNLL(tuple((1 / (self.dispersion * scaler.y_std)).tolist()))
 
-    def changed(self, settings: Mapping[str, Any]) -> Counts:
-        return self
-
-    def row_weights(self, rows: Rows) -> Tensor | None:
-        return own_row_weights(rows)
-
     def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
-        """Far above 1, which the mean of all rows has as an answer to the Poisson's loss."""
+        """Return a loss far above 1, the Poisson's loss of the mean of all rows."""
         return 3.0 if is_standardised and self.dispersion in ("fit", 0.0) else math.inf
-
-    def check_network(self, model: str, outputs: int, targets: int) -> None:
-        if outputs != (needed := self.outputs(targets)):
-            raise ValueError(
-                f"{model} has {outputs} outputs, but {self} needs {needed} "
-                f"for {targets} column{'s' * (targets > 1)} of y"
-            )
 
     def doubt_network(
         self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
@@ -211,42 +184,28 @@ class Counts:
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> CountPrediction:
         answers, spread, _ = self.moments(outputs.answers, outputs.spread)
         dispersion = self._dispersion(outputs, fitted)
-        scale, within = scaler.y_std, outputs.within
-        if within is not None and spread is not None:
-            log_spread = outputs.spread.double()[..., : schema.targets]  # type: ignore[union-attr]
+        within = outputs.within
+        if outputs.spread is not None and spread is not None:
+            log_spread = outputs.spread.double()[..., : schema.targets]
             factor = torch.where(log_spread > 0, spread / log_spread.clamp_min(_TINY), 0.0).mean(1)
-            given = within
-
-            def within() -> dict[str, Tensor]:
-                return {name: part[..., : schema.targets] * factor for name, part in given().items()}
-
-        mixture = replace(
-            outputs,
-            answers=answers,
-            spread=spread,
-            noise=(answers / scale + dispersion * answers.square()),
-            within=within,
-        )
-        return CountPrediction(mixture, dispersion, scale, schema.y_is_flat, schema.y_names)
+            within = outputs.within_changed(lambda part: part[..., : schema.targets] * factor)
+        noise = answers / scaler.y_std + dispersion * answers.square()
+        mixture = replace(outputs, answers=answers, spread=spread, noise=noise, within=within)
+        return CountPrediction(mixture, dispersion, scaler.y_std, schema.y_is_flat, schema.y_names)
 
     def _dispersion(self, outputs: Mixture, fitted: Tensor | None) -> Tensor:
-        """That of every answer, or of all.  # broadcastable to (members, samples, rows, columns)"""
+        """Dispersion of every answer, or of all.  # broadcastable to (members, samples, rows, columns)"""
         if self.dispersion == "predicted":
             logs = outputs.answers.chunk(2, dim=-1)[1].double()
             if outputs.spread is not None:  # the mean of a log-normal variable
                 logs = logs + 0.5 * outputs.spread.chunk(2, dim=-1)[1].double()
             return logs.clamp(-_MOST_LOG, _MOST_LOG).exp()
         if self.dispersion == "fit":
-            if fitted is None:
-                raise ValueError(
-                    "the dispersion of these members is not fitted, and there are no held-out rows at hand: "
-                    "give rows that were not trained on to fit_noise((x, y))"
-                )
-            return fitted
+            return fitted_noise("dispersion", fitted)
         return torch.tensor([float(self.dispersion)], dtype=torch.float64)
 
     def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
-        """The dispersion under which the mixture makes these rows most likely, for each column.  # (columns,)"""
+        """Dispersion of each column under which the mixture makes these rows most likely.  # (columns,)"""
         mixture = replace(outputs, answers=self.moments(outputs.answers, None).answers)
         share = torch.ones(len(y), dtype=torch.float64) if weights is None else weights.double()
 
@@ -259,7 +218,7 @@ class Counts:
     # ------------------------------------------------------------------ choosing how to train
 
     def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
-        """Each network by itself, with the dispersion that it says, or that suits it best."""
+        """Return the scores, with the dispersion that each network says, or that suits it best."""
         scores = []
         for each in outputs:
             mixture = Mixture(each[None, None], _ONE_SAMPLE, ())
@@ -281,12 +240,11 @@ class Counts:
 
     @classmethod
     def of_table(cls, wishes: TableWishes) -> Counts:
-        words: dict[str, Any] = {"auto": "fit", "fit": "fit", "predicted": "predicted", "none": 0.0}
-        return cls(words[wishes.noise] if wishes.noise in words else float(wishes.noise), wishes.held_out)
+        return cls(noise_of_table(wishes, none=0.0), wishes.held_out)
 
 
 def checked_counts(matrix: Tensor) -> Tensor:
-    """The same matrix, if it holds counts.  # (rows, columns)"""
+    """Return the matrix, if it holds counts.  # (rows, columns)"""
     wrong = torch.nonzero((matrix < 0) | (matrix != matrix.round()))
     if len(wrong):
         row, column = wrong[0].tolist()
@@ -298,7 +256,7 @@ def checked_counts(matrix: Tensor) -> Tensor:
 
 
 def _most_likely_dispersion(density: Callable[[Tensor], Tensor], share: Tensor, columns: int) -> Tensor:
-    """By the log density of rows given log a; the Poisson's limit, if nothing is better.  # (columns,)"""
+    """Dispersion a with the largest mean log density; 0, the Poisson's, if nothing is better.  # (columns,)"""
     grid = torch.linspace(-10.0, 4.0, 29, dtype=torch.float64).unsqueeze(1).expand(-1, columns)
     logs = lowest(lambda log_a: -(share @ density(log_a.exp())), grid)
     poisson = share @ density(torch.zeros(columns, dtype=torch.float64))
@@ -331,12 +289,13 @@ class CountPrediction(Quantities):
     @one_core()
     def log_density(self, y: Any) -> Tensor:
         """The log probability of each column's count.  # (rows, columns)"""
-        return self._mixed_logs(lambda mean, a, count: _log_probability(count, mean, a), self._counts(y))
+        return self.mixture.mixed_logs(_log_probability(self._counts(y), *self._components()))
 
     @one_core()
     def cdf(self, y: Any) -> Tensor:
-        """The probability of a count no larger than y."""
-        return self._shape(self._below(self._counts(y)))
+        """Probability of a count no larger than y."""
+        below = _probability_below(self._counts(y), *self._components())
+        return self._shape(self.mixture.mixed(below))
 
     @one_core()
     def quantile(self, probability: float) -> Tensor:
@@ -375,10 +334,10 @@ class CountPrediction(Quantities):
         weights = torch.ones(len(answers), dtype=torch.float64) if live is None else live
         chosen = torch.multinomial(weights, count * len(self), True, generator=generator).reshape(count, -1, 1)
         chosen = chosen.expand(-1, -1, answers.shape[2])
-        mean, own = answers.gather(0, chosen), a.gather(0, chosen)
-        shape = (1 / own.clamp_min(_POISSON)).clamp_max(1e9)
+        mean, a = answers.gather(0, chosen), a.gather(0, chosen)
+        shape = (1 / a.clamp_min(_POISSON)).clamp_max(1e9)
         rate = mean * torch._standard_gamma(shape, generator=generator) / shape
-        return self._shape(torch.poisson(torch.where(own < _POISSON, mean, rate), generator=generator))
+        return self._shape(torch.poisson(torch.where(a < _POISSON, mean, rate), generator=generator))
 
     # ------------------------------------------------------------------ scores
 
@@ -460,18 +419,6 @@ class CountPrediction(Quantities):
             some = slice(start, start + size)
             yield some, _Grid.of(means[:, some], a[:, some], self.mixture.mixed)
 
-    def _below(self, count: Tensor) -> Tensor:
-        """P(Y <= count).  # (rows, columns)"""
-        means, a = self._components()
-        return self.mixture.mixed(_probability_below(count, means, a))
-
-    def _mixed_logs(self, log_p: Callable[[Tensor, Tensor, Tensor], Tensor], count: Tensor) -> Tensor:
-        means, a = self._components()
-        logs, weights = log_p(means, a, count), self.mixture.component_weights
-        if weights is None:
-            return torch.logsumexp(logs, 0) - math.log(len(logs))
-        return torch.logsumexp(logs + weights.log()[:, None, None], 0)
-
     def _counts(self, y: Any) -> Tensor:
         """y as (rows, columns), checked to be counts."""
         return checked_counts(self._matrix(y))
@@ -490,7 +437,7 @@ class _Grid:
 
     @classmethod
     def of(cls, means: Tensor, a: Tensor, mixed: Callable[[Tensor], Tensor]) -> _Grid:
-        """From components (components, rows, columns); `mixed` averages over them."""
+        """Return the grid of components (components, rows, columns); `mixed` averages over them."""
         std = (means + a * means.square()).sqrt()
         first = (means - 9 * std).amin(0).floor().clamp_min(0.0)
         last = (means + (8 + 20 * a.sqrt()) * std).amax(0).ceil() + 10  # the tail falls as exp(-y / (a mean))

@@ -28,7 +28,7 @@ Columns = dict[str, NDArray[Any]]  # by name, a value for each row
 
 
 class Moments(NamedTuple):
-    """What a network's outputs say about y, in standardised units. All have the shape of the answers."""
+    """Moments of y that a network's outputs give, in standardised units. All have the shape of the answers."""
 
     answers: Tensor  # (..., rows, targets), the mean of y
     spread: Tensor | None  # the variance of the answers, where outputs are known by their moments
@@ -46,7 +46,7 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True)
 class TableWishes:
-    """What a user of a table says about the target; a likelihood takes what it understands."""
+    """Options of a table about the target; a likelihood takes those that it understands."""
 
     classes: tuple[Any, ...] = ()
     least: float | None = None
@@ -55,7 +55,7 @@ class TableWishes:
 
 
 class Predictive(Protocol):
-    """What is said about y at some rows."""
+    """A predictive distribution of y at some rows."""
 
     is_joint: ClassVar[bool]  # whether the answers of a row are parts of one whole, such as probabilities
 
@@ -96,7 +96,7 @@ class Predictive(Protocol):
         ...
 
     def of_rows(self, rows: Any) -> Self:
-        """The same prediction for some of its rows."""
+        """Return the prediction for some of its rows."""
         ...
 
     def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,15 +121,15 @@ class Predictive(Protocol):
     # reports and tables
 
     def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
-        """What a report shows, one view for each column of y."""
+        """Return the views of a report, one for each column of y."""
         ...
 
     def columns(self, level: float) -> tuple[Columns, list[str]]:
-        """What is written for each row, and notes for the user."""
+        """Return the columns that are written to a table, and notes for the user."""
         ...
 
     def row_scores(self, columns: Columns, truth: Any) -> Columns:
-        """What the scores of these rows are made of, by row."""
+        """Return the numbers that scores of these rows are made of, by row."""
         ...
 
     @staticmethod
@@ -156,16 +156,16 @@ class Likelihood(Objective, Protocol):
 
     @property
     def noise_kind(self) -> str:
-        """Where the noise comes from: "none", "given", "fit" or "predicted"."""
+        """The origin of the noise: "none", "given", "fit" or "predicted"."""
         ...
 
     @property
     def has_density(self) -> bool:
-        """Whether every member by itself gives y a density or probability, by which members can be weighed."""
+        """True if every member by itself gives y a density or probability, by which members can be weighed."""
         ...
 
     def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
-        """What outputs say about y, with the variance of the outputs where they are known by their moments."""
+        """Return the moments of y; `spread` is the variance of the outputs where they are given by their moments."""
         ...
 
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Predictive:
@@ -194,7 +194,7 @@ class Likelihood(Objective, Protocol):
 
     @property
     def by_row(self) -> Likelihood | None:
-        """The same where the network says the noise of every row; None if there is no such thing."""
+        """The likelihood whose network predicts the noise of every row; None if there is none."""
         ...
 
     @classmethod

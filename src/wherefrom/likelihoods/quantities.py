@@ -1,36 +1,111 @@
-"""What predictions of quantities share: moments, units, tables, calibration and export, whatever the distribution is.
+"""Likelihoods and predictions of numbers, whatever their distribution is. Both classes are abstract.
 
-`Quantities` is abstract. A prediction adds its fields and its distribution: quantile, interval, cdf, log_density, nll,
-crps, coverage and member_log_densities. Answers are standardised: y's unit is location + scale * answer.
+`OfNumbers` is a likelihood without its fields, loss, noise and prediction. `Quantities` is a prediction without its
+distribution: a prediction adds quantile, interval, cdf, log_density, nll, crps, coverage and member_log_densities.
+Answers are standardised: y's unit is location + scale * answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from numbers import Real
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.likelihoods.likelihood import Columns, Summary
+from wherefrom.likelihoods.likelihood import Cells, Columns, Summary, TableWishes
 from wherefrom.likelihoods.views import quantity
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.calibration import Conformal, ConformalScores, or_nan
-from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.mixture import HoldsMixture, Mixture
+from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import of_quantities
 from wherefrom.predictive.sources import Sources, sources
-from wherefrom.training.data import as_targets, column_names
+from wherefrom.training.data import Rows, as_targets, column_names
+from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
 
 
-class Quantities:
+class OfNumbers:
+    """A likelihood of one or several columns of numbers."""
+
+    named_classes: ClassVar[tuple[Label, ...]] = ()
+    settings: ClassVar[tuple[str, ...]] = ()
+    cells: ClassVar[Cells] = "numbers"
+    head: ClassVar[Head] = "identity"
+    held_out: float
+
+    @property
+    def noise_kind(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def fits_noise(self) -> bool:
+        return self.noise_kind == "fit"
+
+    def check_targets(self, y: Tensor) -> None:
+        """Raise where y holds what it cannot be.  # (rows, columns)"""
+
+    def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
+        values = as_targets(y)
+        matrix = values if values.ndim == 2 else values.unsqueeze(1)
+        self.check_targets(matrix)
+        return Encoded(matrix, values.ndim == 1, matrix.shape[1], column_names(y))
+
+    def outputs(self, targets: int) -> int:
+        """Number of outputs that the network must have for so many columns of y."""
+        return 2 * targets if self.noise_kind == "predicted" else targets
+
+    def changed(self, settings: Mapping[str, Any]) -> Self:
+        return self
+
+    def row_weights(self, rows: Rows) -> Tensor | None:
+        return own_row_weights(rows)
+
+    def check_network(self, model: str, outputs: int, targets: int) -> None:
+        if outputs != (needed := self.outputs(targets)):
+            raise ValueError(
+                f"{model} has {outputs} outputs, but {self} needs {needed} "
+                f"for {targets} column{'s' * (targets > 1)} of y"
+            )
+
+
+def check_noise(name: str, noise: Any, held_out: float, may_be_none: bool = False) -> None:
+    """Raise unless a noise is a number, "fit" or "predicted", and `held_out` a fraction."""
+    none = "None, " * may_be_none
+    if isinstance(noise, str):
+        if noise not in ("fit", "predicted"):
+            raise ValueError(f'{name} must be {none}a number, "fit" or "predicted", not {noise!r}')
+    elif not (may_be_none and noise is None) and (isinstance(noise, bool) or not isinstance(noise, Real)):
+        raise TypeError(f'{name} must be {none}one number, "fit" or "predicted", not {noise!r}')
+    if not 0 < held_out < 1:
+        raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, not {held_out}")
+
+
+def fitted_noise(name: str, fitted: Tensor | None) -> Tensor:
+    """Return what was fitted, if anything was."""
+    if fitted is None:
+        raise ValueError(
+            f"the {name} of these members is not fitted, and there are no held-out rows at hand: "
+            "give rows that were not trained on to fit_noise((x, y))"
+        )
+    return fitted
+
+
+def noise_of_table(wishes: TableWishes, none: float | None) -> Any:
+    """Return the noise that a user of a table asks for; `none` is what no noise is called."""
+    words = {"auto": "fit", "fit": "fit", "predicted": "predicted", "none": none}
+    return words[wishes.noise] if wishes.noise in words else float(wishes.noise)
+
+
+class Quantities(HoldsMixture):
     """A predictive distribution over one or several columns of numbers."""
 
     is_joint: ClassVar[bool] = False
-    noun: ClassVar[str] = "output"  # what a column is called
     uncalibrated_reading: ClassVar[str]  # of the interval that needs no calibration
     mixture: Mixture
     scale: Tensor  # (outputs,)
@@ -47,34 +122,12 @@ class Quantities:
     crps: Any
     baselines: Any  # the scores of one answer for all rows: y -> by name
 
-    def __len__(self) -> int:
-        return self.mixture.rows
-
-    def __repr__(self) -> str:
-        conformal = None if self.conformal is None else "intervals"
-        return self.mixture.described(type(self).__name__, self.noun, conformal)
-
-    @property
-    def method(self) -> str:
-        """The way it was computed: "monte_carlo" or "one_shot"."""
-        return self.mixture.method
-
-    @property
-    def answers(self) -> Tensor:
-        """Every answer, standardised.  # (members, samples, rows, outputs)"""
-        return self.mixture.answers
-
-    @property
-    def weights(self) -> Tensor | None:
-        """The weight of each member; None if all weigh the same.  # (members,)"""
-        return self.mixture.weights
-
     # ------------------------------------------------------------------ moments
 
     @cached_property
     @one_core()
     def samples(self) -> Tensor:
-        """Every answer in y's units, whatever its member weighs; of a one-shot prediction, its means.
+        """Answers in y's units, whatever their members weigh; of a one-shot prediction, its means.
 
         # (members, samples, rows[, outputs])
         """
@@ -91,10 +144,6 @@ class Quantities:
         Members' weights count in both.
         """
         return self._shape(self.scale.square() * self.mixture.variance)
-
-    @property
-    def std(self) -> Tensor:
-        return self.variance.sqrt()
 
     @property
     def noise_variance(self) -> Tensor:
@@ -123,7 +172,7 @@ class Quantities:
         return quantity.outputs(self, truth, names, noise, unit)
 
     def uncalibrated_interval(self, level: float) -> tuple[Tensor, Tensor]:
-        """The distribution's own interval."""
+        """Interval of the distribution itself."""
         low, high = self.interval(level, self.uncalibrated_reading)
         return low, high
 
@@ -177,7 +226,7 @@ class Quantities:
 
     @one_core()
     def deviation(self, y: Any) -> Tensor:
-        """The distance of y above the mean, in predictive standard deviations.  # (rows, outputs)
+        """Distance of y above the mean, in predictive standard deviations.  # (rows, outputs)
 
         Where there is no variance at all, in units of y's scale.
         """

@@ -15,27 +15,31 @@ distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Cells, Moments, TableWishes
-from wherefrom.likelihoods.quantities import Quantities, checked_level, checked_probability
+from wherefrom.likelihoods.likelihood import Moments, TableWishes
+from wherefrom.likelihoods.quantities import (
+    OfNumbers,
+    Quantities,
+    check_noise,
+    checked_level,
+    checked_probability,
+    fitted_noise,
+    noise_of_table,
+)
 from wherefrom.predictive import gaussians
 from wherefrom.predictive.calibration import By, Conformal, Reading
 from wherefrom.predictive.gaussians import STANDARD
 from wherefrom.predictive.mixture import Mixture
-from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.row_scores import always_the_same
 from wherefrom.predictive.searching import lowest
-from wherefrom.training.data import Rows, Scaler, Schema, as_targets, column_moments, column_names
+from wherefrom.training.data import Scaler, Schema, column_moments
 from wherefrom.training.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError
-from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
 
 Noise = float | Literal["fit", "predicted"] | None
@@ -44,7 +48,7 @@ IntervalReading = Literal["gaussian", "mixture", "conformal"]
 
 @stored("Regression")
 @dataclass(frozen=True)
-class Regression:
+class Regression(OfNumbers):
     """A real-valued y, one column or several.
 
     `noise` is the standard deviation of y around the network's answer, in y's own units:
@@ -61,13 +65,9 @@ class Regression:
 
     task: ClassVar[str] = "regression"
     target: ClassVar[str] = "quantities"
-    named_classes: ClassVar[tuple[Label, ...]] = ()
-    settings: ClassVar[tuple[str, ...]] = ()
-    cells: ClassVar[Cells] = "numbers"
     table_options: ClassVar[tuple[str, ...]] = ("noise", "least")
     calibrations: ClassVar[tuple[By, ...]] = ("variance", "conformal")
     calibrates_tables: ClassVar[tuple[By, ...]] = ("variance", "conformal")
-    head: ClassVar[Head] = "identity"
     noise: Noise = None
     held_out: float = 0.1
     least: float | None = None
@@ -75,70 +75,33 @@ class Regression:
     def __post_init__(self) -> None:
         if self.least is not None and not math.isfinite(self.least):
             raise ValueError(f"least is a number, or None, not {self.least}")
-        if isinstance(self.noise, str):
-            if self.noise not in ("fit", "predicted"):
-                raise ValueError(f'noise must be None, a number, "fit" or "predicted", not {self.noise!r}')
-        elif self.noise is not None and (isinstance(self.noise, bool) or not isinstance(self.noise, Real)):
-            raise TypeError(f'noise must be None, one number, "fit" or "predicted", not {self.noise!r}')
-        elif self.noise is not None and not self.noise > 0:
+        check_noise("noise", self.noise, self.held_out, may_be_none=True)
+        if not isinstance(self.noise, str | None) and not self.noise > 0:
             raise ValueError(f"noise is a standard deviation and must be positive, not {self.noise}")
-        if not 0 < self.held_out < 1:
-            raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, not {self.held_out}")
 
     # ------------------------------------------------------------------ training
 
-    @property
-    def fits_noise(self) -> bool:
-        return self.noise == "fit"
-
-    def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
-        values = as_targets(y)
-        matrix = values if values.ndim == 2 else values.unsqueeze(1)
-        if self.least is not None and len(matrix) and float(matrix.min()) < self.least:
-            raise ValueError(f"y is said to be at least {self.least:g}, but is as low as {float(matrix.min()):g}")
-        return Encoded(matrix, values.ndim == 1, matrix.shape[1], column_names(y))
+    def check_targets(self, y: Tensor) -> None:
+        if self.least is not None and len(y) and float(y.min()) < self.least:
+            raise ValueError(f"y is said to be at least {self.least:g}, but is as low as {float(y.min()):g}")
 
     def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
         return column_moments(y, weights)
 
-    def outputs(self, targets: int) -> int:
-        """How many outputs the network must have for so many columns of y."""
-        return 2 * targets if self.noise == "predicted" else targets
-
-    @property
-    def loss(self) -> Loss:
-        """What training minimises: (..., rows, outputs), (..., rows, targets) -> (...)"""
+    def loss_for(self, scaler: Scaler) -> Loss:
         return GaussianNLL() if self.noise == "predicted" else SquaredError()
 
-    def loss_for(self, scaler: Scaler) -> Loss:
-        return self.loss
-
-    def changed(self, settings: Mapping[str, Any]) -> Regression:
-        return self
-
-    def row_weights(self, rows: Rows) -> Tensor | None:
-        return own_row_weights(rows)
-
     def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
-        """Far above what a constant answer would have: 1 where y is standardised."""
+        """Return a loss far above that of one answer for all rows, which is 1 where y is standardised."""
         return 3.0 if is_standardised and self.noise != "predicted" else math.inf
-
-    def check_network(self, model: str, outputs: int, targets: int) -> None:
-        if outputs != (needed := self.outputs(targets)):
-            raise ValueError(
-                f"{model} has {outputs} outputs, but {self} needs {needed} "
-                f"for {targets} column{'s' * (targets > 1)} of y"
-            )
 
     def doubt_network(
         self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
     ) -> str | None:
         """Predicted variances are bounded: networks that saw y as it was may be beyond."""
-        if (
-            not is_trained
-            or self.noise != "predicted"
-            or not float(self.split(outputs)[1].abs().max()) > MOST_LOG_VARIANCE
-        ):
+        if not is_trained or self.noise != "predicted":
+            return None
+        if not float(outputs.chunk(2, dim=-1)[1].abs().max()) > MOST_LOG_VARIANCE:
             return None
         return (
             f"{model} predicts log variances beyond ±{MOST_LOG_VARIANCE:.1f}, which are cut there: train on a y of "
@@ -155,57 +118,40 @@ class Regression:
     def noise_kind(self) -> str:
         return "none" if self.noise is None else self.noise if isinstance(self.noise, str) else "given"
 
-    def split(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """The means and log variances among the outputs of a network that predicts its noise."""
-        mean, log_variance = outputs.chunk(2, dim=-1)
-        return mean, log_variance
-
-    def predicted_variance(self, log_variance: Tensor) -> Tensor:
-        """What a log variance stands for: between a millionth and a million of y's own variance, as in training."""
-        return log_variance.double().clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp()
-
     def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
-        """The answers, their variance and their noise. A predicted variance is log-normal where outputs vary."""
+        """Return the answers, their variance and their noise. A predicted variance is log-normal where outputs vary.
+
+        It is bounded as in training, between a millionth and a million of y's own variance.
+        """
         if self.noise != "predicted":
             return Moments(outputs, spread, None)
-        mean, log_variance = self.split(outputs)
-        if spread is None:
-            return Moments(mean, None, self.predicted_variance(log_variance))
-        spread, log_spread = self.split(spread)
-        return Moments(mean, spread, self.predicted_variance(log_variance.double() + 0.5 * log_spread.double()))
+        mean, log_variance = outputs.chunk(2, dim=-1)
+        log_variance = log_variance.double()
+        if spread is not None:
+            spread, log_spread = spread.chunk(2, dim=-1)
+            log_variance = log_variance + 0.5 * log_spread.double()
+        return Moments(mean, spread, log_variance.clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp())
 
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Prediction:
         answers, spread, noise = self.moments(outputs.answers, outputs.spread)
         if self.noise == "fit":
-            if fitted is None:
-                raise ValueError(
-                    "the noise of these members is not fitted, and there are no held-out rows at hand: "
-                    "give rows that were not trained on to fit_noise((x, y))"
-                )
-            noise = fitted
-        elif isinstance(self.noise, Real):
+            noise = fitted_noise("noise", fitted)
+        elif not isinstance(self.noise, str | None):
             noise = (self.noise / scaler.y_std).square()
-        within = outputs.within
-        mixture = replace(
-            outputs,
-            answers=answers,
-            spread=spread,
-            noise=noise,
-            within=None if within is None else lambda: {k: v[..., : schema.targets] for k, v in within().items()},
-        )
+        within = outputs.within_changed(lambda part: part[..., : schema.targets])
+        mixture = replace(outputs, answers=answers, spread=spread, noise=noise, within=within)
         return Prediction(mixture, scaler.y_mean, scaler.y_std, schema.y_is_flat, schema.y_names, least=self.least)
 
     def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
-        """One variance for each output, in units of y's own.  # (outputs,)"""
+        """Variance of each output, in units of y's own.  # (outputs,)"""
         answers = outputs.answers.double()
         squares = (answers.flatten(0, 1) - scaler.y(y, torch.float64)).square()
-        members = len(answers)
-        each = torch.full((members,), 1 / members, dtype=torch.float64) if outputs.weights is None else outputs.weights
+        each = None if outputs.weights is None else outputs.weights.repeat_interleave(answers.shape[1])
         with one_core():
-            return most_likely_noise(squares, each.repeat_interleave(answers.shape[1]), weights)
+            return most_likely_noise(squares, each, weights)
 
     def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
-        """With the variance that the outputs say, or else the mean square of the errors."""
+        """Return the scores, with the variance that the outputs say, or else the mean square of the errors."""
         answers, _, noise = self.moments(outputs.double(), None)
         error = scaler.y_std * (scaler.y(y, torch.float64) - answers)  # (members, rows, outputs)
         if noise is None:
@@ -226,10 +172,7 @@ class Regression:
 
     @classmethod
     def of_table(cls, wishes: TableWishes) -> Regression:
-        noise: Any = {"auto": "fit", "none": None}.get(wishes.noise, wishes.noise)
-        if noise not in ("fit", "predicted", None):
-            noise = float(noise)
-        return cls(noise, wishes.held_out, wishes.least)
+        return cls(noise_of_table(wishes, none=None), wishes.held_out, wishes.least)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -293,7 +236,7 @@ class Prediction(Quantities):
 
     @one_core()
     def log_density(self, y: Any, reading: Reading = "gaussian") -> Tensor:
-        """Of each output by itself.  # (rows, outputs)"""
+        """Log density of each output by itself.  # (rows, outputs)"""
         z = self._standardised(y)
         log_density = self._mixture_log_density(z) if _is_mixture(reading) else self._gaussian_log_density(z)
         return log_density - self.scale.log()
@@ -368,7 +311,7 @@ class Prediction(Quantities):
 
     @one_core()
     def stretched(self, factor: Tensor) -> Prediction:
-        """The same with so many times the variance, of each output: everything moves away from the mean by its root.
+        """Multiply the variance of each output by a factor: everything moves away from the mean by its root.
 
         The mean stays, and so do the shares of the sources.  # (outputs,)
         """
@@ -396,13 +339,9 @@ class Prediction(Quantities):
             raise ValueError(
                 "a mixture of points has no density: give the likelihood a noise, or read the mixture as a Gaussian"
             )
-        densities, weights = torch.empty_like(z), self.mixture.component_weights
+        densities = torch.empty_like(z)
         for rows, answers, variance in self.mixture.components():
-            each = gaussians.log_density(z[rows], answers, variance)
-            if weights is None:
-                densities[rows] = torch.logsumexp(each, 0) - math.log(len(answers))
-            else:
-                densities[rows] = torch.logsumexp(each + weights.log()[:, None, None], 0)
+            densities[rows] = self.mixture.mixed_logs(gaussians.log_density(z[rows], answers, variance))
         return densities
 
     def _mixture_quantile(self, probability: float) -> Tensor:
@@ -414,7 +353,7 @@ class Prediction(Quantities):
         return quantiles
 
     def _gaussian_crps(self, z: Tensor) -> Tensor:
-        """Where the variance is zero, |z - mean|."""
+        """CRPS of the Gaussian; where the variance is zero, |z - mean|."""
         std, gap = self.mixture.variance.sqrt(), z - self.mixture.mean
         return torch.where(std > 0, gaussians.crps(gap, std.clamp_min(torch.finfo(std.dtype).tiny)), gap.abs())
 

@@ -94,7 +94,7 @@ def _checked_names(labels: Sequence[Mapping[str, Any]], finite: Collection[str])
 
 
 def _of_members(families: Mapping[str, Factory], labels: Sequence[Any]) -> dict[str, Factory]:
-    """Those of the families that have members, in their order."""
+    """Return the families that have members, in their order."""
     for member, label in enumerate(labels):
         if label not in families:
             raise ValueError(f"member {member} is of the family {label!r}, but the models are {', '.join(families)}")

@@ -64,7 +64,7 @@ def matched(expected: Expected, tensors: Mapping[str, Tensor], prefix: str | Non
 
 
 def _begin_alike(names: Collection[str]) -> list[str]:
-    """What all names begin with, in whole parts: nothing, then more and more."""
+    """Return what all names begin with, in whole parts: nothing, then more and more."""
     parts = [name.split(".") for name in names]
     fronts = [""]
     for depth in range(min(map(len, parts)) - 1):

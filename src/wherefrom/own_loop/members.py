@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wherefrom.files.digests import digest
 from wherefrom.laws import Law, TrajectoryLaw
 from wherefrom.likelihoods import Likelihood, Regression
 from wherefrom.own_loop.labels import Labelled
@@ -62,7 +63,7 @@ def from_members(
     dtype: torch.dtype = torch.float32,
     device: str | torch.device = "cpu",
 ) -> Posterior:
-    """What `Posterior.from_members` says."""
+    """See `Posterior.from_members`."""
     if isinstance(members, Mapping | nn.Module | Recorder | str | Path):
         raise TypeError("members is a list, with one entry for each network")
     if not len(members):
@@ -73,8 +74,8 @@ def from_members(
     if families is not None and not all("F" in label for label in labels or [{}]):
         raise ValueError('several models are families: label every member by its own, as {"F": "wide", "theta0": 0}')
     labelled = Labelled.of(labels, len(members), finite, families)
-    found = [_Found.of(members[place], place) for place in labelled.places]
-    how = _common_law(found)
+    given = [_Found.of(members[target_device], target_device) for target_device in labelled.places]
+    how = _common_law(given)
     # A recorder's law is of all that it was shown, whenever that was.
     design = Design(labelled.axes, None if how is None else Iterations(how, start=0.0, every=1), dropout)
     if dropout is not None and design.families is None and any("F" in axis.name.split("+") for axis in design.axes):
@@ -91,20 +92,18 @@ def from_members(
     with streams.torch_seeded(seed, "theta0", 0):
         fresh = {name: make().to(dtype) for name, make in factories(training, design, example, targets).items()}
 
-    thetas: list[Tensor] = []
+    first: dict[str, str] = {}  # digest of theta -> the member that has it
     mixture = []
-    for run, one in zip(labelled.runs, found, strict=True):
+    for run, one in zip(labelled.runs, given, strict=True):
         network, module = networks[family_of(run)], fresh[family_of(run)]
         keys = matched(Expected.of(module), one.weights.tensors, prefix, one.who)
         theta = _theta(network, module, keys, one, dtype)
         _check_function(network, one, theta, example)
-        for other, earlier in zip(found, thetas, strict=False):
-            if torch.equal(earlier, theta):
-                raise ValueError(
-                    f"{other.who} and {one.who} have the same weights. network.state_dict() refers to the weights "
-                    "themselves, which training goes on to change: keep copy.deepcopy(network.state_dict())"
-                )
-        thetas.append(theta)
+        if (other := first.setdefault(digest(theta), one.who)) != one.who:
+            raise ValueError(
+                f"{other} and {one.who} have the same weights. network.state_dict() refers to the weights "
+                "themselves, which training goes on to change: keep copy.deepcopy(network.state_dict())"
+            )
         law = None if how is None else _law(network.layout, keys, one, theta)
         mixture.append(Member(run, ELSEWHERE, _trained(theta, law, dtype, target_device)))
     _warn_of_outputs(likelihood, networks, mixture, example)
@@ -129,8 +128,8 @@ class _Found:
     who: str
 
     @classmethod
-    def of(cls, member: Any, place: int) -> _Found:
-        who = f"member {place}" + (f" ({member})" if isinstance(member, str | Path) else "")
+    def of(cls, member: Any, number: int) -> _Found:
+        who = f"member {number}" + (f" ({member})" if isinstance(member, str | Path) else "")
         try:
             return cls(member, Weights.of(member), who)
         except (ValueError, TypeError) as error:
@@ -138,13 +137,13 @@ class _Found:
             raise kind(f"{who}: {error}") from None
 
 
-def _common_law(found: Sequence[_Found]) -> TrajectoryLaw | None:
-    """How the members' trajectories were summarised: all in the same way, or none of them."""
-    hows = [None if one.weights.recorder is None else one.weights.recorder.how for one in found]
-    for one, how in zip(found, hows, strict=True):
+def _common_law(given: Sequence[_Found]) -> TrajectoryLaw | None:
+    """Return the law of all members' trajectories; raise if they differ."""
+    hows = [None if one.weights.recorder is None else one.weights.recorder.how for one in given]
+    for one, how in zip(given, hows, strict=True):
         if how != hows[0]:
             raise ValueError(
-                f"{found[0].who} was recorded by {hows[0] or 'no law'}, {one.who} by {how or 'no law'}: t must be "
+                f"{given[0].who} was recorded by {hows[0] or 'no law'}, {one.who} by {how or 'no law'}: t must be "
                 "random in the same way in all members, or in none"
             )
     return hows[0]
@@ -153,8 +152,8 @@ def _common_law(found: Sequence[_Found]) -> TrajectoryLaw | None:
 def _theta(network: Network, module: nn.Module, keys: dict[str, str], one: _Found, dtype: torch.dtype) -> Tensor:
     """A member's theta in the network's layout; what no state dict holds is as in a fresh network.  # (size,)"""
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-    own = {name: one.weights.tensors[key] for name, key in keys.items()}
-    for name, tensor in own.items():
+    loaded = {name: one.weights.tensors[key] for name, key in keys.items()}
+    for name, tensor in loaded.items():
         if name in network.constants and not name.endswith("num_batches_tracked"):
             if not torch.equal(tensor.cpu(), network.constants[name].cpu()):
                 raise ValueError(
@@ -163,7 +162,7 @@ def _theta(network: Network, module: nn.Module, keys: dict[str, str], one: _Foun
                 )
         elif not bool(torch.isfinite(tensor).all()):
             raise ValueError(f"{one.who} holds numbers in {name} that are not finite: its training has diverged")
-    return network.layout.flatten({name: tensor.cpu().to(dtype) for name, tensor in (tensors | own).items()})
+    return network.layout.flatten({name: tensor.cpu().to(dtype) for name, tensor in (tensors | loaded).items()})
 
 
 def _law(layout: Layout, keys: dict[str, str], one: _Found, theta: Tensor) -> Law:
@@ -201,13 +200,13 @@ def _with(law: Law, tensors: Mapping[str, Tensor]) -> Law:
     return kind(**tensors)
 
 
-def _trained(theta: Tensor, law: Law | None, dtype: torch.dtype, place: torch.device) -> Trained:
+def _trained(theta: Tensor, law: Law | None, dtype: torch.dtype, device: torch.device) -> Trained:
     """Laws lie in main memory, and deviations that were rounded stay so."""
     moved = None
     if law is not None:
         precisions = {name: torch.bfloat16 if t.dtype == torch.bfloat16 else dtype for name, t in law.tensors().items()}
         moved = _with(law, {name: t.to("cpu", precisions[name]) for name, t in law.tensors().items()})
-    return Trained(theta.to(place), moved, [math.nan], None, 0.0, "elsewhere")
+    return Trained(theta.to(device), moved, [math.nan], None, 0.0, "elsewhere")
 
 
 def _check_function(network: Network, one: _Found, theta: Tensor, example: Tensor) -> None:
@@ -216,12 +215,12 @@ def _check_function(network: Network, one: _Found, theta: Tensor, example: Tenso
         return
     try:
         with torch.no_grad():
-            own = copy.deepcopy(unwrapped(one.member)).to("cpu", theta.dtype).eval()(example)
+            expected = copy.deepcopy(unwrapped(one.member)).to("cpu", theta.dtype).eval()(example)
             answers = network.private("members").call(network.layout.views(theta), example, (), False)
-            own = own.reshape(answers.shape)
+            expected = expected.reshape(answers.shape)
     except Exception:  # it may be called in any other way than the model: then it cannot be asked
         return
-    if not torch.allclose(answers, own, rtol=1e-3, atol=1e-5, equal_nan=True):
+    if not torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(
             f"{one.who} gives other answers than the model does with its weights: model() is not what was trained. "
             "Does it have another activation, or other settings?"

@@ -178,7 +178,7 @@ class Recorder:
 
 
 def is_recording(metadata: Mapping[str, str] | None) -> bool:
-    """Whether a safetensors file with this metadata was written by a recorder."""
+    """True if a safetensors file with this metadata was written by a recorder."""
     return _MARK in (metadata or {})
 
 
@@ -207,7 +207,7 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def _wrapped(model: nn.Module) -> nn.Module | None:
-    """What is inside, if this is only a wrapper: it has a module and no parameters of its own."""
+    """Return what is inside, if this is only a wrapper: it has a module and no parameters of its own."""
     if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
         return inner
     alone = [name for name, _ in model.named_children()] == ["module"] and not [*model.parameters(recurse=False)]

@@ -45,7 +45,7 @@ def watch(how: TrajectoryLaw, theta: Tensor, expected: int | None) -> Watch:
 
 @singledispatch
 def may_ask_for(law: Any, number: int, count: int) -> bool:
-    """Whether the iterate of that number, of `count` so far, may be one of those that the law asks for in the end."""
+    """True if the iterate of that number, of `count` so far, may be one that the law asks for in the end."""
     raise TypeError(f"there is no rule for {law}")
 
 
@@ -118,7 +118,7 @@ class Running:
         self.kept = {int(number): theta for number, theta in kept.items()}
 
     def _asked(self, theta: Tensor, count: int) -> Iterates:
-        """What the law asks for of so many iterates like theta, with room for it."""
+        """Return what the law asks for of so many iterates like theta, with room for it."""
         asked = self.how.collector(theta.unsqueeze(0), count)
         assert isinstance(asked, Iterates)
         return asked

@@ -21,7 +21,7 @@ _PROBE_ROWS = 4
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What is known of the data: some rows of x, what y looks like, and whole tables of them, if they were given."""
+    """The given parts of the data: some rows of x, what y looks like, and whole tables, if they were given."""
 
     inputs: Tensor
     x_names: tuple[str, ...]
@@ -84,7 +84,7 @@ def _classes_of(y: Any, likelihood: Likelihood, data: Any) -> tuple[Label, ...]:
 
 
 def targets_of(factory: Factory, likelihood: Likelihood, example: Tensor) -> int:
-    """How many columns y must have, by the outputs of the model."""
+    """Number of columns that y must have, by the outputs of the model."""
     if isinstance(factory, MLP):
         raise ValueError(f"{factory} takes its sizes from the data: give y, or some rows of it")
     with streams.torch_seeded(0, "probe"):

@@ -68,7 +68,7 @@ def _read_safetensors(path: Path) -> Weights:
 
 
 def _load(path: Path) -> Any:
-    """What torch.save wrote, if it is numbers and names alone: anything else would have to be unpickled."""
+    """Read what torch.save wrote, if it is numbers and names alone: anything else would have to be unpickled."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:

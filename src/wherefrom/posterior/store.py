@@ -28,13 +28,14 @@ from wherefrom.posterior.posterior import Posterior
 from wherefrom.predictive.calibration import Calibration
 from wherefrom.training.cohort import Augmentation
 from wherefrom.training.compute import Compute
-from wherefrom.training.data import Scaler, Schema
+from wherefrom.training.data import Scaler, Schema, as_rows
 from wherefrom.training.network import Layout, Network
 from wherefrom.training.workers import available
 from wherefrom.variables import Design
 from wherefrom.variables.family import Factory
 
 FORMAT = 5
+_PROBE_ROWS = 4
 
 _JSON = "posterior.json"
 _Shape = tuple[Layout, tuple[float, ...]]  # of a network: its tensors, and its dropout rates
@@ -116,16 +117,12 @@ def load(
         values = codec.unpack(document["posterior"], tensors.__getitem__, given)
         codec.check(values, _KINDS)
         training, design, schema, origin = (values[name] for name in ("training", "design", "schema", "origin"))
-        rows = _rows_like(schema, values["dtype"])
     families = design.families
     models = _models(model, {"": training.model} if families is None else families.factories)
     if families is not None:
         families.factories.update(models)  # it was made here, and nobody else has it yet
     training = replace(training, model=next(iter(models.values())), augment=augment or training.augment)
-    try:
-        networks = build_networks(training, design, origin.dropout, rows, schema.targets, values["seed"])
-    except (RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder} cannot be read with this model: {error}") from error
+    networks = _built(folder, training, values, data)
     for name, network in networks.items():
         _check_same(name, network, values["networks"].get(name))
     for member in values["mixture"]:
@@ -164,24 +161,53 @@ def _document(folder: Path) -> dict[str, Any]:
     return document
 
 
+def _built(folder: Path, training: Training, values: Mapping[str, Any], data: Any) -> dict[str, Network]:
+    """Return the networks, built on the first rows that all of them take."""
+    schema, errors = values["schema"], []
+    rows = _rows_like(schema, values["dtype"])
+    if data is not None:
+        given = as_rows(data, training.likelihood, schema.classes).x
+        rows.append(values["scaler"].x(given[:_PROBE_ROWS], values["dtype"]))
+    for x in rows:
+        try:
+            return build_networks(
+                training, values["design"], values["origin"].dropout, x, schema.targets, values["seed"]
+            )
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            errors.append(error)
+    hint = "; if it takes no rows but its own, give them: load(..., data=(x, y))" if data is None else ""
+    raise ValueError(f"{folder} cannot be read with this model: {errors[0]}{hint}") from errors[0]
+
+
 def _probes(posterior: Posterior) -> dict[str, Tensor]:
-    """Return the answers of each family's first member to some fixed rows, by which a model is known again."""
+    """Return the answers of each family's first member to some fixed rows, by which a model is recognised."""
     first = {member.family: member.trained.last for member in reversed(posterior.mixture)}
     return {name: _probe(posterior.networks[name], posterior.schema, theta) for name, theta in first.items()}
 
 
 def _probe(network: Network, schema: Schema, theta: Tensor) -> Tensor:
-    x = _rows_like(schema, theta.dtype).to(theta.device)
-    with torch.no_grad():
-        return network.private("store").call(network.layout.views(theta), x, (), False).cpu()
+    """Return the answers to the first rows that the network takes, on the CPU; nothing if it takes none of them."""
+    network, theta = network.private("store").to(torch.device("cpu")), theta.cpu()
+    for x in _rows_like(schema, theta.dtype):
+        try:
+            with torch.no_grad():
+                return network.call(network.layout.views(theta), x, (), False)
+        except (RuntimeError, TypeError, ValueError, IndexError):
+            continue
+    return theta.new_empty(0)
 
 
-def _rows_like(schema: Schema, dtype: torch.dtype) -> Tensor:
-    """Some rows of such a shape, all different: on equal ones, batch normalisation shows nothing but rounding."""
+def _rows_like(schema: Schema, dtype: torch.dtype) -> list[Tensor]:
+    """Return rows of the shape of the training data: normal numbers, and 0 or 1 for networks that embed codes.
+
+    No training row is stored. Rows differ: batch normalisation turns equal ones into rounding errors.
+    """
+    shape = (_PROBE_ROWS, *schema.x_shape)
     if not schema.x_is_float:
-        return torch.zeros(4, *schema.x_shape, dtype=torch.int64)
+        return [torch.zeros(shape, dtype=torch.int64)]
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(4, *schema.x_shape, generator=generator, dtype=torch.float64).to(dtype)
+    normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return [normal.to(dtype), (normal > 0).to(dtype)]
 
 
 def _another(name: str, difference: str) -> ValueError:

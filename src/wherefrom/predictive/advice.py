@@ -51,7 +51,7 @@ _TRY = {
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What advice is about: a mixture, and how to speak of its variance."""
+    """The subject of advice: a mixture, and how to speak of its variance."""
 
     mixture: Mixture
     certain: float | None = None  # the variance of y, where its mean says all of it
@@ -62,7 +62,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Option:
-    """What a budget of trainings buys of one variable, and the errors that are left then.
+    """The draws of one variable that a budget of trainings buys, and the errors that are left then.
 
     `mean_error` is in predictive standard deviations; `variance_error` is relative to the predictive variance (of
     classes, to that of their probabilities), `own_error` to the variable's own component.
@@ -80,13 +80,13 @@ class Option:
 
     @property
     def price(self) -> float:
-        """In nats a row; an error that is not known counts as none."""
+        """Price in nats a row; an error that is not known counts as none."""
         return self.mean_error**2 / 2 + (0.0 if math.isnan(self.variance_error) else self.variance_error**2 / 4)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Where further trainings would do most: `best` is a variable, "samples", or None where nothing is worth it."""
+    """Advice on further trainings: `best` is a variable, "samples", or None where nothing is worth it."""
 
     now: Option
     options: tuple[Option, ...]
@@ -109,7 +109,7 @@ class Advice:
 
     @property
     def recommendation(self) -> str:
-        """What to do, in words."""
+        """Say what to do."""
         said = [self._verdict(), self._of_noise(), self._of_costs()]
         if two := [name for name, draws in self.draws.items() if draws < 3]:
             said.append(f"Two draws of {_listed(two)} show no error of a variance: a third would.")
@@ -271,7 +271,7 @@ class _Outlook:
 
     @property
     def draws(self) -> dict[str, int]:
-        """Of the variables that are drawn at random."""
+        """Draws of the variables that are drawn at random."""
         return {axis.name: axis.draws for axis in self.data.axes if not axis.is_finite}
 
     def of_mean(self, more: Mapping[str, int] | None = None, times: int = 1) -> tuple[float, float]:
@@ -281,7 +281,7 @@ class _Outlook:
         return error, found[1] / (2 * error) if error > 0 else math.nan
 
     def might_do_as_well(self, one: Option, other: Option) -> bool:
-        """Whether the variances of the mean that two options leave differ by no more than their standard error."""
+        """True if the variances of the mean that two options leave differ by no more than their standard error."""
 
         def gap(parts: Components) -> Tensor:
             left = [self._mean_variance(parts, {each.variable: each.draws}, 1) for each in (one, other)]
@@ -291,7 +291,7 @@ class _Outlook:
         return math.isnan(error) or abs(difference) <= error
 
     def variance_error(self, more: Mapping[str, int] | None = None, times: int = 1) -> float:
-        """Of all components together, relative to them."""
+        """Error of all components together, relative to them."""
         if not self.is_known:
             return math.nan
         said = {axes: {"": _total(parts)} for axes, parts in self.replicates.items()}
@@ -304,7 +304,7 @@ class _Outlook:
         return self._relative(square, float(_total(self.parts)))
 
     def own_error(self, axis: str, more: int) -> float:
-        """Of what the variable causes by itself, relative to it; not a number where there is none to be seen."""
+        """Error of what the variable causes by itself, relative to it; nan where there is none to be seen."""
         part, error = self._jackknifed(lambda parts: parts[axis])
         return self._relative(self._fewer_degrees(axis, more) * error**2, part)
 
@@ -315,7 +315,7 @@ class _Outlook:
         return float(self.parts["noise"]) / whole if "noise" in self.parts else 0.0
 
     def sample_part(self) -> float:
-        """Of the variance of the mean, what comes from the number of samples."""
+        """Share of the variance of the mean that comes from the number of samples."""
         now, many = (float(self._mean_variance(self.parts, {}, times)) for times in (1, 10**9))
         return min(1.0, (now - max(0.0, many)) / now) if now > 0 else 0.0
 
@@ -334,7 +334,7 @@ class _Outlook:
         return found
 
     def _carried(self, name: str, more: Mapping[str, int], times: int) -> float:
-        """Which share of a component the variance of the mean holds."""
+        """Share of a component that the variance of the mean holds."""
         axes = {axis.name: axis for axis in self.data.axes}
         among = {
             axis.name: axis.coincidence if axis.is_finite else 1 / (axis.draws + more.get(axis.name, 0))
@@ -363,7 +363,7 @@ class _Outlook:
 
 
 def _overall(parts: Components) -> Components:
-    """Over all rows, outputs added up in units of y's own variance."""
+    """Sum over outputs, in units of y's own variance, and mean over rows."""
     return {name: part.mean(0).sum().reshape(1, 1) for name, part in parts.items()}
 
 

@@ -66,7 +66,7 @@ _CLEARLY = 3.0  # standard errors
 @stored("Fit", without=["data"])
 @dataclass(frozen=True)
 class Fit:
-    """How a calibration was fitted: what it takes to do so again, and what it did to the mean NLL of its own rows."""
+    """A fit of a calibration: what it takes to do it again, and the mean NLL of its rows before and after."""
 
     rows: int
     samples: int = 100
@@ -99,7 +99,7 @@ class VarianceScale:
 
     @property
     def is_clear(self) -> bool:
-        """Whether a factor is farther from 1 than chance would have it."""
+        """True if a factor is farther from 1 than chance would have it."""
         return any(abs(f - 1) > _CLEARLY * e for f, e in zip(self.factor, self.standard_error, strict=True))
 
     def applied(self, prediction: Any) -> Any:
@@ -114,7 +114,7 @@ class VarianceScale:
 @stored("Temperature")
 @dataclass(frozen=True)
 class Temperature:
-    """What every answer's logits are divided by.
+    """The divisor of every answer's logits.
 
     >>> print(Temperature(1.5, 0.08, Fit(500, before=0.61, after=0.55)))
     logits divided by 1.500 ± 0.080, so probabilities less extreme, by 500 rows (NLL 0.610 -> 0.550; lower is better)
@@ -132,7 +132,7 @@ class Temperature:
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is farther from 1 than chance would have it."""
+        """True if it is farther from 1 than chance would have it."""
         return abs(self.value - 1) > _CLEARLY * self.standard_error
 
     def applied(self, prediction: Any) -> Any:
@@ -147,7 +147,7 @@ class Temperature:
 
 
 class ConformalScores(NamedTuple):
-    """What rows would have needed of an interval or a set to be in it, and how to speak of it."""
+    """Sizes that an interval or a set would have needed to hold each row, and how to speak of them."""
 
     scores: Tensor  # (rows, outputs)
     is_signed: bool  # scores below zero are of rows that lie below their mean
@@ -158,7 +158,7 @@ class ConformalScores(NamedTuple):
 @stored("Conformal")
 @dataclass(frozen=True, eq=False)
 class Conformal:
-    """How far intervals, or sets of classes, must reach to hold the truth as often as they say.
+    """The reach of intervals, or of sets of classes, that holds the truth as often as they say.
 
     Intervals reach from mean + low std to mean + high std, with (low, high) = `reach(level)`. If the rows suffice, with
     (n + 1) (1 - level) / 2 >= 5 (199 for 95%), as much of the truth lies below as above. With fewer, and where a file
@@ -185,7 +185,7 @@ class Conformal:
     is_signed: bool = False  # scores below zero are of rows that lie below their mean
 
     def reach(self, level: float) -> tuple[Tensor, Tensor]:
-        """Where an interval begins and ends, in standard deviations above the mean, of each output.  # (outputs,) each
+        """Ends of an interval, in standard deviations above the mean, of each output.  # (outputs,) each
 
         >>> scores = torch.arange(-99.0, 100.0, dtype=torch.float64)[:, None] + 40
         >>> [float(end) for end in Conformal(scores, Fit(199), is_signed=True).reach(0.95)]  # 4 beyond each
@@ -226,7 +226,7 @@ class Conformal:
 
     @property
     def _highest_level(self) -> str:
-        """That so many rows can vouch for, n / (n + 1), rounded down."""
+        """Largest level that so many rows can vouch for, n / (n + 1), rounded down."""
         rows = len(self.scores)
         return f"{math.floor(1000 * rows / (rows + 1) + 1e-9) / 10:g}%"
 
@@ -246,7 +246,7 @@ def _described(fit: Fit) -> str:
 
 
 def _change(before: float, after: float) -> str:
-    """What it did to the NLL of its own rows, in as many decimals as show it to two digits."""
+    """Say what it did to the NLL of its own rows, in as many decimals as show it to two digits."""
     if math.isnan(before):
         return ""
     change = abs(after - before)
@@ -269,7 +269,7 @@ def _with_error(value: float, error: float) -> str:
 
 
 def _decimals(number: float) -> int:
-    """That show two digits of a number, and no more than six."""
+    """Number of decimals that show two digits of a number, six at most."""
     return min(max(1 - math.floor(math.log10(number)), 0), 6)
 
 
@@ -290,7 +290,7 @@ def checked(by: Any, offered: Sequence[By], target: str) -> By:
 
 
 def before(by: By, present: Sequence[Calibration]) -> tuple[Calibration, ...]:
-    """What a calibration is fitted on top of: a further one of the same kind takes the place of the first."""
+    """Return what a calibration is fitted on top of: a further one of the same kind takes the place of the first."""
     kept = tuple(each for each in present if each.by != by)
     if by != "conformal" and any(each.by == "conformal" for each in kept):
         raise ValueError(
@@ -325,7 +325,7 @@ def _variance_scale(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Varianc
     gap = prediction._matrix(y) - mean
 
     def nll(log_factor: Tensor) -> Tensor:
-        """Of a distribution that is stretched by s: p(mean + (y - mean) / s) / s.  # (outputs,) -> (rows, outputs)"""
+        """NLL of a distribution stretched by s: p(mean + (y - mean) / s) / s.  # (outputs,) -> (rows, outputs)"""
         return log_factor / 2 - prediction.log_density(mean + gap * (-log_factor / 2).exp(), reading)
 
     unchanged = nll(torch.zeros(gap.shape[1], dtype=torch.float64))  # raises where there is no density
@@ -364,7 +364,7 @@ def _grid(low: float, high: float, outputs: int) -> Tensor:
 
 
 def _standard_error(nll: Callable[[Tensor], Tensor], at: Tensor, share: Tensor, expected: float = 0.0) -> Tensor:
-    """Of the place where a mean over rows is lowest: sqrt(sum of (share slope)^2) / mean of curvature.
+    """Standard error of where a mean over rows is lowest: sqrt(sum of (share slope)^2) / mean of curvature.
 
     What was expected beforehand has a curvature, too, and counts as a row that was drawn like the others.  # (outputs,)
     """

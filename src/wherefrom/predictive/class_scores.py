@@ -61,7 +61,7 @@ def brier(probabilities: Any, y: Any) -> Tensor:
 
 @one_core()
 def correct(probabilities: Any, y: Any) -> Tensor:
-    """Whether the most probable class is the right one; of equals, the first is taken.  # (rows,)
+    """True where the most probable class is the right one; of equals, the first is taken.  # (rows,)
 
     >>> correct([[0.7, 0.3], [0.6, 0.4]], [0, 1])
     tensor([ True, False])
@@ -81,7 +81,7 @@ def accuracy(probabilities: Any, y: Any) -> float:
 
 @one_core()
 def entropy(probabilities: Any) -> Tensor:
-    """How spread the probabilities are, in nats: from 0 (sure of one class) to log(classes).  # (..., classes) -> (...)
+    """Entropy of the probabilities in nats: from 0 (sure of one class) to log(classes).  # (..., classes) -> (...)
 
     >>> entropy([[0.5, 0.5], [0.0, 1.0]])
     tensor([0.6931, 0.0000], dtype=torch.float64)
@@ -94,7 +94,7 @@ def entropy(probabilities: Any) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """How often rows are right, next to how sure they were, by bins of confidence. A bin without rows says nan."""
+    """Accuracy next to confidence, by bins of confidence. A bin without rows says nan."""
 
     lower: Tensor  # (bins,): of the bin, or of what is in it where bins hold equal counts
     upper: Tensor
@@ -238,7 +238,7 @@ def fpr_at_95(inside_scores: Any, outside_scores: Any) -> float:
 
 
 def _found(inside_scores: Any, outside_scores: Any) -> tuple[Tensor, Tensor]:
-    """How many rows of each kind are found by every threshold, from the largest score down.  # (thresholds,)"""
+    """Count the rows of each kind that every threshold finds, from the largest score down.  # (thresholds,)"""
     inside, outside = _scores(inside_scores, "inside"), _scores(outside_scores, "outside")
     thresholds, place = torch.cat([inside, outside]).unique(return_inverse=True)
     kinds = [torch.bincount(own, minlength=len(thresholds)) for own in (place[: len(inside)], place[len(inside) :])]
@@ -271,7 +271,7 @@ class RiskCoverage:
 
     @property
     def excess_area(self) -> float:
-        """What of the area is due to the order, and not to the errors themselves: 0 if every error is less sure."""
+        """Part of the area that is due to the order, not to the errors themselves: 0 if every error is less sure."""
         return self.area - float(self.best.mean())
 
     def risk_at(self, coverage: float) -> float:
@@ -294,7 +294,7 @@ class RiskCoverage:
 
 @one_core()
 def risk_coverage(confidence: Any, errors: Any) -> RiskCoverage:
-    """What is gained by leaving the least confident rows unanswered (El-Yaniv and Wiener 2010).
+    """Measure what is gained by leaving the least confident rows unanswered (El-Yaniv and Wiener 2010).
 
     Errors are True and False, or any loss by row. Where only some of equally confident rows are answered, the risk is
     its mean over which of them.

@@ -97,7 +97,7 @@ class CrossedAxis:
 
 
 def weights_of(axes: Sequence[CrossedAxis]) -> Tensor | None:
-    """What each member of the crossed design weighs, by its axes: None where all count the same.  # (members,)"""
+    """Weight of each member of the crossed design, by its axes: None where all count the same.  # (members,)"""
     if all(axis.weights is None for axis in axes):
         return None
     return functools.reduce(lambda grid, axis: torch.outer(grid, axis.distribution).flatten(), axes, _CERTAIN)
@@ -105,7 +105,7 @@ def weights_of(axes: Sequence[CrossedAxis]) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What the members of a crossed design answer: the mean of each, and the variances within it."""
+    """Answers of the members of a crossed design: the mean of each, and the variances within it."""
 
     means: Tensor  # (*members, rows, outputs), and so are all others
     within: Components  # of t, F and their interaction
@@ -117,7 +117,7 @@ class Answers:
 
     @classmethod
     def of(cls, mixture: Mixture, entropies: Tensor | None = None) -> Answers:
-        """With the entropies of all answers, (members, samples, rows, 1), those are kept as well."""
+        """Arrange a mixture's answers by its axes; entropies, (members, samples, rows, 1), are kept as well."""
         plan, axes = mixture.plan, axes_of(mixture)
         shape, members = [axis.draws for axis in axes], len(axes)
         live = {
@@ -127,7 +127,7 @@ class Answers:
         }
 
         def arranged(each: Tensor) -> Tensor:
-            """By axes, and without draws that weigh nothing.  # (members, ...) -> (*members, ...)"""
+            """Arrange by axes, without draws that weigh nothing.  # (members, ...) -> (*members, ...)"""
             each = each.double().unflatten(0, shape) if shape else each.double().squeeze(0)
             for place, draws in live.items():
                 each = each.index_select(place, torch.tensor(draws))
@@ -149,7 +149,7 @@ class Answers:
             axes = (*axes[:place], axes[place].keeping(draws), *axes[place + 1 :])
 
         def by_samples(kept: Tensor) -> Answers:
-            """From these groups of samples."""
+            """Return the answers of these groups of samples."""
             values = answers.index_select(members, kept) if len(kept) < groups else answers
             within, carried = (known, {}) if known is not None else _within(values, sampled, members)
             each = (members, members + 1, members + 2)
@@ -189,7 +189,7 @@ class Answers:
         )
 
     def components(self) -> Components:
-        """Every component, row by row."""
+        """Return every component, row by row."""
         within = {name: self._mean(part) for name, part in self.within.items()}
         carried = torch.zeros((), dtype=torch.float64)
         for name, share in self.carried.items():
@@ -206,11 +206,11 @@ class Answers:
         return {ENTROPY: whole, OVERLAP: self._mean(self.entropies)}
 
     def _mean(self, values: Tensor) -> Tensor:
-        """Over all members.  # (*members, rows, outputs) -> (rows, outputs)"""
+        """Mean over all members.  # (*members, rows, outputs) -> (rows, outputs)"""
         return _mean_over(values, range(len(self.axes)), self.axes)
 
     def replicated(self, said: Callable[[Answers], Components]) -> Replicates:
-        """What is said without each draw in turn, and without each combination of draws of several axes.
+        """Return a statistic without each draw in turn, and without each combination of draws of several axes.
 
         Members carry their samples' noise with them, so samples are left out only where no member can be.
         """
@@ -332,7 +332,7 @@ def _mean_square(
 
 
 def _carried(sampling_variance: Tensor, averaged: tuple[int, ...], axes: tuple[CrossedAxis, ...]) -> Tensor:
-    """What the squares of averages over some of the axes carry, in the mean over the others."""
+    """Sampling variance in the squares of averages over some of the axes, in the mean over the others."""
     if not (sampling_variance.ndim and _is_weighted(axes)):
         return sampling_variance * math.prod(axes[i].coincidence for i in averaged)
     for i, axis in enumerate(axes):  # each in its turn is the first dimension

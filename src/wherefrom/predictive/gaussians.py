@@ -36,7 +36,7 @@ def log_density(z: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def quantile_of_points(points: Tensor, weights: Tensor | None, probability: float) -> Tensor:
-    """Of K points, the mean of the inverse distribution function over [p (1 - 1/K), p (1 - 1/K) + 1/K].
+    """Mean of K points' inverse distribution function over [p (1 - 1/K), p (1 - 1/K) + 1/K].
 
     For equal weights that is linear interpolation between neighbours.  # (components, rows, outputs) -> (rows, outputs)
     """

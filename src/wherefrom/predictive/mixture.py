@@ -9,10 +9,11 @@ which stands for a whole distribution of answers: `spread` is its variance.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -52,12 +53,12 @@ class Mixture:
 
     @property
     def method(self) -> str:
-        """How it came about: "monte_carlo" or "one_shot"."""
+        """The way it was computed: "monte_carlo" or "one_shot"."""
         return "monte_carlo" if self.spread is None else "one_shot"
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is a mixture of distributions, and not one of points."""
+        """True for a mixture of distributions, and not of points."""
         return self.noise is not None or self.spread is not None
 
     # ------------------------------------------------------------------ moments
@@ -139,6 +140,13 @@ class Mixture:
         weights = self.component_weights
         return values.mean(0) if weights is None else torch.tensordot(weights, values, 1)
 
+    def mixed_logs(self, logs: Tensor) -> Tensor:
+        """Log of the mean of exp(logs) by weight.  # (components, rows, outputs) -> (rows, outputs)"""
+        weights = self.component_weights
+        if weights is None:
+            return torch.logsumexp(logs, 0) - math.log(len(logs))
+        return torch.logsumexp(logs + weights.log()[:, None, None], 0)
+
     # ------------------------------------------------------------------ other mixtures
 
     def of_members(self, places: Tensor) -> Mixture:
@@ -159,29 +167,27 @@ class Mixture:
         def some(values: Tensor | None) -> Tensor | None:
             return values[:, :, rows] if values is not None and values.ndim == 4 else values
 
-        within = self.within
         return replace(
             self,
             answers=self.answers[:, :, rows],
             noise=some(self.noise),
             spread=some(self.spread),
-            within=None if within is None else lambda: {name: part[:, rows] for name, part in within().items()},
+            within=self.within_changed(lambda part: part[:, rows]),
         )
 
     def of_output(self, j: int) -> Mixture:
         """One of several outputs alone."""
         one = slice(j, j + 1)
-        within = self.within
         return replace(
             self,
             answers=self.answers[..., one],
             noise=None if self.noise is None else self.noise[..., one],
             spread=None if self.spread is None else self.spread[..., one],
-            within=None if within is None else lambda: {name: part[..., one] for name, part in within().items()},
+            within=self.within_changed(lambda part: part[..., one]),
         )
 
     def stretched(self, factor: Tensor) -> Mixture:
-        """The same with `factor` times the variance of each output: everything moves away from the mean.
+        """Multiply the variance of each output by `factor`: everything moves away from the mean.
 
         The mean stays, and so do the shares of the sources.  # (outputs,)
         """
@@ -190,13 +196,13 @@ class Mixture:
             answers=self.mean + factor.sqrt() * (self.answers.double() - self.mean),
             noise=None if self.noise is None else self.noise * factor,
             spread=None if self.spread is None else self.spread * factor,
-            within=self.scaled_within(factor),
+            within=self.within_changed(lambda part: part * factor),
         )
 
-    def scaled_within(self, factor: Tensor) -> Callable[[], Within] | None:
-        """The variances within members, each times a factor."""
+    def within_changed(self, change: Callable[[Tensor], Tensor]) -> Callable[[], Within] | None:
+        """Return `within` with a change of each of its variances, still computed on demand."""
         within = self.within
-        return None if within is None else lambda: {name: part * factor for name, part in within().items()}
+        return None if within is None else lambda: {name: change(part) for name, part in within().items()}
 
     # ------------------------------------------------------------------ words
 
@@ -225,6 +231,42 @@ class Mixture:
         weights = self.weights if places is None else self.weights[places]
         are_equal = bool((weights == weights[0]).all())
         return _Live(self.answers if places is None else self.answers[places], places, None if are_equal else weights)
+
+
+class HoldsMixture:
+    """A prediction that holds a mixture. Abstract: a prediction adds its fields and its distribution."""
+
+    noun: ClassVar[str] = "output"  # what a column of answers is called
+    conformal_noun: ClassVar[str] = "intervals"  # what a conformal calibration gives
+    mixture: Any
+    variance: Any  # (rows, outputs), or (rows,)
+    conformal: Any = None
+
+    def __len__(self) -> int:
+        return self.mixture.rows
+
+    def __repr__(self) -> str:
+        conformal = None if self.conformal is None else self.conformal_noun
+        return self.mixture.described(type(self).__name__, self.noun, conformal)
+
+    @property
+    def method(self) -> str:
+        """The way it was computed: "monte_carlo" or "one_shot"."""
+        return self.mixture.method
+
+    @property
+    def answers(self) -> Tensor:
+        """Answers of all members, whatever they weigh.  # (members, samples, rows, outputs)"""
+        return self.mixture.answers
+
+    @property
+    def weights(self) -> Tensor | None:
+        """The weight of each member; None if all weigh the same.  # (members,)"""
+        return self.mixture.weights
+
+    @property
+    def std(self) -> Tensor:
+        return self.variance.sqrt()
 
 
 @dataclass(frozen=True, eq=False)

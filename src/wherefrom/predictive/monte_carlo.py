@@ -33,7 +33,7 @@ _THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 50, 2**23  # fewer for large networks, what
 
 @dataclass(frozen=True)
 class Plan:
-    """Which theta and which mask each sample of a member takes."""
+    """The theta and the mask that each sample of a member takes."""
 
     samples: int
     vary_theta: bool
@@ -129,13 +129,13 @@ def _answer(
 
 
 def _evenly(count: int, most: int) -> int:
-    """How many at a time, in as few turns as `most` allows, and in turns of about the same size."""
+    """Number of items a turn, in as few turns as `most` allows, and of about the same size."""
     turns = -(-count // max(1, most))
     return -(-count // turns)
 
 
 def _starts(count: int, size: int) -> Iterator[int]:
-    """Where turns of one size begin. The last begins early enough to be whole, and repeats some of the one before:
+    """Return where turns of one size begin. The last is whole, too, and repeats some of the one before:
     what is recorded for one size would have to be recorded again for another."""
     return (min(start, count - size) for start in range(0, count, size))
 

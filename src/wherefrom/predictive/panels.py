@@ -76,7 +76,7 @@ class SourceWords:
 
 @dataclass(frozen=True)
 class Words:
-    """What the report says of one kind of target. Braces are filled in: {target}, {group}, and ways of doing things."""
+    """The report's words for one kind of target. Braces are filled in: {target}, {group}, and ways of doing things."""
 
     scores: Mapping[str, ScoreTerm] = field(default_factory=dict)
     glossary: Mapping[str, Term] = field(default_factory=dict)
@@ -122,13 +122,13 @@ class Output(Protocol):
         """Further readings of the amount of doubt that a source causes, for the columns of its table."""
 
     def verdict(self) -> dict[str, Any]:
-        """Whether it is as sure as it should be: what `verdict` returns."""
+        """Judge whether it is as sure as it should be: what `verdict` returns."""
 
     def groups(self) -> list[dict[str, Any]]:
         """Groups of rows, each judged by itself: what `group` returns, and a sentence, "say"."""
 
     def shown(self, listed: Tensor, before: Any) -> dict[str, Any]:
-        """What is drawn. `before` is this output before calibration, or None.
+        """Return what is drawn. `before` is this output before calibration, or None.
 
         headline     {"score"} or {"big", "small"}, and the text that follows: "say"
         table        names of the scores that are listed below it
@@ -147,7 +147,7 @@ class Output(Protocol):
 
 
 def verdict(observed: float, expected: float, error: float, count: int, say: str) -> dict[str, Any]:
-    """Whether intervals, or confidences, keep what they promise, within chance and two percent.
+    """Judge whether intervals, or confidences, keep what they promise, within chance and two percent.
 
     >>> verdict(0.85, 0.95, 0.02, 100, "")["word"], verdict(0.94, 0.95, 0.02, 100, "")["word"]
     ('too sure', 'about right')
@@ -180,7 +180,7 @@ def group(name: str, hits: Tensor, expected: float, groups: int) -> dict[str, An
 
 
 def group_word(hits: int, count: int, expected: float, groups: int) -> str:
-    """Whether one of so many groups is off: by more than two percent, and more than chance, all groups considered."""
+    """Judge whether one of so many groups is off: by more than two percent, and than chance, all groups considered."""
     is_near = abs(hits / count - expected) <= _NEGLIGIBLE
     return _judged(hits / count, expected, is_near or chance(hits, count, expected) >= _STRANGE / groups)
 
@@ -205,7 +205,7 @@ def chance(hits: int, count: int, expected: float) -> float:
 
 
 def gain(loss: Tensor, without: Tensor) -> dict[str, Any]:
-    """How much lower the loss of a row is than without a model, and whether that is more than chance."""
+    """Return how much lower the loss of a row is than without a model, and whether that is more than chance."""
     apart = (without - loss).double()
     mean, error = float(apart.mean()), standard_error(apart)
     word = "unknown"
@@ -235,7 +235,7 @@ def axis(label: str, domain: Sequence[float] | None = None, **more: Any) -> dict
 
 
 def around(at: Sequence[float], error: Sequence[float], style: str) -> dict[str, Any]:
-    """Where a calibrated run would lie 19 times out of 20, as a "band" or as "bars"."""
+    """Return where a calibrated run would lie 19 times out of 20, as a "band" or as "bars"."""
     return {
         "style": style,
         "at": short(at),
@@ -245,7 +245,7 @@ def around(at: Sequence[float], error: Sequence[float], style: str) -> dict[str,
 
 
 def counts(values: Tensor, bins: int) -> list[int]:
-    """Of values between 0 and 1, how many are in each bin."""
+    """Number of values between 0 and 1 in each bin."""
     rows: list[int] = torch.histc(values.double(), bins, 0.0, 1.0).long().tolist()
     return rows
 
@@ -288,7 +288,7 @@ def _moments(values: Tensor, low: float, high: float) -> dict[str, Any]:
 
 
 def thinned(count: int, most: int) -> Tensor:
-    """At most so many indices, evenly spaced, with the first and the last.
+    """Return at most so many indices, evenly spaced, with the first and the last.
 
     >>> thinned(10, 4).tolist(), thinned(3, 4).tolist()
     ([0, 3, 6, 9], [0, 1, 2])

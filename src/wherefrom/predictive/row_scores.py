@@ -41,7 +41,7 @@ class Score:
 
     @classmethod
     def share(cls, hits: Tensor) -> Score:
-        """Of the rows, how many hit.
+        """Share of the rows that hit.
 
         >>> Score.share(torch.ones(4)).interval
         (0.51..., 1.0)
@@ -72,7 +72,7 @@ def wilson(part: float, count: int) -> tuple[float, float]:
 
 
 def of_quantities(y: Tensor, mean: Tensor, covered: Tensor, crps: Tensor, nll: Tensor | None) -> dict[str, Score]:
-    """By each row's truth, mean, whether its interval holds the truth, CRPS and, where it has a density, NLL."""
+    """Score by each row's truth, mean, whether its interval holds the truth, CRPS and, where it has a density, NLL."""
     squares, around = (mean - y).square(), (y - y.mean()).square()
     rmse, whole, left = float(squares.mean().sqrt()), float(around.mean()), float(squares.mean())
     explained = Score(None)
@@ -105,7 +105,7 @@ def always_the_same(y: Tensor) -> dict[str, float]:
 
 
 def of_classes(probabilities: Tensor, numbers: Tensor, nll: Tensor, brier: Tensor) -> dict[str, Score]:
-    """By each row's probabilities, the number of its class, NLL and Brier score."""
+    """Score by each row's probabilities, the number of its class, NLL and Brier score."""
     return {
         "nll": Score.mean(nll),
         "accuracy": Score.share(correct(probabilities, numbers)),
@@ -127,8 +127,10 @@ def always_the_shares(numbers: Tensor, classes: int) -> dict[str, float]:
 
 
 def auc(probabilities: Tensor, numbers: Tensor) -> Score:
-    """How often a row of a class is given a larger probability of it than a row of none: of two classes, of the second;
-    of more, the mean over those that are here."""
+    """Area under the ROC curve: how often a row of a class is given a larger probability of it than another row.
+
+    Of two classes it is that of the second; of more, the mean over those that are here.
+    """
     classes = probabilities.shape[1]
     found, influence, fewest = [], torch.zeros(len(numbers), dtype=torch.float64), len(numbers)
     for k in [1] if classes == 2 else range(classes):
@@ -148,7 +150,7 @@ def auc(probabilities: Tensor, numbers: Tensor) -> Score:
 
 
 def _ranked(scores: Tensor, own: Tensor) -> Tensor:
-    """Of each row, how many of the other kind it is on the right side of; equal ones count half."""
+    """Number of rows of the other kind that each row is on the right side of; equal ones count half."""
     found = torch.empty_like(scores)
     for kind, side in ((own, 1), (~own, -1)):
         others, these = (side * scores[~kind]).sort().values, side * scores[kind]

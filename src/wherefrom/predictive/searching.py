@@ -11,7 +11,7 @@ _RATIO = (5**0.5 - 1) / 2
 
 
 def lowest(cost: Callable[[Tensor], Tensor], grid: Tensor, sections: int = 25) -> Tensor:
-    """Where each column's cost is lowest.  # cost: (columns,) -> (columns,); grid: (points, columns) -> (columns,)
+    """Return where each column's cost is lowest.  # cost: (columns,) -> (columns,); grid: (points, columns)
 
     >>> grid = torch.linspace(-3, 3, 20, dtype=torch.float64)[:, None]
     >>> lowest(lambda x: (x - 1.25).square(), grid).round(decimals=4)

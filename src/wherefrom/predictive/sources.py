@@ -32,7 +32,7 @@ class Overall:
 
 
 class Sources(Mapping[str, Tensor]):
-    """Each source's share of the variance, row by row: `sources["t"]` has y's shape, and all of them add up to 1.
+    """Shares of the variance by source, row by row: `sources["t"]` has y's shape, and all of them add up to 1.
 
     `overall["t"]` speaks of all rows together; `variance` and `standard_error` hold the unbiased components themselves,
     in y's units squared, before anything is taken as zero. Names of interactions are joined by " x ". Of classes, it is
@@ -128,7 +128,7 @@ def sources(
     each, replicates = split(data), data.replicated(split)
 
     def told(said: Callable[[Components], Components]) -> tuple[Components, Components]:
-        """What is said, and its standard error."""
+        """Return a statistic, and its standard error."""
         found = said(each)
         squares = jackknife({axes: said(parts) for axes, parts in replicates.items()})
         return found, {
@@ -165,7 +165,7 @@ def sources(
 
 
 def _of_the_whole(parts: Components) -> Components:
-    """Of an entropy: the components scaled so that they are the mutual information, and what is left, the overlap.
+    """Scale components of an entropy so that they are the mutual information; what is left is the overlap.
 
     Negative ones count as zero in that, and stay to be seen. Where nothing varies, all of it is overlap.
     """

@@ -188,7 +188,7 @@ def _cautions(posterior: Posterior, given: Rows, voice: words.Voice) -> list[str
 def _combinations(
     posterior: Posterior, samples: int, whole: Sequence[Output], split: Callable[[Posterior], list[Output]]
 ) -> list[dict[str, Any]]:
-    """For each output, the scores and the cost of every part of the variables; all of them together is the last."""
+    """Return the scores and the cost of every part of the variables, for each output; the last part is all of them."""
     variables = posterior.design.names
     everything = [output.nll_by_row() for output in whole]
     rows: list[list[dict[str, Any]]] = [[] for _ in whole]
@@ -242,7 +242,7 @@ def _cost(part: Posterior, samples: int) -> dict[str, Any]:
 
 
 def _further(posterior: Posterior, given: Rows, samples: int, voice: words.Voice) -> dict[str, Any] | None:
-    """What more trainings would do to the errors of the prediction; None where that is unknown."""
+    """Return what more trainings would do to the errors of the prediction; None where that is unknown."""
     try:
         advised = posterior.advise(given.x, samples=samples)
     except ValueError:
@@ -304,14 +304,14 @@ def _trained(posterior: Posterior, given: Rows, samples: int, has_families: bool
 
 
 def _brief(value: Any) -> str:
-    """As it would be written: without what was not given."""
+    """Return a value as it would be written, without what was not given."""
     return re.sub(r"\b\w+=None(, )?", "", repr(value)).replace(", )", ")")
 
 
 def _data(
     posterior: Posterior, given: Rows, outputs: Sequence[Output], columns: Sequence[str] | None, listed: Tensor
 ) -> dict[str, Any]:
-    """Each column's distribution, where it was trained on and here; of images and the like, their shape."""
+    """Return each column's distribution, where it was trained on and here; of images and the like, their shape."""
     trained = posterior.rows
     y = None if trained is None else trained.y.view(len(trained), -1)
     truths = [output.data(None if y is None else y[:, j]) for j, output in enumerate(outputs)]
@@ -378,7 +378,7 @@ def _members(posterior: Posterior) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
+    """Return a value that JSON can hold."""
     if isinstance(value, float):
         return known(value)
     return value if value is None or isinstance(value, int | str) else str(value)

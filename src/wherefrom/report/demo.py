@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from rich.text import Text
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.files import atomic
 from wherefrom.predictive.sources import Sources
 from wherefrom.report.plots import colour_of, save_overview
 from wherefrom.report.words import meaning
@@ -99,21 +98,15 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
     console.print(f"The report, for any browser, is in [bold]{page}[/bold].")
     tables = [out / "train.csv", out / "new.csv"]
     for path, people in zip(tables, (train, test), strict=True):
-        _write_table(path, [*names, "progression"], np.column_stack([x, y])[people], people)
+        values = np.column_stack([x, y])[people]
+        cells = ([f"P{person:03d}", *map("{:g}".format, row)] for person, row in zip(people, values, strict=True))
+        atomic.write_csv(path, ["person", *names, "progression"], cells)
     console.print(
         f"\nThe same from a table, as you would do with your own:\n\n"
         f"  wherefrom fit {tables[0]} --target progression --out {out / 'run'}\n"
         f"  wherefrom predict {out / 'run'} {tables[1]} --out {out / 'predictions.csv'}\n",
         soft_wrap=True,
     )
-
-
-def _write_table(path: Path, names: Sequence[str], values: np.ndarray, people: np.ndarray) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(["person", *names])
-        for person, row in zip(people, values, strict=True):
-            table.writerow([f"P{person:03d}", *map("{:g}".format, row)])
 
 
 def _print_subsets(console: Console, posterior: wf.Posterior, x: np.ndarray, y: np.ndarray) -> None:

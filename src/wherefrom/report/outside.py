@@ -26,7 +26,7 @@ _FARTHER = "farther out than 95% of the training rows are from each other"
 
 @dataclass(frozen=True, eq=False)
 class Outside:
-    """How far outside of the training data each row is."""
+    """Distances of rows from the training data."""
 
     kind: str  # flag, score or distance
     values: Tensor  # (rows,)
@@ -130,7 +130,7 @@ class Outside:
 
 
 def outside_rows(posterior: Posterior, given: Rows, outside: Any, edge: float | None) -> Outside | None:
-    """By the flags or scores that are given, else by distances, where the training rows are at hand."""
+    """Return the flags or scores that are given, else distances, where the training rows are at hand."""
     if edge is not None and outside is None:
         raise ValueError("edge is the score beyond which a row is outside: give these scores, too, as outside")
     if outside is not None:

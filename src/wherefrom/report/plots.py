@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,10 +17,11 @@ Curve = TypeVar("Curve")
 # Okabe and Ito's palette, which colour-blind readers can tell apart, and a grey for noise.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 NOISE_COLOUR = "#BBBBBB"
+INK, GREY = "#1a1a1a", "#8a8a8a"
 
 
 def colour_of(names: Sequence[str]) -> dict[str, str]:
-    """The same colour for the same source in every picture of a run."""
+    """Give the same source the same colour in every picture of a run."""
     others = [name for name in names if name != "noise"]
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(others)} | {"noise": NOISE_COLOUR}
 
@@ -34,6 +35,15 @@ def new_figure(width: float, height: float, **settings: Any) -> Any:
     return Figure(figsize=(width, height), **settings)
 
 
+def with_grid(axes: Any, along: Literal["x", "y"]) -> None:
+    """Draw a pale grid behind the marks, and frames in grey on two sides."""
+    axes.grid(axis=along, linewidth=0.5, color="#e4e4e4")
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9, colors=GREY, labelcolor=INK, length=3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(GREY)
+
+
 def save_overview(prediction: Prediction, y: Tensor, path: Path, title: str, unit: str) -> None:
     """Intervals against the truth, and every row's variance by source, rows in order of their doubt."""
     figure = new_figure(11.0, 4.6, layout="constrained")
@@ -45,7 +55,7 @@ def save_overview(prediction: Prediction, y: Tensor, path: Path, title: str, uni
 
 
 def reliability_diagram(reliability: Reliability | Mapping[str, Reliability], place: Any) -> Any:
-    """How often rows are right against how sure they were; larger dots are more rows, and below the line is too sure.
+    """Draw how often rows are right against how sure they were; larger dots are more rows, below the line is too sure.
 
     One, or several by name; drawn into a file or onto matplotlib's axes, which are returned. Of one alone, grey bars
     say where the bins of a calibrated model would lie, about nineteen times out of twenty.
@@ -97,18 +107,18 @@ def _colours(count: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(count)]
 
 
-def _axes(place: Any, width: float, height: float) -> tuple[Any, Any]:
+def _axes(target: Any, width: float, height: float) -> tuple[Any, Any]:
     """The axes to draw on, and the figure if it is a new one."""
-    if not isinstance(place, str | Path):
-        return place, None
+    if not isinstance(target, str | Path):
+        return target, None
     figure = new_figure(width, height, layout="constrained")
     return figure.subplots(), figure
 
 
-def _finished(axes: Any, figure: Any, place: Any) -> Any:
+def _finished(axes: Any, figure: Any, target: Any) -> Any:
     _quiet(axes)
     if figure is not None:
-        figure.savefig(place, dpi=150)
+        figure.savefig(target, dpi=150)
     return axes
 
 

@@ -52,7 +52,7 @@ def scored(output: Output) -> dict[str, dict[str, Any]]:
 
 
 def _sources(output: Output, listed: Tensor, has_families: bool) -> dict[str, Any]:
-    """Every source's share of the doubt, overall and of the listed rows."""
+    """Return every source's share of the doubt, overall and of the listed rows."""
     try:
         split = output.sources()
     except ValueError as error:

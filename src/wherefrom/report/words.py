@@ -124,7 +124,7 @@ def meaning(source: str, has_families: bool = False, target: str = "y") -> str:
 
 @dataclass(frozen=True)
 class Voice:
-    """How a page speaks of a run: what the target is called, and whether what to do is Python or a command.
+    """The voice of a page: what the target is called, and whether to advise in Python or by a command.
 
     >>> Voice("length of stay", "command").how("row by row")
     '--noise predicted'
@@ -147,7 +147,7 @@ class Voice:
         return meaning(source, self.has_families, self.target)
 
     def remedy(self, source: str) -> tuple[str, str]:
-        """What to do about a source: a heading and a sentence. Of several, the first decides."""
+        """Return what to do about a source: a heading and a sentence. Of several, the first decides."""
         first = source.split(" x ")[0].split("+")[0]
         if first == "F" and not self.has_families:
             first = "M"
@@ -268,7 +268,7 @@ def _about_calibration(verdict: dict[str, Any], voice: Voice, say: list[str]) ->
 
 
 def _about_combinations(table: dict[str, Any], voice: Voice, say: list[str]) -> None:
-    """Whether a cheaper combination does as well, by its NLL row by row against that of all variables together."""
+    """Say whether a cheaper combination does as well, by its NLL row by row against that of all variables together."""
     rows = [row for row in table["rows"] if row["nll_gap_error"] is not None]
     everything = next((row for row in rows if row["is_all"]), None)
     if everything is None or len(rows) < 2:
@@ -400,7 +400,7 @@ def _percent(value: float) -> str:
 
 
 def glossary(outputs: Sequence[Output]) -> dict[str, list[str]]:
-    """What every name of a score means: how it is called, and a sentence."""
+    """Explain every score: its name, and a sentence."""
     target = outputs[0].name if len(outputs) == 1 else "y"
     terms = {
         name: term for output in outputs for name, term in {**output.words.scores, **output.words.glossary}.items()

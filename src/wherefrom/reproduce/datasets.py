@@ -138,7 +138,7 @@ def splits(rows: int, count: int = 20) -> list[tuple[NDArray[np.intp], NDArray[n
 
 
 def verify(chosen: DataSet, x: Array, y: Array) -> tuple[Array, Array]:
-    """The same table, if it is the benchmark's; a ValueError that says what differs otherwise."""
+    """Return the table, if it is the benchmark's; raise a ValueError that says what differs otherwise."""
     expected, found = (chosen.rows, chosen.features), x.shape
     if found != expected or y.shape != (chosen.rows,):
         raise ValueError(f"the table has {found[0]} rows of {found[1]} features, not {expected[0]} of {expected[1]}")
@@ -276,7 +276,7 @@ def _download(chosen: DataSet, kept: Path, by_hand: str, progress: bool | None) 
 
 
 def _openml(number: int, place: Path, by_hand: str) -> tuple[str, str]:
-    """Where OpenML keeps a set now, and its checksum."""
+    """Ask OpenML for the address of a set, and its checksum."""
     url = f"{OPENML}/{number}"
     path = fetch(url, None, place / "description.json", by_hand, progress=False)
     with _blaming(f"the description of the set from {url}", by_hand):

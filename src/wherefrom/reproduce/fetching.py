@@ -64,7 +64,7 @@ def fetch(url: str, checksum: str | None, path: Path, by_hand: str, progress: bo
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without the names of the packages that it went through."""
+    """Return what went wrong, without the names of the packages that it went through."""
     import requests
 
     if isinstance(error, requests.HTTPError) and error.response is not None:

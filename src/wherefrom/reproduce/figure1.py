@@ -12,7 +12,6 @@ crossed and trained once; each of the fifteen panels shows a part of the same tr
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 import wherefrom as wf
+from wherefrom.files import atomic
 from wherefrom.report.plots import new_figure
 from wherefrom.training import streams
 
@@ -77,7 +77,7 @@ def signal() -> tuple[Tensor, Tensor]:
 
 
 def train(seed: int, progress: bool | None = None) -> dict[str, wf.Posterior]:
-    """Every start with every algorithm, for each family, and all iterates of the later half of each training."""
+    """Train every start with every algorithm, for each family, and keep all iterates of each later half."""
     steps = EPOCHS * math.ceil(ROWS / BATCH_SIZE)
     return {
         family: wf.marginalise(
@@ -168,10 +168,8 @@ def title(panel: Panel) -> str:
 
 def write_numbers(shown: Mapping[Panel, Sequence[Shown]], path: Path) -> None:
     """Everything that is drawn, one line for each training in each panel."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(("panel", *(field.name for field in fields(Shown))))
-        writer.writerows((title(panel), *astuple(member)) for panel, some in shown.items() for member in some)
+    rows = ((title(panel), *astuple(member)) for panel, some in shown.items() for member in some)
+    atomic.write_csv(path, ("panel", *(field.name for field in fields(Shown))), rows)
 
 
 # ---------------------------------------------------------------------- in words
@@ -202,13 +200,13 @@ def explain(posteriors: Mapping[str, wf.Posterior], shown: Mapping[Panel, Sequen
 
 
 def valley(posterior: wf.Posterior, theta: float) -> int:
-    """Which valley of the loss theta lies in: the number of barriers to its left."""
+    """Return which valley of the loss theta lies in: the number of barriers to its left."""
     grid = torch.linspace(*SEEN, 1000)
     return int((grid[1:-1][is_peak(loss(posterior, grid))] < theta).sum())
 
 
 def is_peak(heights: Tensor) -> Tensor:
-    """Whether each inner value stands above both of its neighbours.  # (n,) -> (n - 2,)"""
+    """True for each inner value above both of its neighbours.  # (n,) -> (n - 2,)"""
     return (heights[1:-1] > heights[:-2]) & (heights[1:-1] > heights[2:])
 
 

@@ -9,7 +9,6 @@ conditions for each), a column the variables that are marginalised.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +21,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 import wherefrom as wf
-from wherefrom.report.plots import new_figure
+from wherefrom.files import atomic
+from wherefrom.report.plots import GREY, INK, new_figure
 from wherefrom.training import streams
 from wherefrom.training.progress import progress_bar
 
@@ -183,20 +183,18 @@ def _complete_draws(posterior: wf.Posterior) -> list[int]:
 
 
 def write_scores(panels: Sequence[Panel], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(("h", "marginalised", "models", "nll", "rmse", "coverage"))
-        for panel in panels:
-            table.writerow(
-                (
-                    _row_name(panel.settings),
-                    "+".join(panel.marginalised) or "classical",
-                    panel.models,
-                    "" if panel.nll is None else f"{panel.nll:.6g}",
-                    f"{panel.rmse:.6g}",
-                    f"{panel.coverage:.3f}",
-                )
-            )
+    rows = (
+        (
+            _row_name(panel.settings),
+            "+".join(panel.marginalised) or "classical",
+            panel.models,
+            "" if panel.nll is None else f"{panel.nll:.6g}",
+            f"{panel.rmse:.6g}",
+            f"{panel.coverage:.3f}",
+        )
+        for panel in panels
+    )
+    atomic.write_csv(path, ("h", "marginalised", "models", "nll", "rmse", "coverage"), rows)
 
 
 def _print_summary(panels: Sequence[Panel], diverged: Sequence[str], files: Sequence[Path]) -> None:
@@ -239,7 +237,7 @@ def _number(value: float | None) -> str:
 
 # ---------------------------------------------------------------------- the figure
 
-INK, BLUE, PALE, GREY = "#1a1a1a", "#1f5fbf", "#a9c8f0", "#8a8a8a"
+BLUE, PALE = "#1f5fbf", "#a9c8f0"
 LOW_TO_HIGH = ("#009e73", "#e9d21e", "#e06c00", "#a50026")  # bluish green to dark red: told apart by nearly everyone
 
 
@@ -326,7 +324,7 @@ def _column_title(names: tuple[str, ...]) -> str:
 
 
 def _draw_key(whole: Figure, models: Sequence[int], colour: _Colour) -> None:
-    """What lines, borders and colours mean, below the panels."""
+    """Explain lines, borders and colours below the panels."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch

@@ -131,7 +131,7 @@ class Encoded:
 @stored("TableEncoder")
 @dataclass(frozen=True)
 class TableEncoder:
-    """What is done to each column, as the training rows taught it."""
+    """The rule for each column, as learnt from the training rows."""
 
     rules: tuple[Rule, ...]
 
@@ -173,14 +173,14 @@ class TableEncoder:
         return next((rule.name for rule in self.dropped if rule.is_identifier), None)
 
     def row_names(self, table: RawTable) -> list[str]:
-        """What rows are called: by their identifier where the table has it, else by their numbers in the file."""
+        """Return the names of rows: their identifier where the table has it, else their numbers in the file."""
         if self.identifier is None or self.identifier not in table.columns:
             return [f"row {number}" for number in table.rows.tolist()]
         cells = table.columns[self.identifier].cells()
         return [cell or f"row {number}" for cell, number in zip(cells, table.rows.tolist(), strict=True)]
 
     def quantities(self) -> list[int]:
-        """Where among the features the quantities themselves stand."""
+        """Return the indices of the quantities among the features."""
         places, start = [], 0
         for rule in self.rules:
             if isinstance(rule, Quantity):
@@ -205,14 +205,14 @@ class TableEncoder:
         surprising = self._surprising()
         for rule in self.rules:
             if isinstance(rule, Quantity):
-                block, told = _encode_quantity(rule, table)
+                block, more = _encode_quantity(rule, table)
             elif isinstance(rule, Categories):
-                block, told, unknown = _encode_categories(rule, table)
+                block, more, unknown = _encode_categories(rule, table)
                 never_seen += unknown if rule.name in surprising else []
             else:
                 continue
             blocks.append(block)
-            notes += told
+            notes += more
         values = np.concatenate(blocks, axis=1)
         return Encoded(values, self.features, tuple(never_seen), tuple(notes))
 
@@ -264,7 +264,7 @@ def _rule(table: RawTable, column: Column, asked: str | None, training: NDArray[
 
 
 def _kind(table: RawTable, column: Column, asked: str | None) -> tuple[Any, str]:
-    """What the column holds, and for dates how they are written."""
+    """Return the kind of a column, and for dates their format."""
     if asked is not None:
         kind, _, date_format = asked.partition(":")
         if kind == "date" and not date_format and column.numbers is None:
@@ -315,7 +315,7 @@ def _place(table: RawTable, column: Column, row: int) -> str:
 
 
 def quantities(table: RawTable, column: Column, kind: str, date_format: str, otherwise: str = "") -> Numbers:
-    """Every row's value, nan where it is missing; a cell that is no such value is an error that names it.
+    """Value of every row, nan where it is missing; a cell that is no such value is an error that names it.
 
     `otherwise` is what else can be done about such a cell, as an end of the sentence.
     """
@@ -332,9 +332,9 @@ def quantities(table: RawTable, column: Column, kind: str, date_format: str, oth
             if np.isnan(levels).any():  # another way to write dates that cannot be mistaken
                 levels = np.where(np.isnan(levels), _days(column.levels, "iso"), levels)
         values = np.full(len(column), np.nan)
-        known = column.codes >= 0
-        values[known] = levels[column.codes[known]]
-        if strays := np.flatnonzero(np.isnan(values) & known).tolist():
+        is_there = column.codes >= 0
+        values[is_there] = levels[column.codes[is_there]]
+        if strays := np.flatnonzero(np.isnan(values) & is_there).tolist():
             what = f"date written as {_written(date_format)}" if kind == "date" else _WHAT[kind]
             _refuse_stray(table, column, what, strays, otherwise)
     if infinite := np.flatnonzero(np.isinf(values)).tolist():
@@ -372,35 +372,35 @@ def _refuse_stray(table: RawTable, column: Column, what: str, strays: list[int],
 
 
 def _truth(level: str) -> float:
-    known = _TRUTHS.get(level.casefold(), math.nan)
-    return known if known == known else {"1": 1.0, "0": 0.0}.get(level, math.nan)
+    truth = _TRUTHS.get(level.casefold(), math.nan)
+    return truth if truth == truth else {"1": 1.0, "0": 0.0}.get(level, math.nan)
 
 
 def _date_format(table: RawTable, column: Column, insist: bool) -> str:
-    """How dates are written, if they are: the one format that nearly all rows have, or none."""
+    """Return the format of dates, the one that nearly all rows have; an empty text if they are no dates."""
     counts = column.counts()
     order = np.argsort(-counts)[:200]
-    some = [column.levels[place] for place in order]
+    some = [column.levels[level] for level in order]
 
     def fits(date_format: str, levels: Sequence[str], weights: Any) -> bool:
         return bool((~np.isnan(_days(levels, date_format)) * weights).sum() >= _MOSTLY * weights.sum())
 
-    found = [one for one in _DATE_FORMATS if fits(one, some, counts[order])]
-    if len(found) > 1:  # more rows may tell
-        found = [one for one in found if not np.isnan(_days(column.levels, one)).any()] or found[:1]
-    if len(found) > 1:
+    formats = [one for one in _DATE_FORMATS if fits(one, some, counts[order])]
+    if len(formats) > 1:  # more rows may tell
+        formats = [one for one in formats if not np.isnan(_days(column.levels, one)).any()] or formats[:1]
+    if len(formats) > 1:
         first = column.first_row_of(0)
         raise ValueError(
             f"{_place(table, column, first)}: {column.levels[0]!r} may have the day or the month first: say which, as "
-            f"--date {quoted(column.name + '=' + found[0])}"
+            f"--date {quoted(column.name + '=' + formats[0])}"
         )
-    if not found and insist:
+    if not formats and insist:
         first = column.first_row_of(0)
         raise ValueError(
             f"{_place(table, column, first)}: {column.levels[0]!r} is no date as we know them: say how they are "
             f"written, as --date {quoted(column.name + '=%d.%m.%Y')}"
         )
-    return found[0] if found else ""
+    return formats[0] if formats else ""
 
 
 def _written(date_format: str) -> str:
@@ -415,8 +415,8 @@ def _written(date_format: str) -> str:
 
 def _days(levels: Sequence[str], date_format: str) -> Numbers:
     """Days since 1970, nan for what is no date."""
-    found = np.full(len(levels), np.nan)
-    for place, level in enumerate(levels):
+    days = np.full(len(levels), np.nan)
+    for index, level in enumerate(levels):
         try:
             if date_format == "iso":
                 moment = datetime.fromisoformat(level)
@@ -426,20 +426,20 @@ def _days(levels: Sequence[str], date_format: str) -> Numbers:
             continue
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        found[place] = (moment - _EPOCH).total_seconds() / 86_400
-    return found
+        days[index] = (moment - _EPOCH).total_seconds() / 86_400
+    return days
 
 
 def _quantity(name: str, kind: Any, values: Numbers, date_format: str) -> Rule:
-    known = values[~np.isnan(values)]
-    has_missing = len(known) < len(values)
-    if not len(known):
+    present = values[~np.isnan(values)]
+    has_missing = len(present) < len(values)
+    if not len(present):
         return Dropped(name, "empty in the training rows")
-    if known.min() == known.max() and not has_missing:
+    if present.min() == present.max() and not has_missing:
         return Dropped(name, "always the same")
-    median = float(np.median(known))
-    spread = _spread(known, median)
-    reach = float(np.abs(known - median).max())
+    median = float(np.median(present))
+    spread = _spread(present, median)
+    reach = float(np.abs(present - median).max())
     is_drawn_in = kind == "number" and reach > _LONG_TAIL * spread
     return Quantity(name, kind, median, spread, has_missing, is_drawn_in, date_format)
 
@@ -484,7 +484,7 @@ def _categories(column: Column, insist: bool) -> Rule:
     if len(seen) == 1 and not missing.any():
         return Dropped(column.name, "always the same")
     least = max(_LEAST_ROWS, math.ceil(_LEAST_SHARE * len(column)))
-    frequent = sorted(seen[counts[seen] >= least], key=lambda place: (-counts[place], column.levels[place]))
+    frequent = sorted(seen[counts[seen] >= least], key=lambda level: (-counts[level], column.levels[level]))
     chosen = frequent[:MOST_LEVELS]
     is_own = len(seen) > _OWN_VALUES * counts.sum()
     if is_own and not insist:
@@ -494,12 +494,12 @@ def _categories(column: Column, insist: bool) -> Rule:
         chosen = []  # what can be told is whether there is any
     if not chosen and not missing.any():
         return Dropped(column.name, f"no text in it is shared by {least} rows")
-    others = sorted(set(seen.tolist()) - {int(place) for place in chosen})
-    rare = tuple(sorted(column.levels[place] for place in others))
+    others = sorted(set(seen.tolist()) - {int(level) for level in chosen})
+    rare = tuple(sorted(column.levels[level] for level in others))
     return Categories(
         column.name,
-        tuple(column.levels[place] for place in chosen),
-        tuple(float(counts[place]) / len(column) for place in chosen),
+        tuple(column.levels[level] for level in chosen),
+        tuple(float(counts[level]) / len(column) for level in chosen),
         bool(rare),
         bool(missing.any()),
         rare if chosen else (),
@@ -508,7 +508,7 @@ def _categories(column: Column, insist: bool) -> Rule:
 
 
 def _at_most(rule: Rule, levels: int) -> Rule:
-    """The same with only so many levels, the most frequent, where it is text."""
+    """Keep only so many levels of text, the most frequent."""
     if not isinstance(rule, Categories) or len(rule.levels) <= levels:
         return rule
     kept, others = rule.levels[:levels], rule.levels[levels:]
@@ -525,19 +525,19 @@ def _at_most(rule: Rule, levels: int) -> Rule:
 def _encode_categories(rule: Categories, table: RawTable) -> tuple[Numbers, list[str], list[tuple[int, str, str]]]:
     column = table.columns[rule.name].as_text()
     width, missing = len(rule.features), column.missing
-    place_of = {level: place for place, level in enumerate(rule.levels)}
+    place_of = {level: index for index, level in enumerate(rule.levels)}
     others = len(rule.levels) if rule.has_others else -1
     places = np.array([place_of.get(level, others) for level in column.levels] or [-1])
-    own = np.where(missing, width - 1 if rule.has_missing else -1, places[column.codes])
+    column_of_row = np.where(missing, width - 1 if rule.has_missing else -1, places[column.codes])
     block = np.zeros((len(column), width))
-    told = own >= 0
-    block[np.flatnonzero(told), own[told]] = 1.0
+    is_set = column_of_row >= 0
+    block[np.flatnonzero(is_set), column_of_row[is_set]] = 1.0
     notes, unknown = [], []
     if missing.any() and not rule.has_missing:
         notes.append(f"column {rule.name!r} is missing in {rows_of(missing.sum())}, but never was in training")
-    known = {*rule.levels, *rule.rare}
+    seen = {*rule.levels, *rule.rare}
     if rule.levels:  # else every row has a text of its own, and a new one is nothing new
-        strange = np.array([level not in known for level in column.levels] or [False])
+        strange = np.array([level not in seen for level in column.levels] or [False])
         rows = np.flatnonzero(strange[column.codes] & ~missing).tolist()
         unknown = [(row, rule.name, column.levels[column.codes[row]]) for row in rows]
         if unknown:

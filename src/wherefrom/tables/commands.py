@@ -30,7 +30,7 @@ _REPORT_NUMBERS = 20_000_000  # answers that a report looks at
 
 @dataclass(frozen=True)
 class Talk:
-    """Who is listening: people on a terminal, a program that takes JSON, or nobody."""
+    """The listener: people on a terminal, a program that takes JSON, or nobody."""
 
     quiet: bool = False
     as_json: bool = False
@@ -45,7 +45,7 @@ class Talk:
             typer.echo(f"note: {line}", err=True)
 
     def show(self, text: str) -> None:
-        """What was asked for, to people however quiet it should be."""
+        """Print what was asked for, to people, however quiet it should be."""
         if not self.as_json:
             typer.echo(text, err=self.on_stderr)
 
@@ -67,15 +67,15 @@ def fit_table(
     """`wherefrom fit`"""
     runs.check_free(out, overwrite)
     table = read(path, how)
-    found = fit(table, request, talk.say, talk.progress, talk.note)
-    found.about["missing"] = list(how.missing)
-    found.about["decimal"] = None if path.suffix.lower() in PARQUET else table.decimal
-    found.save(out, overwrite=overwrite, keeps_data=keeps_data, command=runs.command_line())
+    run = fit(table, request, talk.say, talk.progress, talk.note)
+    run.about["missing"] = list(how.missing)
+    run.about["decimal"] = None if path.suffix.lower() in PARQUET else table.decimal
+    run.save(out, overwrite=overwrite, keeps_data=keeps_data, command=runs.command_line())
     talk.say()
-    talk.say(f"On {rows_of(found.scores.rows)} that had no part in it:\n")
-    _say_scores(found.scores, talk)
+    talk.say(f"On {rows_of(run.scores.rows)} that had no part in it:\n")
+    _say_scores(run.scores, talk)
     talk.say(f"\nThe run is in {out}. Next: wherefrom predict {out} new.csv --out predictions.csv")
-    talk.give({"run": str(out), **_summary(found)})
+    talk.give({"run": str(out), **_summary(run)})
 
 
 def _summary(run: Run) -> dict[str, Any]:
@@ -106,9 +106,28 @@ def _say_scores(scores: Scores, talk: Talk) -> None:
 # ------------------------------------------------------------------ predict
 
 
+@dataclass(frozen=True)
+class Question:
+    """A run, a file of rows to predict with it, and how; what is None is the run's own."""
+
+    folder: Path
+    path: Path
+    how: Format
+    keep: Sequence[str] = ()  # columns to show beside the predictions, which may be unknown to the run
+    samples: int | None = None
+    level: float | None = None
+    method: Method = "monte_carlo"
+
+    def __post_init__(self) -> None:
+        if self.level is not None and not 0 < self.level < 1:
+            raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {self.level}")
+        if self.samples is not None and self.samples < FEWEST_SAMPLES:
+            raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {self.samples}")
+
+
 @dataclass(frozen=True, eq=False)
 class Looked:
-    """A table of new rows, what is said of them, and how far from the training rows they are."""
+    """A table of new rows, their predictions, and how far from the training rows they are."""
 
     run: Run
     table: RawTable
@@ -123,9 +142,9 @@ class Looked:
         return self.distance > 1
 
     def columns(self, kept: Sequence[str] = ()) -> Columns:
-        """What is written of each row, its identifier and the columns to keep first."""
+        """Return what is written for each row, its identifier and the columns to keep first."""
         answers: dict[str, Any] = {
-            re.sub("^(share|p) ", r"\1_", name): own for name, own in self.predicted.answers.items()
+            re.sub("^(share|p) ", r"\1_", name): values for name, values in self.predicted.answers.items()
         }
         if "set" in answers:
             answers["set"] = ["|".join(map(str, labels)) for labels in answers["set"]]
@@ -139,36 +158,24 @@ class Looked:
 
 
 def _as_trained(run: Run, how: Format) -> Format:
-    """How a file is read: with the run's words for missing, and its decimal sign, unless another is asked for."""
+    """Return how a file is read: with the run's words for missing, and its decimal sign unless one is asked for."""
     words = tuple(dict.fromkeys((*run.about.get("missing", ()), *how.missing)))
     return replace(how, missing=words, decimal=how.decimal or run.about.get("decimal"))
 
 
-def look(
-    folder: Path,
-    path: Path,
-    how: Format,
-    level: float | None,
-    samples: int | None,
-    method: Method,
-    keep: Sequence[str],
-    talk: Talk,
-) -> Looked:
-    """Predict every row of a file by a run; columns to `keep` may be unknown to it."""
-    if samples is not None and samples < FEWEST_SAMPLES:
-        raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {samples}")
-    run = Run.load(folder)
-    table = read(path, _as_trained(run, how))
+def look(asked: Question, talk: Talk) -> Looked:
+    """Predict every row of a file by a run."""
+    run = Run.load(asked.folder)
+    table = read(asked.path, _as_trained(run, asked.how))
     encoded = run.encoder.encode(table)
     notes = [*table.notes, *encoded.notes]
-    expected = {rule.name for rule in run.encoder.rules} | {run.target.name, *keep}
+    expected = {rule.name for rule in run.encoder.rules} | {run.target.name, *asked.keep}
     if extra := [name for name in table.columns if name not in expected]:
         shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
         notes.append(f"{table.source} has columns that the run does not know, and ignores: {shown}")
     truth = _truth(run, table, notes)
-    predicted = predict_rows(
-        run.posterior, encoded, level or run.level, samples or run.samples, truth, method, talk.progress
-    )
+    level, samples = asked.level or run.level, asked.samples or run.samples
+    predicted = predict_rows(run.posterior, encoded, level, samples, truth, asked.method, talk.progress)
     notes += predicted.notes
     for line in notes:
         talk.note(line)
@@ -177,7 +184,7 @@ def look(
 
 
 def _truth(run: Run, table: RawTable, notes: list[str]) -> Any:
-    """The target where it is there, and can be read; nothing to be predicted depends on it."""
+    """Return the target where it is there, and can be read; no prediction depends on it."""
     if run.target.name not in table.columns:
         return None
     try:
@@ -191,70 +198,49 @@ def _truth(run: Run, table: RawTable, notes: list[str]) -> Any:
     return truth
 
 
-def predict_table(
-    folder: Path,
-    path: Path,
-    out: Path | None,
-    how: Format,
-    *,
-    level: float | None,
-    samples: int | None,
-    method: Method,
-    keep: Sequence[str],
-    talk: Talk,
-) -> None:
+def predict_table(asked: Question, out: Path | None, talk: Talk) -> None:
     """`wherefrom predict`"""
     check_writable(out)
     to_screen = out is None or str(out) == "-"
     talk = replace(talk, on_stderr=to_screen)
-    found = look(folder, path, how, level, samples, method, keep, talk)
-    columns = found.columns(keep)
+    looked = look(asked, talk)
+    scores, outside = looked.predicted.scores, looked.outside
+    columns = looked.columns(asked.keep)
     document = {
-        "rows": len(found.table),
-        "outside": int(found.outside.sum()),
-        "level": level or found.run.level,
-        **found.predicted.scores.shown(),
-        "notes": [*found.notes, *found.predicted.scores.remarks()],
+        "rows": len(looked.table),
+        "outside": int(outside.sum()),
+        "level": asked.level or looked.run.level,
+        **scores.shown(),
+        "notes": [*looked.notes, *scores.remarks()],
     }
     if to_screen and talk.as_json:
         document["predictions"] = as_json(columns)
     else:
         write(columns, out)
         document["out"] = "-" if out is None else str(out)
-    share = found.outside.mean()
-    talk.say(f"{rows_of(len(found.table))} predicted" + ("" if to_screen else f" into {out}"))
-    talk.say(f"{rows_of(found.outside.sum())} ({share:.1%}) outside of what training saw")
-    if found.predicted.scores:
-        talk.say(f"\n{found.run.target.name} is there in {rows_of(found.predicted.scores.rows)}:\n")
-        _say_scores(found.predicted.scores, talk)
+    talk.say(f"{rows_of(len(looked.table))} predicted" + ("" if to_screen else f" into {out}"))
+    talk.say(f"{rows_of(outside.sum())} ({outside.mean():.1%}) outside of what training saw")
+    if scores:
+        talk.say(f"\n{looked.run.target.name} is there in {rows_of(scores.rows)}:\n")
+        _say_scores(scores, talk)
     talk.give(document)
 
 
 # ------------------------------------------------------------------ sources
 
 
-def sources_table(
-    folder: Path,
-    path: Path,
-    out: Path | None,
-    how: Format,
-    *,
-    rows: int,
-    samples: int | None,
-    keep: Sequence[str],
-    talk: Talk,
-) -> None:
+def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> None:
     """`wherefrom sources`"""
     from wherefrom.report.words import meaning
 
     check_writable(out)
-    found = look(folder, path, how, None, samples, "monte_carlo", keep, talk)
-    run, answers = found.run, found.predicted.answers
-    step = -(-len(found.encoded) // _OVERALL_ROWS)
-    some = run.posterior.predict(found.encoded.take(slice(None, None, step)), samples or run.samples)
+    looked = look(asked, talk)
+    run, answers, sources = looked.run, looked.predicted.answers, looked.predicted.sources
+    step = -(-len(looked.encoded) // _OVERALL_ROWS)
+    some = run.posterior.predict(looked.encoded.take(slice(None, None, step)), asked.samples or run.samples)
     overall = some.all_sources().overall
-    columns = found.columns(keep)
-    talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(found.encoded))}:\n")
+    columns = looked.columns(asked.keep)
+    talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(looked.encoded))}:\n")
     has_families = run.posterior.design.families is not None
     table = Table(
         ("source", "share", "±", ""),
@@ -264,18 +250,17 @@ def sources_table(
         ],
     )
     talk.show(str(table))
-    order = np.argsort(-found.predicted.doubt, kind="stable")[:rows].tolist()
+    order = np.argsort(-looked.predicted.doubt, kind="stable")[:rows].tolist()
     shown = [name for name in ("mean", "std", "predicted", "confidence", "entropy") if name in answers]
-    named = [name for name in columns if name in found.table.columns]
-    header = ("row", *named, *shown, *found.predicted.sources, "outside")
-    shares = [f"share {name}" for name in found.predicted.sources]
+    named = [name for name in columns if name in looked.table.columns]
+    header = ("row", *named, *shown, *sources, "outside")
     listed = [
         (
-            int(found.table.rows[row]),
+            int(looked.table.rows[row]),
             *(columns[name][row] for name in named),
             *(answers[name][row] for name in shown),
-            *(float(answers[name][row]) for name in shares),
-            found.why[row],
+            *(float(answers[f"share {name}"][row]) for name in sources),
+            looked.why[row],
         )
         for row in order
     ]
@@ -290,12 +275,9 @@ def sources_table(
         talk.say(f"\nEvery row's shares are in {out}")
     talk.give(
         {
-            "overall": {
-                name: {"share": part.share, "error": part.share_error if part.share_error == part.share_error else None}
-                for name, part in overall.items()
-            },
+            "overall": {name: {"share": part.share, "error": part.share_error} for name, part in overall.items()},
             "rows": as_json(dict(zip(header, zip(*listed, strict=True), strict=True))),
-            "notes": list(found.notes),
+            "notes": list(looked.notes),
         }
     )
 
@@ -318,7 +300,7 @@ def report_table(folder: Path, path: Path | None, out: Path | None, how: Format,
     notes, count = list(run.about["notes"]) if path is None else [], len(y)
     if count > most:
         some = np.sort(streams.generator(run.posterior.seed, "tables", "report").permutation(count)[:most])
-        x, y, names = x.take(some), y[some], [names[place] for place in some.tolist()]
+        x, y, names = x.take(some), y[some], [names[row] for row in some.tolist()]
         notes.append(f"Of {count:,} rows, {most:,} at random are scored here: more would not fit into memory.")
         talk.note(notes[-1])
     distance, _ = run.around.look(x)
@@ -348,7 +330,7 @@ def _described(run: Run, path: Path | None) -> str:
 
 
 def _rows_to_report(run: Run, folder: Path, path: Path | None, how: Format) -> tuple[Encoded, Any, Sequence[str]]:
-    """Those of a file, or those that the run kept."""
+    """Return the rows of a file, or those that the run kept."""
     if path is None:
         if (kept := run.rows_to_test()) is None:
             raise ValueError(f"{folder} was made with --no-data: name a file of rows with {run.target.name!r} in it")

@@ -134,63 +134,64 @@ def split(y: NDArray[Any], share: float, seed: int, copies: Integers | None = No
 
 
 def _chosen(y: NDArray[Any], sizes: Integers, aside: int, seed: int) -> Integers:
-    """Which to hold out, so that their sizes make up what is to be set aside."""
+    """Choose groups of rows to hold out, so that their sizes make up what is to be set aside."""
     random, count = streams.generator(seed, "tables", "split"), len(y)
     order = random.permutation(count)
     if y.dtype == object:  # the rows of each class are spread evenly over [0, 1), and all but its first may be held out
-        place = np.full(count, np.inf)
+        position = np.full(count, np.inf)
         for label in dict.fromkeys(y.tolist()):
             others = order[y[order] == label][1:]
-            place[others] = (np.arange(len(others)) + random.random()) / max(1, len(others))
-        order = np.argsort(place, kind="stable")
-        order = order[np.isfinite(place[order])]
-    held = order[_that_fit(sizes[order], aside)]
+            position[others] = (np.arange(len(others)) + random.random()) / max(1, len(others))
+        order = np.argsort(position, kind="stable")
+        order = order[np.isfinite(position[order])]
+    chosen = order[_that_fit(sizes[order], aside)]
     if y.dtype == object:
-        held = np.array(sorted(held.tolist(), key=lambda row: str(y[row])), dtype=np.int64)  # each half has its share
-    return held
+        # Sorted by class, so that each half has its share of every class.
+        chosen = np.array(sorted(chosen.tolist(), key=lambda row: str(y[row])), dtype=np.int64)
+    return chosen
 
 
 def _that_fit(sizes: Integers, room: int) -> list[int]:
     """Places, in their order, of those for which there is room."""
-    found = []
-    for place, size in enumerate(sizes.tolist()):
+    indices = []
+    for index, size in enumerate(sizes.tolist()):
         if size <= room:
-            found.append(place)
+            indices.append(index)
             room -= size
         if not room:
             break
-    return found
+    return indices
 
 
 def copies_of(table: RawTable, names: Sequence[str]) -> Integers:
     """A number for each row, the same for rows whose cells in these columns are the same."""
-    found = np.zeros(len(table), dtype=np.int64)
+    group = np.zeros(len(table), dtype=np.int64)
     for name in names:
         column = table.columns[name]
         cells = column.codes if column.numbers is None else np.unique(column.numbers, return_inverse=True)[1]
-        _, found = np.unique(found * (int(cells.max()) + 2) + cells + 1, return_inverse=True)
-    return found
+        _, group = np.unique(group * (int(cells.max()) + 2) + cells + 1, return_inverse=True)
+    return group
 
 
 def _kept_together(table: RawTable, names: Sequence[str], request: Request, notes: list[str]) -> Integers | None:
     """Copies of rows, where a row is told by the columns that will be used; none where nearly all rows are copies."""
     used = TableEncoder.of(table, names, request.kinds, np.arange(len(table))).names
-    found = copies_of(table, (*used, request.target))
-    different = int(found.max()) + 1
-    if different == len(found):
+    group = copies_of(table, (*used, request.target))
+    different = int(group.max()) + 1
+    if different == len(group):
         return None
     if different < _FEWEST_DIFFERENT:
         notes.append(f"only {different} rows are different: copies of rows that are held out are among those to train")
         return None
-    copies = len(found) - different
+    copies = len(group) - different
     notes.append(
         f"{rows_of(copies)} {'is a copy' if copies == 1 else 'are copies'} of others, and kept together with them"
     )
-    return found
+    return group
 
 
 class _Notes(list[str]):
-    """What the user should know, told at once and kept."""
+    """Notes for the user, shown at once and kept."""
 
     def __init__(self, tell: Tell | None) -> None:
         super().__init__()
@@ -228,23 +229,23 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, no
         data = encoded.take(rows.train), y[rows.train]
         together = None if copies is None else copies[rows.train]
         compute = request.compute.but(progress=progress)
-        posterior, found = _train(data, together, target, request, began, tell, compute)
+        posterior, first = _train(data, together, target, request, began, tell, compute)
         posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell, notes)
     test = encoded.take(rows.test), y[rows.test]
     tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
-    held = np.concatenate([rows.calibrate, rows.test])
+    held_out = np.concatenate([rows.calibrate, rows.test])
     about = {
         "source": table.source,
         "rows": counts,
         "seconds": round(time.monotonic() - began, 1),
-        "pilot": None if found is None else asdict(replace(found, training=None)),  # type: ignore[arg-type]
+        "pilot": None if first is None else asdict(replace(first, training=None)),  # type: ignore[arg-type]
         "notes": list(notes),
     }
     return Run(
         posterior,
         encoder,
         target,
-        Surroundings.of(encoder, encoded.values[rows.train], encoded.values[held]),
+        Surroundings.of(encoder, encoded.values[rows.train], encoded.values[held_out]),
         tested.scores,
         request.level,
         request.samples,
@@ -254,7 +255,7 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, no
 
 
 def _check_options(request: Request, target: Target) -> None:
-    """Whether the target can be calibrated so, and has what the options speak of."""
+    """Raise if the target cannot be calibrated so, or an option is not for it."""
     likelihood = LIKELIHOODS[target.task]
     if request.calibrate not in ("auto", "none", *likelihood.calibrations):
         offered = " or ".join(likelihood.calibrations)
@@ -302,9 +303,9 @@ def _train(
     training = plan.training_for(count, target, asked)
     wishes = request.over, request.recipe, request.draws
     over = plan.variables(*wishes, lr=rate(training))
-    found, tried = None, _to_be_tried(request, target, Design.of(over))
+    first, tried = None, _to_be_tried(request, target, Design.of(over))
     if request.epochs is None or request.budget is not None or tried:
-        found = pilot(
+        first = pilot(
             training,
             data,
             averages=Design.of(over).iterations is not None,
@@ -315,43 +316,36 @@ def _train(
             compute=compute,
             copies=copies,
         )
-        training = found.training
+        training = first.training
         over = plan.variables(*wishes, lr=rate(training))
         if request.epochs is None:
             tell(
                 f"found by first networks on rows set aside: {training.epochs} epochs, a learning rate of "
                 f"{rate(training):.2g}" + f", {dropout(training):.0%} dropout" * bool(dropout(training))
             )
-        for line in found.notes:
+        for line in first.notes:
             tell(line)
     if request.epochs is not None:
         training = replace(training, epochs=request.epochs)
-    if request.budget is not None and found is not None:
-        training, over = _within_budget(training, over, request, found, began, tell)
+    if request.budget is not None and first is not None:
+        training, over = _within_budget(training, over, request, first, began, tell)
     steps = -(-count // training.algorithm.batch_size)
     over = plan.collecting(over, training.epochs, steps)
     draws = Design.of(over).size
     tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")
-    return _marginalised(training, data, copies, over, request.seed, compute), found
-
-
-def _marginalised(
-    training: Training, data: tuple[Encoded, Any], copies: Integers | None, over: list[Any], seed: int, compute: Compute
-) -> Posterior:
-    """Train; copies of a row are all trained on, or all held out to fit the noise on."""
-    return marginalise(training, data, over, seed, groups=copies, compute=compute)
+    return marginalise(training, data, over, request.seed, groups=copies, compute=compute), first
 
 
 def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
-    """What the user has left open; epochs that are given are given for these settings, but not for a noise."""
-    found: list[Tried] = []
+    """Return the settings to search: given epochs fix them, but not the noise."""
+    names: list[Tried] = []
     if request.epochs is None:
-        found += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
-    if "hidden" in found and (design.dropout is not None or request.settings.dropout):
-        found.remove("hidden")  # without hidden units there is nothing to drop
+        names += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
+    if "hidden" in names and (design.dropout is not None or request.settings.dropout):
+        names.remove("hidden")  # without hidden units there is nothing to drop
     if request.settings.noise == "auto" and "noise" in LIKELIHOODS[target.task].table_options:
-        found.append("noise")
-    return found
+        names.append("noise")
+    return names
 
 
 def _sizes(training: Training) -> str:
@@ -360,12 +354,12 @@ def _sizes(training: Training) -> str:
 
 
 def _within_budget(
-    training: Training, over: list[Any], request: Request, found: Pilot, began: float, tell: Tell
+    training: Training, over: list[Any], request: Request, first: Pilot, began: float, tell: Tell
 ) -> tuple[Training, list[Any]]:
-    """As many draws as fit into the time that is left, or fewer epochs if two do not."""
+    """Take as many draws as fit into the time that is left, or fewer epochs if two do not."""
     assert request.budget is not None
     left = _TRAINING_SHARE * (began + request.budget - time.monotonic())
-    each = found.seconds_per_epoch * training.epochs
+    each = first.seconds_per_epoch * training.epochs
     most = _MOST_DRAWS if request.draws is None else request.draws
     fits = max(0, int(left / each)) if each > 0 else most
     drawn = plan.with_draws(over, max(2, min(most, fits))) if request.over is None else None
@@ -395,8 +389,8 @@ def _to_calibrate(by: str, posterior: Posterior, count: int, request: Request) -
 
 
 def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell, notes: list[str]) -> Posterior:
-    """As asked. By itself, quantities get conformal intervals, and a factor of the variance, or a temperature of
-    classes, only where it is clearly not 1: few rows say too little, of rare classes above all.
+    """Calibrate as asked. By default, quantities get conformal intervals, and a factor of the variance (or classes a
+    temperature) only where it is clearly not 1: few rows say too little, above all of rare classes.
     """
     asked: Sequence[str] = (request.calibrate,)
     if request.calibrate == "none":
@@ -411,16 +405,16 @@ def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell
     for by in asked:
         rows = _to_calibrate(by, posterior, len(y), request)
         try:
-            found = posterior.calibrated(by, (x.take(rows), y[rows]), request.samples)  # type: ignore[arg-type]
+            calibrated = posterior.calibrated(by, (x.take(rows), y[rows]), request.samples)  # type: ignore[arg-type]
         except ValueError as error:
             if request.calibrate != "auto":
                 raise
             notes.append(f"not calibrated by {by}: {error}")
             continue
-        if request.calibrate == "auto" and not found.calibration[-1].is_clear:
-            factor = str(found.calibration[-1]).split(",")[0]
+        if request.calibrate == "auto" and not calibrated.calibration[-1].is_clear:
+            factor = str(calibrated.calibration[-1]).split(",")[0]
             tell(f"not calibrated by {by}: {rows_of(len(y))} do not clearly ask for it ({factor})")
             continue
-        posterior = found
+        posterior = calibrated
         tell(f"calibrated: {posterior.calibration[-1]}")
     return posterior

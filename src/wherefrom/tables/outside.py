@@ -40,7 +40,7 @@ _MOST_FOLDS = 50  # of the training rows, each measured by the others
 @stored("Surroundings")
 @dataclass(frozen=True, eq=False)
 class Surroundings:
-    """Where the training rows lie."""
+    """The region of the training rows."""
 
     names: tuple[str, ...]
     places: tuple[int, ...]  # of the quantities among the features
@@ -54,46 +54,46 @@ class Surroundings:
     @classmethod
     def of(cls, encoder: TableEncoder, training: Numbers, held_out: Numbers) -> Surroundings:
         """Learn from the training rows, and from the held-out ones where the edge is."""
-        found = cls._learnt(encoder, training)
-        if not found.places:
-            return found
-        distances = [found._distance(held_out)]
+        around = cls._learnt(encoder, training)
+        if not around.places:
+            return around
+        distances = [around._distance(held_out)]
         if len(held_out) < _ENOUGH:
             fold = np.arange(len(training)) % min(_MOST_FOLDS, len(training))
             for one in range(int(fold.max()) + 1):
                 others = cls._learnt(encoder, training[fold != one])
                 distances.append(others._distance(training[fold == one]))
-        return replace(found, edge=_edge(np.concatenate(distances)))
+        return replace(around, edge=_edge(np.concatenate(distances)))
 
     @classmethod
     def _learnt(cls, encoder: TableEncoder, training: Numbers) -> Surroundings:
         """All but the edge."""
         places = encoder.quantities()
-        names = tuple(encoder.features[place] for place in places)
-        own = training[:, places]
-        median = np.median(own, axis=0) if places else np.empty(0)
-        low, high = np.quantile(own, [0.25, 0.75], axis=0) if places else (median, median)
+        names = tuple(encoder.features[index] for index in places)
+        values = training[:, places]
+        median = np.median(values, axis=0) if places else np.empty(0)
+        low, high = np.quantile(values, [0.25, 0.75], axis=0) if places else (median, median)
         spread = (high - low) / 1.349
-        rare = own.std(axis=0) if places else spread
+        rare = values.std(axis=0) if places else spread
         spread = np.where(spread > 0.1 * rare, spread, np.where(rare > 0, rare, 1.0))
-        z = np.clip((own - median) / spread, -_CLIPPED, _CLIPPED)
+        z = np.clip((values - median) / spread, -_CLIPPED, _CLIPPED)
         covariance = (z.T @ z) / max(1, len(z))
         diagonal = np.diag(np.maximum(np.diag(covariance), 1e-6))
         precision = np.linalg.inv((1 - _SHRINKAGE) * covariance + _SHRINKAGE * diagonal).astype(np.float64)
-        reach = _reach(own - median, spread)
-        found = cls(names, tuple(places), median, spread, reach, precision, (1.0, 1.0), 1.0)
+        reach = _reach(values - median, spread)
+        around = cls(names, tuple(places), median, spread, reach, precision, (1.0, 1.0), 1.0)
         if not places:
-            return found
-        one, all_of_them = (max(float(np.quantile(each, EDGE)), 1e-9) for each in found._lengths(own - median))
-        return replace(found, usual=(one, all_of_them))
+            return around
+        one, all_of_them = (max(float(np.quantile(each, EDGE)), 1e-9) for each in around._lengths(values - median))
+        return replace(around, usual=(one, all_of_them))
 
     def _distance(self, values: Numbers) -> Numbers:
-        """Of each row, without regard to where the edge is."""
+        """Distance of each row, without regard to the edge."""
         one, all_of_them = self._lengths(self._away(values))
         return np.asarray(np.maximum(one / self.usual[0], all_of_them / self.usual[1]))
 
     def look(self, encoded: Encoded) -> tuple[Numbers, list[str]]:
-        """Each row's distance (above 1 it is outside, and a level that was never seen is infinitely far), and why."""
+        """Return each row's distance (above 1 it is outside; infinite, if a level was never seen), and the reason."""
         distance, why = np.zeros(len(encoded)), [""] * len(encoded)
         if self.places:
             away = self._away(encoded.values)
@@ -113,18 +113,18 @@ class Surroundings:
         return np.asarray(values[:, self.places] - self.median)
 
     def _reached(self, away: Numbers) -> Numbers:
-        """How far each column is from its median, in reaches of its side.  # (rows, quantities)"""
+        """Distance of each column from its median, in reaches of its side.  # (rows, quantities)"""
         return np.asarray(np.abs(away) / np.where(away < 0, self.reach[0], self.reach[1]))
 
     def _lengths(self, away: Numbers) -> tuple[Numbers, Numbers]:
-        """Of the worst column, and of all together.  # (rows,)"""
+        """Return the distance of the worst column, and of all together.  # (rows,)"""
         z = away / self.spread
         together = np.sqrt(np.einsum("ij,jk,ik->i", z, self.precision, z, optimize=True))
         return self._reached(away).max(axis=1), together
 
 
 def _reach(away: Numbers, spread: Numbers) -> Numbers:
-    """How far the rows went, below 0 and above it, but for the farthest 1 in 1000.  # (2, quantities)"""
+    """Largest distance of the rows below 0 and above it, but for the farthest 1 in 1000.  # (2, quantities)"""
     if not away.size:
         return np.stack([spread, spread])
     farthest = np.stack([-away.min(axis=0), away.max(axis=0)])
@@ -136,6 +136,6 @@ def _reach(away: Numbers, spread: Numbers) -> Numbers:
 
 
 def _edge(values: Numbers) -> float:
-    """Beyond which a further value lies with a chance of 1 in 200 at most; the largest one if they are too few."""
-    place = min(len(values), math.ceil(EDGE * (len(values) + 1)))
-    return max(float(np.sort(values)[place - 1]), 1e-9)
+    """Return what a further value exceeds with a chance of 1 in 200 at most; the largest one if they are too few."""
+    rank = min(len(values), math.ceil(EDGE * (len(values) + 1)))
+    return max(float(np.sort(values)[rank - 1]), 1e-9)

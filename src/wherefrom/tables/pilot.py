@@ -47,7 +47,7 @@ _CALMER, _TRIES = 1 / 10, 3  # of the learning rate, where all pilots diverge
 
 @dataclass(frozen=True)
 class Pilot:
-    """What the first networks taught."""
+    """The result of the first networks."""
 
     training: Training  # with the epochs, the learning rate, the dropout, the network and the noise that were found
     epochs: tuple[int, ...]  # after which the best was scored
@@ -78,7 +78,7 @@ class _Trial:
         return gain > _CLEARLY * error
 
     def crps_gain(self, other: _Trial) -> tuple[float, float]:
-        """The same of the CRPS."""
+        """Return the gain in CRPS, and its standard error."""
         return _mean(other.stops.crps[other.best] - self.stops.crps[self.best])
 
 
@@ -104,26 +104,26 @@ def pilot(
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
     rates = {"lr"} & {*tried}
-    found = search.best(training, {*tried} & {"lr", "dropout"})
-    if "hidden" in tried and not search.is_late(found):
-        plain = replace(found.training, model=MLP(()))
+    best = search.best(training, {*tried} & {"lr", "dropout"})
+    if "hidden" in tried and not search.is_late(best):
+        plain = replace(best.training, model=MLP(()))
         if rates:
             plain = _at(plain, {"lr": _LINEAR_RATE * rate(training)})
-        linear = search.best(plain, rates, found)
-        gain, error = linear.gain(found)
+        linear = search.best(plain, rates, best)
+        gain, error = linear.gain(best)
         if gain > 0:
             notes.append(f"no hidden units: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
-            found = linear
+            best = linear
     by_row = wanted.by_row if "noise" in tried else None
-    if by_row is not None and not search.is_late(found):
-        told = search.best(replace(found.training, likelihood=by_row.to_search(False)), set(), found)
-        gain, error = told.gain(found)
-        crps_gain, crps_error = told.crps_gain(found)
+    if by_row is not None and not search.is_late(best):
+        noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), set(), best)
+        gain, error = noisy.gain(best)
+        crps_gain, crps_error = noisy.crps_gain(best)
         if gain > error and crps_gain > crps_error:
             notes.append(f"noise row by row: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
-            found, wanted = told, by_row
-    chosen = replace(found.training, likelihood=wanted)
-    return Pilot(chosen, found.stops.epochs, tuple(found.stops.nll.mean(1).tolist()), found.seconds, tuple(notes))
+            best, wanted = noisy, by_row
+    chosen = replace(best.training, likelihood=wanted)
+    return Pilot(chosen, best.stops.epochs, tuple(best.stops.nll.mean(1).tolist()), best.seconds, tuple(notes))
 
 
 def rate(training: Training) -> float:
@@ -137,7 +137,7 @@ def dropout(training: Training) -> float:
 
 
 def _settings(training: Training, tried: Collection[str]) -> list[Training]:
-    """The same training with every setting that is to be tried."""
+    """Return the training with every setting that is to be tried."""
     values: dict[str, list[float]] = {}
     if "lr" in tried:
         values["lr"] = [rate(training) * times for times in _RATES]
@@ -151,7 +151,7 @@ def _differ(points: Sequence[Mapping[str, float]], name: str) -> bool:
 
 
 def _at(training: Training, point: Mapping[str, float]) -> Training:
-    """The same with these settings."""
+    """Return the training with these settings."""
     if "lr" in point:
         training = replace(training, algorithm=training.algorithm.but(lr=point["lr"]))
     if "dropout" in point and isinstance(model := training.model, MLP):
@@ -161,7 +161,7 @@ def _at(training: Training, point: Mapping[str, float]) -> Training:
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """The same rows, for all that is tried on them."""
+    """A search on fixed rows."""
 
     data: tuple[Any, Any]
     folds: list[tuple[Integers, Integers]]
@@ -171,8 +171,8 @@ class _Search:
     until: float | None
     compute: Compute
 
-    def is_late(self, found: _Trial) -> bool:
-        return self._would_be_late(found.stops.epochs[-1] * len(self.folds) * found.seconds)
+    def is_late(self, trial: _Trial) -> bool:
+        return self._would_be_late(trial.stops.epochs[-1] * len(self.folds) * trial.seconds)
 
     def _would_be_late(self, seconds: float) -> bool:
         return self.until is not None and time.monotonic() + seconds > self.until
@@ -193,14 +193,14 @@ class _Search:
             posteriors, settings = self._trained([replace(each, epochs=length) for each in settings])
             networks = sum(map(len, posteriors))
             each = (time.monotonic() - began) / (length * networks)
-            found, *others = self._trials(posteriors, settings, each)
-            lowest = found if lowest is None or found.score < lowest.score else lowest
-            is_done = found.training.epochs < _NEAR_THE_END * length or length >= most
-            is_beaten = rival is not None and found.is_beaten_by(rival)
+            best, *others = self._trials(posteriors, settings, each)
+            lowest = best if lowest is None or best.score < lowest.score else lowest
+            is_done = best.training.epochs < _NEAR_THE_END * length or length >= most
+            is_beaten = rival is not None and best.is_beaten_by(rival)
             if is_done or is_beaten or self._would_be_late(2 * length * networks * each):
                 return lowest
             length = min(most, 2 * length)
-            settings = [trial.training for trial in (found, *others)][: -(-len(settings) // 2)]
+            settings = [trial.training for trial in (best, *others)][: -(-len(settings) // 2)]
 
     def _trained(self, settings: list[Training]) -> tuple[list[Posterior], list[Training]]:
         """Networks with their trajectories, of each fold one for each setting; those that diverge are left out.

@@ -38,7 +38,7 @@ _LAWS: dict[str, Callable[..., Any]] = {"swag": SWAG, "tradi": TRADI, "snapshots
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user says of the training; what is None is chosen by the table's size, or by a pilot."""
+    """Options of the training; those that are None are chosen by the table's size, or by a pilot."""
 
     hidden: tuple[int, ...] | None = None
     dropout: float | None = None
@@ -117,9 +117,9 @@ def _over(written: str, lr: float) -> list[Any]:
     >>> _over("theta0+order=3,t=snapshots:10,F=dropout", lr=0.01)[1:]
     [Iterations(law=Snapshots(keep=10), start=0.5, every=None), Dropout(rate=None, on='units')]
     """
-    found = [_variable(part.strip(), lr) for part in written.split(",") if part.strip()]
-    Design.of(found)  # raises where they do not go together
-    return found
+    over = [_variable(part.strip(), lr) for part in written.split(",") if part.strip()]
+    Design.of(over)  # raises where they do not go together
+    return over
 
 
 def _variable(part: str, lr: float) -> Any:
@@ -146,7 +146,7 @@ def _drawn(name: str, lr: float, draws: int | None) -> Any:
 
 
 def collecting(over: list[Any], epochs: int, steps_per_epoch: int) -> list[Any]:
-    """The same, collecting often enough: of a short training, more than once an epoch."""
+    """Collect often enough: in a short training, more than once an epoch."""
 
     def often(variable: Any) -> Any:
         if not isinstance(variable, Iterations) or variable.every is not None or isinstance(variable.law, TRADI):
@@ -160,7 +160,7 @@ def collecting(over: list[Any], epochs: int, steps_per_epoch: int) -> list[Any]:
 
 
 def with_draws(over: list[Any], draws: int) -> list[Any] | None:
-    """The same with so many draws of the one variable that is drawn before training; None if there is not just one."""
+    """Change the draws of the one variable that is drawn before training; None if there is not just one."""
     drawn = [variable for variable in over if not isinstance(variable, Iterations | Dropout)]
     if len(drawn) != 1:
         return None

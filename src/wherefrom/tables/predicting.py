@@ -23,7 +23,7 @@ Answers = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Every row's answers by name, the names of the sources among them, and scores where the truth is known."""
+    """Answers of every row by name, the names of the sources among them, and scores where the truth is known."""
 
     answers: Answers
     doubt: NDArray[np.float64]  # by which rows are put in order

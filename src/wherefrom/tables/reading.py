@@ -38,7 +38,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Format:
-    """How a file is written. What is None is found out."""
+    """The format of a file. What is None is detected."""
 
     separator: str | None = None
     decimal: str | None = None
@@ -46,9 +46,9 @@ class Format:
     missing: tuple[str, ...] = ()  # further words for a missing value
 
     def __post_init__(self) -> None:
-        found = self.separator if self.separator is None else SEPARATORS.get(self.separator, self.separator)
-        if found is not None and len(found) != 1:
-            raise ValueError(f"the separator is one character, or {', '.join(SEPARATORS)}, not {found!r}")
+        separator = self.separator if self.separator is None else SEPARATORS.get(self.separator, self.separator)
+        if separator is not None and len(separator) != 1:
+            raise ValueError(f"the separator is one character, or {', '.join(SEPARATORS)}, not {separator!r}")
         if self.decimal not in (None, ".", ","):
             raise ValueError(f"the decimal sign is . or , and not {self.decimal!r}")
         if self.encoding is not None:
@@ -56,7 +56,7 @@ class Format:
                 "".encode(self.encoding)
             except LookupError:
                 raise ValueError(f"there is no encoding {self.encoding!r}; try utf-8, cp1252 or utf-16") from None
-        object.__setattr__(self, "separator", found)
+        object.__setattr__(self, "separator", separator)
 
     def is_missing(self, cell: str) -> bool:
         return cell.casefold() in _MISSING or cell in self.missing
@@ -88,7 +88,7 @@ class Column:
         return replace(self, numbers=self.numbers[rows])
 
     def as_text(self) -> Column:
-        """The same with numbers as they would be written, whole ones without a point."""
+        """Return numbers as text, whole ones without a point."""
         if self.numbers is None:
             return self
         values, codes = np.unique(self.numbers[~self.missing], return_inverse=True)
@@ -97,19 +97,19 @@ class Column:
         return Column(self.name, every, tuple(_written(value) for value in values.tolist()))
 
     def cells(self) -> list[str]:
-        """Every row's text, empty where it is missing."""
+        """Text of every row, empty where it is missing."""
         text = self.as_text()
         return ["" if code < 0 else text.levels[code] for code in text.codes.tolist()]
 
     def plain(self) -> list[Any]:
-        """Every row's value as the file has it: numbers of a typed file stay numbers, None where they are missing."""
+        """Value of every row as the file has it: numbers of a typed file stay numbers, None where they are missing."""
         if self.numbers is None or self.is_date:
             return self.cells()
         is_whole = bool((self.numbers[~self.missing] % 1 == 0).all())
         return [None if value != value else int(value) if is_whole else value for value in self.numbers.tolist()]
 
     def counts(self) -> Integers:
-        """How many rows have each level."""
+        """Number of rows with each level."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.levels))
 
     def first_row_of(self, level: int) -> int:
@@ -118,7 +118,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """What a file holds, column by column."""
+    """The content of a file, column by column."""
 
     source: str
     columns: dict[str, Column]
@@ -141,8 +141,8 @@ class RawTable:
 
 def nearest(name: str, names: Any) -> str:
     """The name that was probably meant, or all names if there are few, as an end of a sentence."""
-    if found := likely(name, names):
-        return f"; did you mean {found!r}?"
+    if meant := likely(name, names):
+        return f"; did you mean {meant!r}?"
     several = list(map(str, names))
     return f"; it has {', '.join(several[:20])}{', ...' * (len(several) > 20)}"
 
@@ -156,8 +156,8 @@ def likely(name: str, names: Any) -> str | None:
     from difflib import get_close_matches
 
     lower = {str(one).casefold(): str(one) for one in names}
-    found = get_close_matches(name.casefold(), list(lower), 1)
-    return lower[found[0]] if found else None
+    close = get_close_matches(name.casefold(), list(lower), 1)
+    return lower[close[0]] if close else None
 
 
 def read(path: str | Path, how: Format | None = None) -> RawTable:
@@ -248,7 +248,7 @@ def _names(header: Sequence[str], source: str, row: int) -> list[str]:
     names = [name.strip() for name in header]
     if all(_NUMBER.fullmatch(name) for name in names):
         raise ValueError(f"{source}, row {row}, should name the columns, but holds numbers: add a header")
-    names = [name or f"column {place}" for place, name in enumerate(names, start=1)]
+    names = [name or f"column {number}" for number, name in enumerate(names, start=1)]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
         raise ValueError(f"{source} has several columns named {', '.join(map(repr, doubled))}: rename all but one")
@@ -329,16 +329,16 @@ def _levels_like(table: RawTable, pattern: re.Pattern[str]) -> Iterator[tuple[Co
 
 
 def as_numbers(levels: Sequence[str], decimal: str) -> Numbers:
-    """Each level as a number, nan where it is none; where the decimal sign is a comma, one with a point is none."""
-    found = np.full(len(levels), np.nan)
+    """Return each level as a number, nan where it is none; with a decimal comma, one with a point is none."""
+    values = np.full(len(levels), np.nan)
     other = "." if decimal == "," else ","
-    for place, level in enumerate(levels):
+    for index, level in enumerate(levels):
         if other in level:
             continue
         cell = level.replace(decimal, ".")
         if _NUMBER.fullmatch(cell):
-            found[place] = float(cell)
-    return found
+            values[index] = float(cell)
+    return values
 
 
 def _written(value: float) -> str:

@@ -67,17 +67,17 @@ class HeldOut:
         test: Integers,
         target: Target,
     ) -> HeldOut:
-        held = np.concatenate([calibrate, test])
-        own = y[held]
+        rows_held_out = np.concatenate([calibrate, test])
+        truth = y[rows_held_out]
         if target.classes:
-            own = np.array([target.classes.index(label) for label in own.tolist()])
-        called = tuple(names[place] for place in held.tolist())
-        return cls(encoded.values[held], own.astype(np.float64), rows[held], called, len(calibrate))
+            truth = np.array([target.classes.index(label) for label in truth.tolist()])
+        called = tuple(names[row] for row in rows_held_out.tolist())
+        return cls(encoded.values[rows_held_out], truth.astype(np.float64), rows[rows_held_out], called, len(calibrate))
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What was learnt from a table, and all that it takes to predict more rows of it."""
+    """All that was learnt from a table, and that it takes to predict more rows of it."""
 
     posterior: Posterior
     encoder: TableEncoder
@@ -144,12 +144,12 @@ class Run:
         return None if self.held_out is None else self._held(slice(self.held_out.calibrate, None))
 
     def _held(self, part: slice) -> tuple[Encoded, NDArray[Any], tuple[str, ...]]:
-        held = self.held_out
-        assert held is not None
-        y: NDArray[Any] = held.y[part]
+        kept = self.held_out
+        assert kept is not None
+        y: NDArray[Any] = kept.y[part]
         if self.target.classes:
             y = np.array([self.target.classes[int(number)] for number in y.tolist()])
-        return Encoded(held.x[part], self.encoder.features), y, held.names[part]
+        return Encoded(kept.x[part], self.encoder.features), y, kept.names[part]
 
     def with_rows_to_calibrate(self) -> Posterior:
         """The posterior with rows at hand to fit the calibration of its parts."""
@@ -169,7 +169,7 @@ def _check_writable(folder: Path) -> None:
 
 
 def check_free(folder: Path, overwrite: bool) -> None:
-    """Before anything is trained: whether a run can be written there."""
+    """Raise, before anything is trained, if a run cannot be written there."""
     _check_writable(folder.resolve())
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
@@ -197,7 +197,7 @@ def _document(folder: Path) -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """As it was written, for the record."""
+    """Return the command as it was written, for the record."""
     import shlex
 
     return shlex.join(["wherefrom", *sys.argv[1:]])

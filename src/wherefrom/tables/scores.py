@@ -55,7 +55,7 @@ class Scores:
         return self.values[name]
 
     def table(self) -> Table:
-        """For people: shares in percent, and no more digits than the errors allow."""
+        """Return a table for people: shares in percent, and no more digits than the errors allow."""
         lines = []
         for name, value in self.values.items():
             error, baseline = self.errors.get(name), self.baselines.get(name)
@@ -64,15 +64,15 @@ class Scores:
         return Table(("score", "here", "±", "same answer for all"), lines)
 
     def remarks(self) -> list[str]:
-        """What a reader should know before believing them."""
-        found = []
+        """Return warnings about the scores."""
+        remarks = []
         if self.rows < _FEW:
-            found.append(f"{self.rows} rows can tell little: take the ± seriously")
+            remarks.append(f"{self.rows} rows can tell little: take the ± seriously")
         value, error, baseline = (part.get("NLL") for part in (self.values, self.errors, self.baselines))
         if value is not None and error is not None and baseline is not None and value > baseline - error:
             how = "worse" if value > baseline + error else "hardly better"
-            found.append(f"by its NLL this is {how} than the same answer for every row")
-        return found
+            remarks.append(f"by its NLL this is {how} than the same answer for every row")
+        return remarks
 
     def shown(self) -> dict[str, Any]:
         """Return the scores for readers of JSON."""
@@ -85,21 +85,21 @@ def _shown(value: float, error: float | None, baseline: float | None, in_percent
     (('95.3%', '1.2%', ''), ('123.5', '2.3', '130.0'))
     """
     times, sign = (100.0, "%") if in_percent else (1.0, "")
-    known = error is not None and math.isfinite(error) and error > 0
-    size = times * (error if known and error is not None else abs(value) / 100 or 1)  # else three digits
+    has_error = error is not None and math.isfinite(error) and error > 0
+    size = times * (error if has_error and error is not None else abs(value) / 100 or 1)  # else three digits
     digits = max(0, 1 - math.floor(math.log10(size))) if math.isfinite(size) else 3
 
     def one(number: float | None) -> str:
         return "" if number is None or math.isnan(number) else f"{times * number:,.{digits}f}{sign}"
 
-    return one(value), one(error if known else None), one(baseline)
+    return one(value), one(error if has_error else None), one(baseline)
 
 
 # ------------------------------------------------------------------ in turns
 
 
 def of_rows(prediction: Any, columns: Rows, truth: NDArray[Any]) -> Rows:
-    """What the scores of the rows are made of whose truth is known, and among the classes if there are any."""
+    """Return what the scores are made of, for the rows whose truth is known, and one of the classes if any."""
     there = known(truth)
     if classes := getattr(prediction, "classes", ()):
         there &= np.array([label in classes for label in truth])

@@ -34,7 +34,7 @@ class Target:
     def of(
         cls, table: RawTable, name: str, asked: str | None, least: float | Literal["auto"] | None = "auto"
     ) -> Target:
-        """What the column is, by the user's word or by its cells.
+        """Decide what the column is, by the user's word or by its cells.
 
         `least` is the least that a quantity can be. By itself, it is 0 if no row is below, and there are 100 of them:
         then the next one is with a chance of 1 in 101 at most.
@@ -65,15 +65,15 @@ class Target:
         return LIKELIHOODS[self.task].cells == "numbers"
 
     def values(self, table: RawTable) -> Numbers | NDArray[np.object_]:
-        """Every row's quantity (nan where missing), or label (None where missing)."""
+        """Quantity of every row (nan where missing), or label (None where missing)."""
         column = table.column(self.name)
         if self.holds_numbers:
             return quantities(table, column, "number", "")
         text, text_decimal = column.as_text(), "." if column.numbers is not None else table.decimal
         labels = np.empty(len(text.levels) + 1, dtype=object)
-        for place, level in enumerate(text.levels):
+        for index, level in enumerate(text.levels):
             is_whole = isinstance(self.classes[0], int) and _is_whole(level, text_decimal)
-            labels[place] = _whole(level) if is_whole else level
+            labels[index] = _whole(level) if is_whole else level
         labels[-1] = None
         return labels[text.codes]
 
@@ -89,7 +89,7 @@ def _least(values: Any, asked: float | Literal["auto"] | None, name: str) -> flo
 
 
 def known(values: Numbers | NDArray[np.object_]) -> NDArray[np.bool_]:
-    """Which rows have a target."""
+    """True for rows that have a target."""
     if values.dtype == object:
         return np.array([value is not None for value in values], dtype=bool)
     return ~np.isnan(values.astype(np.float64))

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ _CSV = ("", ".csv", ".txt")
 
 
 def check_writable(out: Path | None) -> None:
-    """Before anything is computed: whether a table can be written there."""
+    """Raise, before anything is computed, if a table cannot be written there."""
     if out is None or str(out) == "-":
         return
     if out.is_dir():
@@ -36,16 +36,16 @@ def check_writable(out: Path | None) -> None:
 
 def write(columns: Columns, out: Path | None) -> None:
     """Whole, or not at all; nowhere in particular is standard output."""
-    if out is None or str(out) == "-":
-        _write_csv(columns, sys.stdout)
-        return
-    with atomic.writing(out) as temporary:
-        if out.suffix.lower() in PARQUET:
-            frame = _polars().DataFrame({name: list(map(_plain, values)) for name, values in columns.items()})
+    if out is not None and out.suffix.lower() in PARQUET:
+        frame = _polars().DataFrame({name: list(map(_plain, values)) for name, values in columns.items()})
+        with atomic.writing(out) as temporary:
             frame.write_parquet(temporary)
-        else:
-            with temporary.open("w", newline="", encoding="utf-8") as file:
-                _write_csv(columns, file)
+        return
+    rows = zip(*(map(_written, values) for values in columns.values()), strict=True)
+    if out is None or str(out) == "-":
+        csv.writer(sys.stdout, lineterminator="\n").writerows([tuple(columns), *rows])
+    else:
+        atomic.write_csv(out, columns, rows)
 
 
 def _polars() -> Any:
@@ -54,12 +54,6 @@ def _polars() -> Any:
     except ImportError:
         raise ImportError("Parquet files need polars: pip install 'wherefrom[table]'") from None
     return polars
-
-
-def _write_csv(columns: Columns, file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(zip(*(map(_written, values) for values in columns.values()), strict=True))
 
 
 def _written(value: Any) -> Any:

@@ -18,6 +18,8 @@ from conftest import mlp, training
 from wherefrom.posterior import onnx as export
 from wherefrom.predictive.one_shot import NoRuleError, scalars
 
+pytestmark = pytest.mark.slow
+
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package, reason=f"exporting needs {package}: pip install 'wherefrom[onnx]'")
 

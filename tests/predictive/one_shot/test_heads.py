@@ -26,6 +26,7 @@ def logits(classes, scale, rank=0):
     return Moments(mean, variance, factors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 2])
 @pytest.mark.parametrize(
     ("classes", "scale", "error", "deviation"), [(2, 1, 0.01, 0.02), (3, 0.3, 0.01, 0.02), (10, 1, 0.05, 0.08)]

@@ -216,6 +216,7 @@ def test_a_loaded_posterior_says_the_same(whole, tmp_path):
     assert torch.equal(again.one_shot(NEW).variance, whole.one_shot(NEW).variance)
 
 
+@pytest.mark.slow
 def test_convolutions_with_batch_norm_and_pooling():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 2, 6, 6, generator=generator)

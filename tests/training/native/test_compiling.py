@@ -23,6 +23,8 @@ import wherefrom as wf
 from apart import SECONDS, alone, start
 from conftest import training
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[3]
 MESSAGE = "compiling once for this machine"
 

@@ -177,7 +177,7 @@ class Classes:
         return panels.verdict(accuracy, expected, error, count, say)
 
     def groups(self) -> list[dict[str, Any]]:
-        """How often answers are right, next to how sure they are, by the class that is answered."""
+        """Return how often answers are right, and how sure they are, by the class that is answered."""
         answered = torch.bincount(self._guesses, minlength=len(self.prediction.classes)).tolist()
         present = [k for k, count in enumerate(answered) if count >= _LEAST_IN_A_GROUP]
         present = sorted(sorted(present, key=lambda k: -answered[k])[:_MOST_CLASSES])
@@ -278,7 +278,7 @@ class Classes:
         }
 
     def _mistakes(self) -> dict[str, Any]:
-        """How many rows of each class are given which answer."""
+        """Return the confusion matrix as a panel."""
         classes = len(self.prediction.classes)
         if classes > _MOST_CLASSES:
             caption = f"There are {classes} classes: too many for a table of mistakes."

@@ -170,7 +170,7 @@ class Quantity:
         return panels.verdict(part, 0.95, math.sqrt(0.95 * 0.05 / count), count, say)
 
     def groups(self) -> list[dict[str, Any]]:
-        """How often the 95% intervals hold the truth, by fifths of the predicted mean; equal ones stay together."""
+        """Return how often the 95% intervals hold the truth, by fifths of the predicted mean; ties stay together."""
         mean = self.prediction.mean.double()
         if len(mean) < _PARTS * _LEAST_IN_A_PART:
             return []

@@ -51,7 +51,7 @@ class Recording:
 
     @property
     def recorder(self) -> Recorder:
-        """What was recorded, from the beginning of training on."""
+        """The recorder, from the beginning of training on."""
         if self._recorder is None:
             raise ValueError("no training has begun yet, so nothing was recorded")
         return self._recorder
@@ -95,12 +95,12 @@ class Recording:
         return self._iterations.collection(int(steps), 1)  # it ends within an epoch: by the steps, then
 
     def _epoch_ended(self, model: nn.Module, epochs: int) -> None:
-        """So many epochs are done."""
+        """Update the recorder after so many epochs, if they are to be collected."""
         if self._by_epoch and self._collection is not None and self._collection.includes(epochs):
             self.recorder.update(model)
 
     def _step_ended(self, model: nn.Module, steps: int) -> None:
-        """So many steps are done."""
+        """Update the recorder after so many steps, if they are to be collected."""
         if not self._by_epoch and self._collection is not None and self._collection.includes(steps):
             self.recorder.update(model)
 

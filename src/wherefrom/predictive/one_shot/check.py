@@ -108,7 +108,7 @@ def _of_all_outputs(std: Tensor) -> Tensor:
 
 
 def _moments(answers: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Over members, by their weights, and samples; within members the variance is that of a sample."""
+    """Moments over members, by their weights, and samples; within members the variance is that of a sample."""
     means, samples = answers.mean(1), answers.shape[1]
     own = answers.var(1, correction=1) if samples > 1 else torch.zeros_like(means)
     mean, within = (torch.tensordot(weights, part, 1) for part in (means, own))

@@ -28,7 +28,7 @@ _PLACES = "Tensor(a!) new_mean, Tensor(b!) new_variance, Tensor(c!) new_factors"
 
 @contextmanager
 def spelled_out() -> Iterator[None]:
-    """By torch's own operations, for those who have to translate them."""
+    """Use torch's own operations meanwhile, for those who have to translate them."""
     token = _is_off.set(True)
     try:
         yield

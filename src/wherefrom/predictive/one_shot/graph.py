@@ -181,7 +181,7 @@ class Graph:
 
 
 def _check(step: _Step) -> None:
-    """That there is a rule, before anything is computed."""
+    """Raise, before anything is computed, if there is no rule."""
     if step.layer is None:
         has_rule = step.function in RULES or step.function in DROPOUT or not step.is_uncertain
     else:
@@ -193,7 +193,7 @@ def _check(step: _Step) -> None:
 
 
 def _check_followed(call: Call) -> None:
-    """That nothing happens which the steps do not show."""
+    """Raise if something happens that the steps do not show."""
     looks = call.function in LOOKS_AT_NUMBERS
     if looks or (call.result is None and tensors_in((call.args, call.kwargs))):
         raise NoRuleError(
@@ -293,7 +293,7 @@ def _traced(module: nn.Module, tensors: Mapping[str, Tensor], x: Tensor) -> _Tra
 
 
 def _is_leaf(module: nn.Module) -> bool:
-    """Whether a rule speaks of the module, or it is one of torch's own; dropout is followed as a function."""
+    """True if a rule speaks of the module, or it is one of torch's own; dropout is followed as a function."""
     is_torch = type(module).__module__.startswith(("torch.nn", "torch.ao.nn"))
     inner = (nn.Sequential, *_DROPOUT_LAYERS)
     return rule_for(module) is not None or (is_torch and not isinstance(module, inner))

@@ -78,7 +78,7 @@ def _log_sum_exp(x: Moments, logits: Tensor, weights: Tensor) -> Tensor:
 
 
 def _variance_of(weights: Tensor, x: Moments) -> Tensor:
-    """Of weighted sums of the logits' rest, one for each line of weights.  # (..., lines, classes) -> (..., lines)"""
+    """Variance of sums of the logits' rest by lines of weights.  # (..., lines, classes) -> (..., lines)"""
     if x.covariance is not None:
         return torch.einsum("...kj,...ji,...ki->...k", weights, x.covariance, weights).clamp_min(0.0)
     own = torch.zeros_like(x.mean) if x.variance is None else x.variance
@@ -86,7 +86,7 @@ def _variance_of(weights: Tensor, x: Moments) -> Tensor:
 
 
 def _without_own(logits: Tensor) -> Tensor:
-    """Every class's line without the class itself."""
+    """Return every class's line without the class itself."""
     own = torch.eye(logits.shape[-1], dtype=torch.bool, device=logits.device)
     return logits.masked_fill(own, torch.finfo(logits.dtype).min / 4)
 

@@ -15,7 +15,7 @@ _SATURATED = np.float32(12.0)
 
 @inlined
 def _relu(mean, variance):
-    """As `scalars.relu`: mean, variance and slope."""
+    """Mean, variance and slope of `scalars.relu`."""
     std = np.sqrt(variance)
     a = mean / (_TINY if std < _TINY else std)
     a = _SATURATED if a > _SATURATED else a  # so that what is not a number stays none
@@ -30,7 +30,7 @@ def _relu(mean, variance):
 
 @inlined
 def _leaky_relu(mean, variance, below):
-    """As `scalars.leaky_relu`, with slope `below` below zero."""
+    """Mean, variance and slope of `scalars.leaky_relu`, with slope `below` below zero."""
     rest = ONE - below
     value, spread, slope = _relu(mean, variance)
     return (
@@ -42,7 +42,7 @@ def _leaky_relu(mean, variance, below):
 
 @entry
 def push(mean, variance, factors, below, new_mean, new_variance, new_factors, shared, slopes):
-    """Of the tensors of several members; shared and slopes are for a block of entries.  # (members, [rank,] size)"""
+    """Push the tensors of several members; shared and slopes are for a block of entries.  # (members, [rank,] size)"""
     members, rank, size = factors.shape
     for member in range(members):
         for first in range(0, size, len(shared)):

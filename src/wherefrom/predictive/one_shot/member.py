@@ -30,7 +30,7 @@ _MOST_FACTORS = 128  # of the inputs and of channels, beside theta's own; those 
 
 @dataclass(frozen=True)
 class Uncertain:
-    """Which parts are uncertain in a pass, and how their covariance is followed."""
+    """The parts that are uncertain in a pass, and how their covariance is followed."""
 
     covariance: Covariance
     masks: bool
@@ -40,7 +40,7 @@ class Uncertain:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the shared factors of a pass stand."""
+    """Indices of the shared factors of a pass."""
 
     theta: int
     inputs: int
@@ -109,7 +109,7 @@ def tensors_of(
 
 
 def drops_of(network: Network, vary_mask: bool, places: Places | None = None) -> list[Drop]:
-    """Every call of dropout; what is not marginalised, or never drops, is the identity."""
+    """Return every call of dropout; what is not marginalised, or never drops, is the identity."""
     calls = _calls(network)
     if places is None:
         return [Drop(rate if vary_mask else 0.0) for rate, _ in calls]
@@ -131,12 +131,12 @@ def _calls(network: Network) -> list[tuple[float, tuple[int, ...]]]:
 
 
 def _channels(shape: tuple[int, ...]) -> int:
-    """How many channels a mask drops as a whole."""
+    """Number of channels that a mask drops as a whole."""
     return shape[0] if len(shape) > 1 and math.prod(shape[1:]) == 1 else 0
 
 
 def _padded(x: Moments, total: int) -> Moments:
-    """With zeros for the factors of others."""
+    """Pad with zeros for the factors of others."""
     if x.factors is None:
         return x
     none = x.factors.new_zeros(total - len(x.factors), *x.factors.shape[1:])
@@ -144,7 +144,7 @@ def _padded(x: Moments, total: int) -> Moments:
 
 
 def _with_shared_inputs(rows: Tensor, noise: Tensor, places: Places) -> Moments:
-    """Each input's noise as a factor of its own."""
+    """Make each input's noise a factor of its own."""
     own = torch.diag_embed(noise.sqrt().flatten(1)).movedim(-1, 0).unflatten(-1, rows.shape[1:])
     before = rows.new_zeros(places.theta, *rows.shape)
     after = rows.new_zeros(places.total - places.theta - places.inputs, *rows.shape)

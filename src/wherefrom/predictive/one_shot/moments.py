@@ -37,12 +37,12 @@ class Moments:
 
     @cached_property
     def shared_variance(self) -> Tensor | None:
-        """Of the factors together."""
+        """Variance of the factors together."""
         return None if self.factors is None else self.factors.square().sum(0)
 
     @cached_property
     def total_variance(self) -> Tensor:
-        """Of the rest and of the factors together."""
+        """Variance of the rest and of the factors together."""
         total = added(self.variance, self.shared_variance)
         return torch.zeros_like(self.mean) if total is None else total
 

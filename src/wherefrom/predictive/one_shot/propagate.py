@@ -165,7 +165,7 @@ class Passes:
         return self._refreshed(centres), torch.stack(alone), _stacked(shared) if shared else None
 
     def _leading(self, sampled: RandomTheta, rank: int) -> Tensor:
-        """So many combinations of a law's factors, those that move the answers most.  # (rank, size)"""
+        """Return combinations of a law's factors, those that move the answers most.  # (rank, size)"""
         law = sampled.law
         assert isinstance(law, Gaussian)
         if rank >= len(law.factor):
@@ -196,7 +196,7 @@ class Passes:
         return torch.linalg.eigh(effects @ effects.T).eigenvectors.flip(1).to(law.mean)
 
     def _refreshed(self, theta: Tensor) -> Tensor:
-        """With the running statistics that go with it, by a network that is this thread's own."""
+        """Return it with the running statistics that go with it, by a network that is this thread's own."""
         return theta if self.refresh is None else self.refresh(self.network.private("one shot"), theta)
 
     def _prepared(self) -> _Prepared:
@@ -269,7 +269,7 @@ class _Pass:
         return recorded()
 
     def once(self, rows: Tensor, noise: Tensor | None, *thetas: Tensor) -> tuple[Tensor, Tensor]:
-        """The same without a record."""
+        """Compute it without a record."""
         return self._call(noise is not None, *([rows, *thetas] if noise is None else [rows, noise, *thetas]))
 
     def _call(self, has_noise: bool, rows: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
@@ -289,13 +289,13 @@ def _centre(member: RandomTheta) -> Tensor:
 
 
 def _stacked(factors: Sequence[Tensor]) -> Tensor:
-    """With rows of zeros where a law has fewer factors than others.  # (components, rank, size)"""
+    """Stack with rows of zeros where a law has fewer factors than others.  # (components, rank, size)"""
     rank = max(map(len, factors))
     return torch.stack([torch.cat([own, own.new_zeros(rank - len(own), own.shape[1])]) for own in factors])
 
 
 def _padded(member: RandomTheta, spread: Tensor) -> Tensor:
-    """As precise as theta, where the network runs, and with zeros for what no law speaks of."""
+    """Return it as precise as theta, where the network runs, and with zeros for what no law speaks of."""
     spread = spread.to(member.fixed)
     if not len(member.fixed):
         return spread

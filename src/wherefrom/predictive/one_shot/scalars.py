@@ -24,7 +24,7 @@ _POINTS, _REACH = 33, 6.0  # of the trapezoidal rule
 
 
 class Pushed(NamedTuple):
-    """What a function makes of a Gaussian variable."""
+    """Moments of a function of a Gaussian variable."""
 
     mean: Tensor
     variance: Tensor
@@ -36,7 +36,7 @@ Pair = Callable[[Tensor, Tensor, Tensor], Tensor]  # (mean, variance, covariance
 
 
 def relu(mean: Tensor, variance: Tensor) -> Pushed:
-    """With a = mu / s and u = a P + p:  s u,  s^2 (P + u (a - u)),  P    (P and p: the normal cdf and pdf)
+    """Moments by a = mu / s and u = a P + p:  s u,  s^2 (P + u (a - u)),  P    (P and p: the normal cdf and pdf)
 
     The variance is written so that nothing large is taken from anything large.
     """

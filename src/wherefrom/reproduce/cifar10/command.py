@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shlex
-import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +13,7 @@ import torch
 from torch import Tensor
 
 import wherefrom as wf
+from wherefrom.reproduce import long_runs
 from wherefrom.reproduce.cifar10 import data, picture, scores, shift, study, tables
 from wherefrom.reproduce.cifar10.data import Images
 from wherefrom.reproduce.cifar10.presets import (
@@ -33,8 +29,6 @@ from wherefrom.reproduce.cifar10.presets import (
 )
 from wherefrom.reproduce.cifar10.scores import Scores
 from wherefrom.reproduce.cifar10.study import Answers, Exam, Kept, Machine
-from wherefrom.reproduce.uci.command import peak_memory, versions
-from wherefrom.training.progress import shown_progress
 from wherefrom.training.workers import available
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -42,7 +36,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """The options of the command."""
 
     preset: str = "cpu"
     epochs: int | None = None
@@ -104,32 +98,34 @@ class Request:
         options |= {
             name: value for name in ("device", "dtype") if (value := getattr(self, name)) != getattr(usual, name)
         }
-        said = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
-        switches = {"batch-norm": self.batch_norm, "augment": self.augment, "autocast": self.autocast}
-        said += [f"--{'' if on else 'no-'}{name}" for name, on in switches.items() if on is not None]
-        return shlex.join(["wherefrom", "reproduce", "cifar10", "--preset", self.preset, *said])
+        options |= {"batch-norm": self.batch_norm, "augment": self.augment, "autocast": self.autocast}
+        return long_runs.command_line("cifar10", {"preset": self.preset} | options)
 
 
 def run(request: Request) -> None:
     """The whole study: trainings, answers, scores, and the files that show them."""
     preset = request.scale
-    _check_folder(request.folder)
+    long_runs.check_folder(request.folder)
     train, exam, counts = images(preset, request.data, request.seed, request.progress)
     print(tables.described(preset.settings, counts))
-    found: dict[str, Scores] = {}
+    by_regime: dict[str, Scores] = {}
     arms: dict[str, Arm] = {}
-    with _going_on(request.runs), _bar(request, preset) as (say, done):
+    then = "with --runs FOLDER it could have gone on"
+    if request.runs:
+        then = f"what is finished is in {request.runs}, and the same command goes on from here"
+    total = 2 * len(preset.regimes) * preset.members * preset.epochs
+    with long_runs.going_on(lambda: then), long_runs.bar("training", total, request.progress) as bar:
         for regime in preset.regimes:
-            say(tables.regime_title(regime))
-            arms[regime.name] = arm = run_regime(request, regime, train, exam, say, done)
+            bar.line(tables.regime_title(regime))
+            arms[regime.name] = arm = run_regime(request, regime, train, exam, bar.line, bar.done)
             by_names = {names: arm.answers[rates_of(names), kind_of(names)] for names in COMBINATIONS}
-            found[regime.name] = scores.scored(by_names, exam, request.seed)
-    write(request, found, summary_of(request, counts, arms))
+            by_regime[regime.name] = scores.scored(by_names, exam, request.seed)
+    write(request, by_regime, summary_of(request, counts, arms))
 
 
 @dataclass(frozen=True)
 class Arm:
-    """What one regime left: its two sets of networks, their answers, and what they cost."""
+    """The result of one regime: its two sets of networks, their answers, and their costs."""
 
     posteriors: dict[Rates, wf.Posterior]
     answers: dict[tuple[Rates, Kind], Answers]
@@ -142,7 +138,7 @@ def run_regime(
     train: Images,
     exam: Exam,
     say: Callable[[str], None],
-    done: Callable[[int], None] | None,
+    done: Callable[[int], None],
 ) -> Arm:
     """Train both sets of networks in one regime, and let them answer the exam."""
     preset, machine = request.scale, request.machine
@@ -163,7 +159,7 @@ def run_regime(
 
 
 def images(preset: Preset, root: Path | None, seed: int, progress: bool | None) -> tuple[Images, Exam, dict[str, Any]]:
-    """What to train on, what to answer, and how many images of each there are."""
+    """Return the images to train on and to answer, and how many of each there are."""
     others: dict[str, Tensor]
     if preset.is_made:
         train, test = data.made(preset.train_images or 100, seed), data.made(preset.test_images or 100, seed + 1)
@@ -184,7 +180,7 @@ def images(preset: Preset, root: Path | None, seed: int, progress: bool | None) 
 
 
 def summary_of(request: Request, counts: dict[str, Any], arms: dict[str, Arm]) -> dict[str, Any]:
-    """How the numbers came about."""
+    """Return the history of the numbers: command, versions, costs, settings."""
     preset, machine = request.scale, request.machine
 
     def total(what: str) -> dict[str, float]:
@@ -198,12 +194,12 @@ def summary_of(request: Request, counts: dict[str, Any], arms: dict[str, Arm]) -
     return {
         "command": request.command,
         "seed": request.seed,
-        "versions": versions(),
+        "versions": long_runs.versions(),
         "device": f"{device}, {os.cpu_count()} cores" if machine.device.type == "cpu" else device,
         "autocast": str(machine.autocast).removeprefix("torch."),
         "cpu_seconds": total("cpu_seconds"),
         "wall_seconds": total("wall_seconds"),
-        "peak_memory_mb": round(peak_memory()),
+        "peak_memory_mb": round(long_runs.peak_memory()),
         "preset": preset.settings,
         "images": counts,
         "regimes": {name: _arm_summary(arm, preset) for name, arm in arms.items()},
@@ -228,27 +224,25 @@ def _arm_summary(arm: Arm, preset: Preset) -> dict[str, Any]:
     }
 
 
-def write(request: Request, found: dict[str, Scores], summary: dict[str, Any]) -> None:
+def write(request: Request, by_regime: dict[str, Scores], summary: dict[str, Any]) -> None:
     """Write the files, and print the main tables on the terminal."""
     folder, regimes = request.folder, request.scale.regimes
-    scores.write(folder / "scores.csv", found)
+    scores.write(folder / "scores.csv", by_regime)
     (folder / "summary.json").write_text(json.dumps(summary, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    (folder / "table.md").write_text(tables.page(found, regimes, summary), encoding="utf-8")
-    if importlib.util.find_spec("matplotlib") is None:
-        print("There is no picture without matplotlib: pip install 'wherefrom[plot]'")
-    else:
+    (folder / "table.md").write_text(tables.page(by_regime, regimes, summary), encoding="utf-8")
+    if long_runs.can_draw():
         of = f"CIFAR-10, {request.preset} preset" if not request.scale.is_made else "Made images, no CIFAR-10"
-        picture.draw_sizes(found, regimes, folder / "figure.png", of)
-        picture.draw_shift(found, regimes, folder / "shift.png", of)
+        picture.draw_sizes(by_regime, regimes, folder / "figure.png", of)
+        picture.draw_shift(by_regime, regimes, folder / "shift.png", of)
     for regime in regimes:
-        own = found[regime.name]
+        scores_of_regime = by_regime[regime.name]
         print(f"\n{tables.regime_title(regime)}")
         print(tables.training_loss(summary, regime))
         for shown in (
-            tables.main_table(own),
-            tables.by_size_difference(own),
-            tables.by_severity(own, "nll"),
-            *([tables.other_things(own)] if own.others else []),
+            tables.main_table(scores_of_regime),
+            tables.by_size_difference(scores_of_regime),
+            tables.by_severity(scores_of_regime, "nll"),
+            *([tables.other_things(scores_of_regime)] if scores_of_regime.others else []),
         ):
             print(f"\n{shown}")
     print(f"\n{tables.LETTERS}\n{tables.cost(summary)}.")
@@ -257,39 +251,6 @@ def write(request: Request, found: dict[str, Scores], summary: dict[str, Any]) -
             print(folder / name)
 
 
-def _check_folder(folder: Path) -> None:
-    """Whatever would go wrong at the end goes wrong now."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise OSError(f"--out must name a folder that can be written to, which {folder} is not: {error}") from error
-
-
 def _cost(kept: Kept, what: str) -> str:
     cost = kept.costs.get(what, {"cpu_seconds": 0.0, "wall_seconds": 0.0})
     return f"{cost['cpu_seconds']:.0f} s of CPU time, {cost['wall_seconds']:.0f} s of wall time"
-
-
-@contextmanager
-def _going_on(runs: Path | None) -> Iterator[None]:
-    """Whoever interrupts a run hears whether it can go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        goes_on = f"what is finished is in {runs}, and the same command goes on from here"
-        print(f"interrupted: {goes_on if runs else 'with --runs FOLDER it could have gone on'}", file=sys.stderr)
-        raise
-
-
-@contextmanager
-def _bar(request: Request, preset: Preset) -> Iterator[tuple[Callable[[str], None], Callable[[int], None] | None]]:
-    """A function for lines to print, and one to call with epochs done."""
-    total = 2 * len(preset.regimes) * preset.members * preset.epochs
-    with shown_progress("training", total, request.progress) as shown:
-        if shown is None:
-            yield (lambda text: print(text, flush=True)), None
-            return
-        bar, task = shown
-        yield (lambda text: bar.console.print(text, highlight=False)), (lambda done: bar.advance(task, done))

@@ -133,7 +133,7 @@ def _decoded(files: Mapping[str, bytes]) -> tuple[Images, Images]:
 
 
 def _within(root: Path) -> Path | None:
-    """Where in a root folder the images are: their folder, or the archive."""
+    """Find the images in a root folder: their folder, or the archive."""
     places = [root / "cifar10" / FOLDER, root / FOLDER, root / "cifar10" / ARCHIVE, root / ARCHIVE]
     if (root / TEST_FILE).exists():
         places = [root]  # the folder itself was named

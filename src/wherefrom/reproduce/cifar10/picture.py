@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.report.plots import COLOURS, new_figure
+from wherefrom.report.plots import COLOURS, INK, new_figure, with_grid
 from wherefrom.reproduce.cifar10.presets import COMBINATIONS, Combination, Regime
 from wherefrom.reproduce.cifar10.scores import Scores
 from wherefrom.reproduce.cifar10.shift import SEVERITIES
 from wherefrom.reproduce.cifar10.tables import regime_title, title
 
 WITH_T: Combination = ("t", "theta0")
-INK, GREY = "#1a1a1a", "#8a8a8a"
 # One colour, shape and dash for each combination; those with drawn learning rates are dashed.
 _MARKS = ("o", "D", "s", "^", "v", "P")
 _STYLE = {
@@ -48,7 +47,7 @@ def draw_sizes(found: Mapping[str, Scores], regimes: Sequence[Regime], path: Pat
         for axes in grid:
             axes.set_xlabel("networks in the ensemble", color=INK)
             axes.set_xticks(sizes)
-            _quiet(axes)
+            with_grid(axes, "y")
         legend_of = grid[0]
     _legend(figure, legend_of)
     figure.savefig(path, dpi=150)
@@ -85,7 +84,7 @@ def draw_shift(found: Mapping[str, Scores], regimes: Sequence[Regime], path: Pat
             axes.set_xlabel("severity" if metric == "auroc" else "severity (0: clean)", color=INK)
             axes.set_ylabel(name, color=INK)
             axes.set_xticks(shown)
-            _quiet(axes)
+            with_grid(axes, "y")
         legend_of = grid[0]
     _legend(figure, legend_of)
     figure.savefig(path, dpi=150)
@@ -103,11 +102,3 @@ def _line(axes: Any, x: Sequence[int], y: Sequence[float], names: Combination) -
 def _legend(figure: Any, axes: Any) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=10)
-
-
-def _quiet(axes: Any) -> None:
-    axes.grid(axis="y", linewidth=0.5, color="#e4e4e4")
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=9, colors=GREY, labelcolor=INK, length=3)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)

@@ -42,23 +42,23 @@ UPPER_RANGE, LOWER_RANGE = (0.04, 0.06), (0.008, 0.012)  # of their uniform dist
 
 
 def rates_of(names: Combination) -> Rates:
-    """Which of the two sets of trainings a combination is part of."""
+    """Return which of the two sets of trainings a combination is part of."""
     return "drawn" if "alpha" in names else "fixed"
 
 
 def kind_of(names: Combination) -> Kind:
-    """What of a combination is sampled in prediction."""
+    """Return what of a combination is sampled in prediction."""
     return tuple(name for name in names if name in OURS)
 
 
 def kinds_of(rates: Rates) -> list[Kind]:
-    """What has to be sampled of one set of trainings, for all combinations."""
+    """Return what has to be sampled of one set of trainings, for all combinations."""
     return list(dict.fromkeys(kind_of(names) for names in COMBINATIONS if rates_of(names) == rates))
 
 
 @dataclass(frozen=True)
 class Regime:
-    """How hard the networks are regularised, which decides whether they fit their training images."""
+    """A strength of regularisation, which decides whether networks fit their training images."""
 
     name: str
     augment: bool  # whether images are shifted and mirrored
@@ -114,7 +114,7 @@ class Preset:
                 raise ValueError(f"M needs a dropout rate between 0 and 1, not {regime.dropout:g}")
 
     def but(self, *, augment: bool | None = None, dropout: float | None = None, **changes: Any) -> Preset:
-        """The same with other settings; `augment` picks a regime, `dropout` is that of all regimes."""
+        """Return the preset with other settings; `augment` picks a regime, `dropout` is that of all regimes."""
         regimes = self.regimes if augment is None else (REGIMES[augment],)
         if dropout is not None:
             regimes = tuple(replace(regime, dropout=dropout) for regime in regimes)

@@ -8,8 +8,6 @@ trained), by the jackknife.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.files import atomic
 from wherefrom.predictive import class_scores
 from wherefrom.reproduce.cifar10.presets import COMBINATIONS, PLAIN, Combination
 from wherefrom.reproduce.cifar10.shift import CORRUPTIONS, SEVERITIES
@@ -136,7 +135,7 @@ def _image_error(by_image: _Array | None) -> float:
 
 
 def _by_size(probabilities: Tensor, y: Tensor, seed: int) -> dict[int, dict[str, Sized]]:
-    """Every metric of the ensembles of every size.  # (members, images, classes)"""
+    """Score the ensembles of every size by every metric.  # (members, images, classes)"""
     members = len(probabilities)
     found: dict[int, dict[str, Sized]] = {}
     smaller: dict[str, _Array] = {}
@@ -178,7 +177,7 @@ def _labelled(probabilities: Tensor, y: Tensor) -> dict[str, float]:
 
 
 def _shifted(answers: Answers, exam: Exam, part: str) -> Iterator[tuple[str, float]]:
-    """How good the answers are where there is a right one, and whether doubt tells these images from CIFAR's own."""
+    """Yield scores of the answers where one is right, and how well doubt tells these images from CIFAR's own."""
     inside, outside = answers.of(exam.parts[TEST]), answers.of(exam.parts[part])
     if part in exam.labels:
         yield from _labelled(outside.probabilities.mean(0), exam.labels[part]).items()
@@ -219,7 +218,7 @@ class Scores:
         return self._scores[images, "+".join(names), members or self.members, metric]
 
     def difference(self, names: Combination, metric: str, members: int | None = None) -> Difference:
-        """From theta0 alone, with as many members."""
+        """Difference from theta0 alone, with as many members."""
         return self._differences["+".join(names), members or self.members, metric]
 
     def at_severity(self, names: Combination, metric: str, severity: int) -> float:
@@ -231,11 +230,9 @@ class Scores:
 
 def write(path: Path, by_regime: Mapping[str, Scores]) -> None:
     """All scores as a CSV file; a cell is empty where a standard error does not apply."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(("regime", *Score._fields))
-    for regime, scores in by_regime.items():
-        for one in scores.all:
-            numbers = ("" if math.isnan(number) else f"{number:.8g}" for number in one[4:])
-            table.writerow((regime, *one[:4], *numbers))
-    path.write_text(text.getvalue(), encoding="utf-8")
+    rows = (
+        (regime, *one[:4], *("" if math.isnan(number) else f"{number:.8g}" for number in one[4:]))
+        for regime, scores in by_regime.items()
+        for one in scores.all
+    )
+    atomic.write_csv(path, ("regime", *Score._fields), rows)

@@ -47,13 +47,13 @@ def blur(x: Tensor, strength: float, seed: int = 0) -> Tensor:
 
 
 def contrast(x: Tensor, strength: float, seed: int = 0) -> Tensor:
-    """Each colour moves towards its mean over the image, so that this share of the contrast is left."""
+    """Move each colour towards its mean over the image, so that this share of the contrast is left."""
     mean = x.mean((2, 3), keepdim=True)
     return mean + strength * (x - mean)
 
 
 def brightness(x: Tensor, strength: float, seed: int = 0) -> Tensor:
-    """So much is added to a pixel's brightest colour, and the others follow: hue and saturation stay."""
+    """Add to a pixel's brightest colour, and let the others follow: hue and saturation stay."""
     value = x.amax(1, keepdim=True)
     brighter = (value + strength).clamp_max(1)
     return torch.where(value > 0, x * (brighter / value.clamp_min(1e-12)), brighter)

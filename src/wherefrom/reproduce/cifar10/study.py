@@ -26,6 +26,7 @@ from wherefrom.predictive.class_scores import entropy
 from wherefrom.reproduce.cifar10.data import Images
 from wherefrom.reproduce.cifar10.presets import OURS, Kind, Preset, Rates, Regime
 from wherefrom.reproduce.cifar10.shift import CORRUPTIONS, SEVERITIES, corrupt
+from wherefrom.reproduce.long_runs import other_settings
 from wherefrom.training.workers import available_cores, one_core
 from wherefrom.variables import Design
 
@@ -62,7 +63,7 @@ class Exam:
 
 
 class Answers(NamedTuple):
-    """What every member says of every image, the mean over its samples."""
+    """Answers of every member to every image, the mean over its samples."""
 
     probabilities: Tensor  # (members, images, classes)
     entropies: Tensor  # (members, images): the mean entropy of single samples
@@ -73,7 +74,7 @@ class Answers(NamedTuple):
 
 @dataclass
 class Kept:
-    """What is there already, with its costs: in a folder, or in this run's memory alone.
+    """Results that are there already, with their costs: in a folder, or in this run's memory alone.
 
     Its settings are those of the trainings: answers know their own.
     """
@@ -89,12 +90,8 @@ class Kept:
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             atomic.write_text(path, json.dumps(self.settings, indent=1) + "\n")
-        known = json.loads(path.read_text(encoding="utf-8"))
-        now = json.loads(json.dumps(self.settings))
-        other = sorted(name for name in {*now, *known} if now.get(name) != known.get(name))
-        if other:
-            said = ", ".join(f"{name} {known.get(name)} instead of {now.get(name)}" for name in other)
-            raise ValueError(f"{self.folder} was made with other settings ({said}): name another folder as --runs")
+        if other := other_settings(json.loads(path.read_text(encoding="utf-8")), self.settings):
+            raise ValueError(f"{self.folder} was made with other settings ({other}): name another folder as --runs")
         if (self.folder / "costs.json").exists():
             self.costs = json.loads((self.folder / "costs.json").read_text(encoding="utf-8"))
 
@@ -103,16 +100,16 @@ class Kept:
         """Add up what something costs, also over several runs."""
         cpu, wall = time.process_time(), time.perf_counter()
         yield
-        known = self.costs.setdefault(what, {"cpu_seconds": 0.0, "wall_seconds": 0.0})
-        known["cpu_seconds"] = round(known["cpu_seconds"] + time.process_time() - cpu, 2)
-        known["wall_seconds"] = round(known["wall_seconds"] + time.perf_counter() - wall, 2)
+        cost = self.costs.setdefault(what, {"cpu_seconds": 0.0, "wall_seconds": 0.0})
+        cost["cpu_seconds"] = round(cost["cpu_seconds"] + time.process_time() - cpu, 2)
+        cost["wall_seconds"] = round(cost["wall_seconds"] + time.perf_counter() - wall, 2)
         if self.folder is not None:
             atomic.write_text(self.folder / "costs.json", json.dumps(self.costs, indent=1) + "\n")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where it runs, and in which precision."""
+    """A device and its precision."""
 
     device: torch.device
     dtype: torch.dtype = torch.float32
@@ -171,17 +168,17 @@ def _found(
     """The members that an earlier run has kept, with the code that a file cannot hold."""
     if kept.folder is None or not (kept.folder / rates / "posterior.json").exists():
         return None
-    found = wf.load(kept.folder / rates, preset.model(regime), (data.x, data.y), machine.device)
-    design = Design.of(preset.over(rates, len(found), len(data)))
-    how = replace(found.compute, autocast=machine.autocast)
-    return replace(found, training=preset.training(regime), design=design, compute=how)
+    posterior = wf.load(kept.folder / rates, preset.model(regime), (data.x, data.y), machine.device)
+    design = Design.of(preset.over(rates, len(posterior), len(data)))
+    how = replace(posterior.compute, autocast=machine.autocast)
+    return replace(posterior, training=preset.training(regime), design=design, compute=how)
 
 
 # ---------------------------------------------------------------------- answers
 
 
 def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam: Exam, kept: Kept) -> Answers:
-    """Every member's answers to the whole exam, with so many samples of what is sampled."""
+    """Return every member's answers to the whole exam, with so many samples of what is sampled."""
     name = "+".join(kind) or "none"
     path = kept.folder and kept.folder / f"answers-{rates}-{name}.safetensors"
     about = {"exam": exam.digest, "members": str(len(posterior)), "samples": str(samples)}
@@ -191,8 +188,8 @@ def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam
                 return Answers(file.get_tensor("probabilities"), file.get_tensor("entropies"))
     with kept.costing(f"answers, {rates} rates, {name} sampled"):
         part = posterior.marginalising("theta0", *(OURS[one] for one in kind))
-        found = [_reduced(part.predict(x, samples)) for x in exam.x.split(_MOST_ROWS)]
-        answers = Answers(*(torch.cat(several, dim=1) for several in zip(*found, strict=True)))
+        blocks = [_reduced(part.predict(x, samples)) for x in exam.x.split(_MOST_ROWS)]
+        answers = Answers(*(torch.cat(several, dim=1) for several in zip(*blocks, strict=True)))
     if path:
         atomic.write_tensors(path, answers._asdict(), about)
     return answers

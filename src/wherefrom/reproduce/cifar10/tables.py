@@ -67,33 +67,33 @@ def _regime_page(scores: Scores, regime: Regime, summary: Mapping[str, Any]) -> 
         f"## {regime_title(regime)}",
         training_loss(summary, regime),
         f"### All {scores.members} networks",
-        _markdown(main_table(scores)),
+        main_table(scores).markdown(),
         "### By ensemble size",
         "The mean over all ensembles of that size that these networks make.",
     ]
     for metric in ("nll", "accuracy", "over-confidence"):
-        parts += [f"#### {METRICS[metric]}", _markdown(by_size(scores, metric))]
+        parts += [f"#### {METRICS[metric]}", by_size(scores, metric).markdown()]
     for metric in ("nll", "accuracy"):
-        parts += [f"#### Δ {METRICS[metric]}", _markdown(by_size_difference(scores, metric))]
+        parts += [f"#### Δ {METRICS[metric]}", by_size_difference(scores, metric).markdown()]
     parts += [
         "### Corrupted images",
         "The mean over Gaussian noise, blur, contrast and brightness at five severities (0: clean). AUROC: how well "
         "the entropy tells corrupted images from clean ones (0.5: not at all).",
     ]
     for metric, name in _SHIFTED.items():
-        parts += [f"#### {name}", _markdown(by_severity(scores, metric))]
+        parts += [f"#### {name}", by_severity(scores, metric).markdown()]
     if scores.others:
         parts += [
             "### Images of other things",
             "AUROC: how well doubt tells them from CIFAR's test images, by the entropy, and by how much the answers "
             "disagree (mutual information).",
-            _markdown(other_things(scores)),
+            other_things(scores).markdown(),
         ]
     return parts
 
 
 def training_loss(summary: Mapping[str, Any], regime: Regime) -> str:
-    """Whether the networks had settled when SWAG began."""
+    """Say whether the networks had settled when SWAG began."""
     losses = summary["regimes"][regime.name]["training_loss"]["fixed"]
     return (
         f"Mean training loss {losses['start']:.3f} when SWAG starts, {losses['end']:.3f} at the end "
@@ -121,7 +121,7 @@ def by_size(scores: Scores, metric: str) -> Table:
 
 
 def by_size_difference(scores: Scores, metric: str = "nll") -> Table:
-    """Every combination less theta0 alone, by ensemble size: one row for each size, since the cells are wide."""
+    """Differences of all combinations from theta0 alone: one row for each ensemble size, since the cells are wide."""
     others = [names for names in COMBINATIONS if names != PLAIN]
     rows = [
         (str(size), *(str(scores.difference(names, metric, size)) for names in others))
@@ -144,7 +144,7 @@ def other_things(scores: Scores) -> Table:
 
 
 def cost(summary: Mapping[str, Any]) -> str:
-    """What the run took, training apart from the rest."""
+    """Say what the run took, training apart from the rest."""
     cpu, wall = summary["cpu_seconds"], summary["wall_seconds"]
     return (
         f"{cpu['training'] + cpu['answers']:.0f} s of CPU time ({cpu['training']:.0f} s of it training), "
@@ -167,9 +167,3 @@ def described(preset: Mapping[str, Any], images: Mapping[str, Any]) -> str:
 def _table(columns: Sequence[int] | range, value: Callable[[Combination, int], float]) -> Table:
     rows = [(title(names), *(value(names, column) for column in columns)) for names in COMBINATIONS]
     return Table(("marginalised", *map(str, columns)), rows)
-
-
-def _markdown(table: Table) -> str:
-    lines = [table.columns, ("---",) * len(table.columns)]
-    lines += [tuple(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row) for row in table.rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -68,10 +68,7 @@ def page(by_noise: Mapping[str, Results], best: Results, combinations: Sequence[
 def against_published(by_noise: Mapping[str, Results], best: Results, whole: Combination) -> str:
     """One line for each set that all have: published figures, then ours."""
     columns = _columns(by_noise, best, whole)
-    lines = [
-        f"| NLL | {' | '.join(_PUBLISHED)} | {' | '.join(columns)} |",
-        "|---" * (len(_PUBLISHED) + len(columns) + 1) + "|",
-    ]
+    rows = []
     for name in _common(columns):
         known = published()[name]
         cells = [known[method].replace("-", "−") for method in _PUBLISHED]
@@ -79,8 +76,8 @@ def against_published(by_noise: Mapping[str, Results], best: Results, whole: Com
             mean, error = mean_and_error(results.by_fold("mixture nll")[combination, name])
             marks = "***" if mean < float(known["best network"]) else "**" if mean < float(known[_PUBLISHED[0]]) else ""
             cells.append(f"{marks}{number(mean, 'nll', name)} ± {number(error, 'nll', name)}{marks}")
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((name, *cells))
+    return Table(("NLL", *_PUBLISHED, *columns), rows).markdown()
 
 
 def console_table(by_noise: Mapping[str, Results], best: Results, whole: Combination) -> Table:
@@ -105,14 +102,11 @@ def _common(columns: Mapping[str, tuple[Results, str]]) -> list[str]:
 
 
 def recommended_scores(best: Results) -> str:
-    """How the mixture scores, and what it is made of."""
+    """Table of the mixture's scores, and of what it is made of."""
     readings = [metric for metric in best.metrics() if metric.startswith("weight of ")]
     used = {reading.split()[2] for reading in readings}
     candidates = [name for name in recommended.CANDIDATES if name in used]
-    lines = [
-        f"| | NLL | RMSE | CRPS | coverage of {LEVEL:.0%} | {' | '.join(f'{name}, %' for name in candidates)} |",
-        "|---" * (5 + len(candidates)) + "|",
-    ]
+    rows = []
     for name in best.sets:
         scores = {metric: moments(best, metric)[recommended.NAME, name] for metric in ("mixture nll", "rmse", "crps")}
         cells = [" ± ".join(number(one, metric, name) for one in both) for metric, both in scores.items()]
@@ -121,20 +115,20 @@ def recommended_scores(best: Results) -> str:
         for metric in readings:
             values = best.by_fold(metric).get((recommended.NAME, name), [])
             weights[metric.split()[2]] += sum(values) / best.records[name]["folds"]
-        cells += [f"{100 * coverage:.1f}", *(f"{100 * weight:.0f}" for weight in weights.values())]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        rows.append((name, *cells, f"{100 * coverage:.1f}", *(f"{100 * weight:.0f}" for weight in weights.values())))
+    heads = ("", "NLL", "RMSE", "CRPS", f"coverage of {LEVEL:.0%}", *(f"{name}, %" for name in candidates))
+    return Table(heads, rows).markdown()
 
 
 def shares(results: Results, whole: Combination) -> str:
     """Sources by set, in percent."""
     metrics = [metric for metric in results.metrics() if metric.startswith("share of ")]
     names = [metric.removeprefix("share of ").replace("theta0", "θ₀").replace("alpha", "α") for metric in metrics]
-    lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
-    for name in results.sets:
-        cells = [f"{100 * moments(results, metric)['+'.join(whole), name][0]:.1f}" for metric in metrics]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = [
+        (name, *(f"{100 * moments(results, metric)['+'.join(whole), name][0]:.1f}" for metric in metrics))
+        for name in results.sets
+    ]
+    return Table(("", *names), rows).markdown()
 
 
 def _paired(results: Results, metric: str, whole: Combination) -> Callable[[Combination, str], str]:

@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
-import math
-import platform
-import shlex
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
-import wherefrom
-from wherefrom.reproduce import datasets
+from wherefrom.reproduce import datasets, long_runs
 from wherefrom.reproduce.uci import beyond, picture, recommended, study, tables
 from wherefrom.reproduce.uci.printed import tables as printed_tables
 from wherefrom.reproduce.uci.results import Results, go_on, read
 from wherefrom.reproduce.uci.setups import SETUPS, Setup
 from wherefrom.training.engines import Choice
-from wherefrom.training.progress import shown_progress
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for on the command line."""
+    """The options of the command."""
 
     setup: str = "main"
     sets: tuple[str, ...] = datasets.NAMES
@@ -92,32 +82,32 @@ class Request:
             "method": self.method if self.method != "monte_carlo" else None,
             "seed": self.seed,
             "engine": self.engine,
+            "beyond": self.beyond or None,
         }
-        said = [part for name, value in options.items() if value is not None for part in (f"--{name}", str(value))]
-        return shlex.join(["wherefrom", "reproduce", "uci", *said, *(["--beyond"] if self.beyond else [])])
+        return long_runs.command_line("uci", options)
 
     @property
     def few_folds(self) -> int | None:
-        """How many folds there are to be, if not all of them."""
+        """Number of folds, if not all of them are asked for."""
         few = self.folds is not None and any(self.folds < datasets.SETS[name].folds for name in self.sets)
         return self.folds if few else None
 
     def stem(self, name: str) -> str:
-        """Of files: other folds or another seed are other results."""
+        """Stem of the files: other folds or another seed are other results."""
         folds = f"-folds-{self.few_folds}" if self.few_folds else ""
         return name + folds + (f"-seed-{self.seed}" if self.seed else "")
 
     def caveats(self, setup: Setup) -> list[str]:
         """Why the printed figures may not be ours to compare with."""
         usual = SETUPS[setup.table]
-        said = []
+        caveats = []
         if setup.epochs != usual.epochs:
-            said.append(
+            caveats.append(
                 f"{setup.epochs} epochs instead of the paper's {usual.epochs}: not comparable with its figures."
             )
         if self.few_folds:
-            said.append(f"Only the first {self.few_folds} of the published folds: a sketch.")
-        return said
+            caveats.append(f"Only the first {self.few_folds} of the published folds: a sketch.")
+        return caveats
 
     def setup_of(self, **changes: Any) -> Setup:
         asked = {"epochs": self.epochs, "start": self.start, "dropout": self.dropout, "method": self.method}
@@ -173,58 +163,45 @@ def _recommended(epochs: int | None) -> _Job:
 def _begin(request: Request, job: _Job) -> Results:
     """The file's results so far; whatever would go wrong at its end goes wrong now."""
     path = request.out / f"{request.stem(job.name)}.csv"
-    try:
-        request.out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=request.out):
-            pass
-    except OSError as error:
-        raise OSError(
-            f"--out must name a folder that can be written to, which {request.out} is not: {error}"
-        ) from error
+    long_runs.check_folder(request.out)
     settings = job.settings | {"folds": request.few_folds, "seed": request.seed}
     return go_on(path, settings, request.sets if request.fresh else (), request.engine)
 
 
 def train_and_score(request: Request, job: _Job, results: Results) -> Results:
-    """What the file does not hold yet, one set at a time; each is in the file as soon as it is finished."""
+    """Train and score what the file does not hold yet; each set is in the file as soon as it is finished."""
     missing = [name for name in request.sets if name not in results.records]
     loaded = {name: datasets.load(name, request.data) for name in missing}  # before any of them is trained on
     splits = {name: datasets.splits(len(loaded[name][1]), _folds(request, name)) for name in missing}
     work = {name: job.work(splits[name]) for name in missing}
     path = request.out / f"{results.name}.csv"
-    with _going_on(path), _bar(job.name, sum(work.values()), request.progress) as bar:
+
+    def then() -> str:
+        there = f"the finished sets are in {path}, and " if path.exists() else ""
+        return f"{there}the same command goes on from here"
+
+    with long_runs.going_on(then), long_runs.bar(job.name, sum(work.values()), request.progress, percent=True) as bar:
         if there := [name for name in request.sets if name not in missing]:
             bar.line(f"{job.name}: there already: {', '.join(there)}")
-        for place, name in enumerate(missing, 1):
-            bar.say(f"{job.name}: {name}, set {place} of {len(missing)}, {len(splits[name])} folds")
+        for number, name in enumerate(missing, 1):
+            bar.say(f"{job.name}: {name}, set {number} of {len(missing)}, {len(splits[name])} folds")
             cpu, wall = time.process_time(), time.perf_counter()
             report = None if request.progress is False else bar.done
             outcome = job.carry_out(name, loaded[name], splits[name], request.seed, request.chosen_engine, report)
             record = {
                 "command": request.command,
-                "versions": versions(),
+                "versions": long_runs.versions(),
                 "engine": "+".join(sorted(outcome.engines)),
                 "folds": len(splits[name]),
                 "training_cpu_seconds": round(outcome.training_seconds, 2),
                 "cpu_seconds": round(time.process_time() - cpu, 2),
                 "wall_seconds": round(time.perf_counter() - wall, 2),
-                "peak_memory_mb": round(peak_memory(), 0),
+                "peak_memory_mb": round(long_runs.peak_memory(), 0),
             }
             results.add(name, outcome.scores, record)
             results.write(path)
             bar.line(f"{job.name}: {_sentence(name, record)}")
     return results
-
-
-@contextmanager
-def _going_on(path: Path) -> Iterator[None]:
-    """Whoever interrupts a run hears that it can go on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        there = f"the finished sets are in {path}, and " if path.exists() else ""
-        print(f"interrupted: {there}the same command goes on from here", file=sys.stderr)
-        raise
 
 
 def write_pages(request: Request, setup: Setup, results: Results) -> None:
@@ -233,17 +210,15 @@ def write_pages(request: Request, setup: Setup, results: Results) -> None:
     beside = read(sampled) if setup.method == "one_shot" and sampled.exists() else None
     page = tables.markdown_page(results, setup.table, setup.combinations, caveats, beside)
     (request.out / f"{results.name}.md").write_text(page, encoding="utf-8")
-    if importlib.util.find_spec("matplotlib") is None:
-        print("There is no picture without matplotlib: pip install 'wherefrom[plot]'")
-        return
-    picture.draw(
-        tables.moments(results, "nll"),
-        printed_tables().get((setup.table, "nll"), {}),
-        results.sets,
-        setup.combinations,
-        request.out / f"{results.name}.png",
-        " ".join([f"NLL on the UCI sets, {results.name}.", *caveats]),
-    )
+    if long_runs.can_draw():
+        picture.draw(
+            tables.moments(results, "nll"),
+            printed_tables().get((setup.table, "nll"), {}),
+            results.sets,
+            setup.combinations,
+            request.out / f"{results.name}.png",
+            " ".join([f"NLL on the UCI sets, {results.name}.", *caveats]),
+        )
 
 
 def show(request: Request, setup: Setup, results: Results) -> None:
@@ -276,58 +251,3 @@ def _sentence(name: str, record: dict[str, Any]) -> str:
         f"{name:<9}{folds}  trained in {record['training_cpu_seconds']:.1f} s, scored in {scoring:.1f} s of CPU time "
         f"({record['engine']})"
     )
-
-
-# ---------------------------------------------------------------------- what a run costs, and what it ran on
-
-
-def peak_memory() -> float:
-    """The most that this process has held so far, in MB, where the system tells."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return math.nan
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
-
-
-def versions() -> str:
-    found = [f"wherefrom {wherefrom.__version__}", f"Python {platform.python_version()}", f"torch {torch.__version__}"]
-    if importlib.util.find_spec("numba"):
-        import numba
-
-        found.append(f"numba {numba.__version__}")
-    return ", ".join([*found, f"{platform.system()} {platform.machine()}"])
-
-
-# ---------------------------------------------------------------------- how far it is
-
-
-class _Bar:
-    """One bar over all sets, and a line for each that is finished."""
-
-    def __init__(self, bar: Any = None, task: Any = None) -> None:
-        self._bar, self._task = bar, task
-
-    def say(self, what: str) -> None:
-        if self._bar:
-            self._bar.update(self._task, description=what)
-
-    def done(self, work: int) -> None:
-        if self._bar:
-            self._bar.advance(self._task, work)
-
-    def line(self, text: str) -> None:
-        if self._bar:
-            self._bar.console.print(text, highlight=False)
-        else:
-            print(text, flush=True)
-
-
-@contextmanager
-def _bar(what: str, total: int, show: bool | None) -> Iterator[_Bar]:
-    if not total:
-        yield _Bar()
-        return
-    with shown_progress(what, total, show, percent=True) as shown:
-        yield _Bar(*shown) if shown else _Bar()

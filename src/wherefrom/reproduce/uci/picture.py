@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.report.plots import COLOURS, new_figure
+from wherefrom.report.plots import COLOURS, GREY, INK, new_figure, with_grid
 from wherefrom.reproduce.uci.printed import Printed
 from wherefrom.reproduce.uci.setups import Combination
 from wherefrom.reproduce.uci.tables import Moments, title
 
-INK, GREY = "#1a1a1a", "#8a8a8a"
 CUT = "$\\gg$"  # at the end of a bar that is cut
 
 
@@ -75,17 +74,13 @@ def _panel(
     axes.set_title(name, fontsize=11, loc="left", color=INK)
     axes.set_ylim(len(combinations) - 0.5, -0.5)
     axes.set_yticks(range(len(combinations)))
-    axes.tick_params(labelsize=9, colors=GREY, labelcolor=INK, length=3)
-    axes.grid(axis="x", linewidth=0.5, color="#e4e4e4")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(GREY)
+    with_grid(axes, "x")
     axes.margins(x=0.06)
     return kinds
 
 
 def _reach(scores: Sequence[tuple[float, float]]) -> float:
-    """Where the axis ends: one or two enormous scores must not squeeze the others together."""
+    """Return where the axis ends: one or two enormous scores must not squeeze the others together."""
     means = sorted(mean for mean, _ in scores if np.isfinite(mean)) or [0.0]
     bound = means[3 * len(means) // 4 - 1]
     bound += 4 * (bound - means[0])

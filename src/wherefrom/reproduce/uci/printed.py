@@ -25,11 +25,11 @@ class Printed:
         return self.std is None
 
     def distance(self, mean: float) -> float | None:
-        """How many printed standard deviations a mean is away, if that can be said."""
+        """Distance of a mean in printed standard deviations, if there are any."""
         return (mean - self.mean) / self.std if self.std else None
 
     def is_rounded(self, mean: float) -> bool:
-        """Whether a mean is what was printed, as far as it was."""
+        """True if a mean is what was printed, as far as it was."""
         return abs(mean - self.mean) <= 0.0005 + 1e-9
 
 

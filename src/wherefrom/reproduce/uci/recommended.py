@@ -66,7 +66,7 @@ class Candidate:
         )
 
     def network(self, features: int) -> nn.Module:
-        outputs = 2 if self.noise == "predicted" else 1
+        outputs = wf.Regression(noise=self.noise).outputs(1)
         activation = ACTIVATIONS[self.activation]
         dropout = [nn.Dropout(self.dropout)] if self.dropout else []
         return nn.Sequential(
@@ -86,7 +86,7 @@ class Candidate:
 
     @property
     def readings(self) -> list[tuple[str, ...]]:
-        """What can be marginalised: parts of the same posterior."""
+        """Parts of the posterior that can be marginalised."""
         plain = [("theta0",), ("theta0", "t")]
         return [*plain, *(((*names, "F") for names in plain) if self.dropout else ())]
 
@@ -124,7 +124,7 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """Of its file: a shortened one is another recipe."""
+        """Name of its file: a shortened one is another recipe."""
         return NAME if self.most_epochs == Recipe.most_epochs else f"{NAME}-epochs-{self.most_epochs}"
 
     @property
@@ -139,7 +139,7 @@ class Recipe:
         }
 
     def trainings(self, features: int, rows: int) -> dict[str, wf.Training]:
-        """Of the candidates that so many rows are enough for."""
+        """Trainings of the candidates that so many rows are enough for."""
         return {
             name: candidate.training(features, rows, self.most_epochs)
             for name, candidate in self.candidates.items()
@@ -197,7 +197,7 @@ class Recipe:
         engine: Choice,
         report: Report | None = None,
     ) -> list[dict[Reading, float]]:
-        """Each fold's weights of the readings, from its own rows: inner parts train, the rest of them decides."""
+        """Find each fold's weights of the readings, from its own rows: inner parts train, the rest of them decides."""
         x, y = data
         inner = [inner_splits(rows, seed + fold) for fold, rows in enumerate(folds)]
         rows = [train for own in inner for train, _ in own]
@@ -276,7 +276,7 @@ def shared_out(weights: Sequence[float], total: int) -> list[int]:
 
 
 def _weights(nll: Mapping[Reading, list[Array]]) -> dict[Reading, float]:
-    """Of those readings that have any."""
+    """Weights of those readings that have any."""
     found = stacking_weights(np.stack([np.concatenate(each) for each in nll.values()]))
     return {reading: float(weight) for reading, weight in zip(nll, found, strict=True) if weight > 0}
 

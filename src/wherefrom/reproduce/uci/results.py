@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wherefrom.files import atomic
+from wherefrom.reproduce.long_runs import other_settings
 from wherefrom.reproduce.uci.study import Score
 
 RECORD = (  # of a finished set
@@ -57,14 +58,14 @@ class Results:
 
     def by_fold(self, metric: str) -> dict[tuple[str, str], list[float]]:
         """(combination, set) -> the values of all folds, in their order."""
-        found: dict[tuple[str, str], list[float]] = defaultdict(list)
+        values: dict[tuple[str, str], list[float]] = defaultdict(list)
         for one in self.scores:
             if one.metric == metric:
-                found[one.combination, one.set].append(one.value)
-        return dict(found)
+                values[one.combination, one.set].append(one.value)
+        return dict(values)
 
     def is_whole(self) -> bool:
-        """Whether every set that has scores has its record and all its folds."""
+        """True if every set that has scores has its record and all its folds."""
         if {one.set for one in self.scores} != set(self.records):
             return False
         if any(set(RECORD) - set(record) for record in self.records.values()):
@@ -91,7 +92,7 @@ class Results:
 
 
 def read(path: Path) -> Results:
-    """What an earlier run has left."""
+    """Read what an earlier run has left."""
     settings: dict[str, Any] = {}
     records: dict[str, dict[str, Any]] = {}
     try:
@@ -99,18 +100,20 @@ def read(path: Path) -> Results:
         for line in lines:
             if line.startswith("#"):
                 name, _, value = line.removeprefix("#").strip().partition(": ")
-                known = json.loads(value)
-                settings, records = (known, records) if name == "setup" else (settings, records | {name: known})
+                if name == "setup":
+                    settings = json.loads(value)
+                else:
+                    records[name] = json.loads(value)
         table = csv.DictReader(line for line in lines if not line.startswith("#"))
         scores = [
             Score(row["set"], int(row["fold"]), row["combination"], row["metric"], float(row["value"])) for row in table
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a file of scores ({error}): move it away, or use --fresh") from error
-    found = Results(path.stem, settings, records, scores)
-    if not settings or not found.is_whole():
+    results = Results(path.stem, settings, records, scores)
+    if not settings or not results.is_whole():
         raise ValueError(f"{path} is not a whole file of scores: move it away, or use --fresh")
-    return found
+    return results
 
 
 def go_on(path: Path, settings: dict[str, Any], again: Sequence[str] = (), engine: str | None = None) -> Results:
@@ -120,34 +123,31 @@ def go_on(path: Path, settings: dict[str, Any], again: Sequence[str] = (), engin
     """
     if not path.exists():
         return Results(path.stem, settings)
-    now = json.loads(json.dumps(settings))
     try:
-        found = read(path)
-        known = found.settings
+        results = read(path)
     except ValueError:
         if not again:
             raise
-        known = {}
-    other = sorted(name for name in {*now, *known} if now.get(name) != known.get(name))
+        results = Results(path.stem, {})
+    other = other_settings(results.settings, settings)
     if other and not again:
-        said = ", ".join(f"{name} {known.get(name)} instead of {now.get(name)}" for name in other)
-        raise ValueError(f"{path} was made with other settings ({said}): use another --out, or --fresh to replace it")
+        raise ValueError(f"{path} was made with other settings ({other}): use another --out, or --fresh to replace it")
     if other:
         path.replace(path.with_suffix(".csv.old"))
         return Results(path.stem, settings)
     for name in again:
-        found.remove(name)
-    foreign = sorted(name for name, record in found.records.items() if engine and record["engine"] != engine)
+        results.remove(name)
+    foreign = sorted(name for name, record in results.records.items() if engine and record["engine"] != engine)
     if foreign:
         raise ValueError(
-            f"{path} has {', '.join(foreign)} by the {found.records[foreign[0]]['engine']} engine, not by {engine}: "
+            f"{path} has {', '.join(foreign)} by the {results.records[foreign[0]]['engine']} engine, not by {engine}: "
             "use another --out, or --fresh with all of them"
         )
-    return found
+    return results
 
 
 def mean_and_std(values: list[float]) -> tuple[float, float]:
-    """Over the folds; the deviation is of a sample, and there is none of a single fold."""
+    """Mean and sample deviation over the folds; there is no deviation of a single fold."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
         return mean, math.nan

@@ -69,7 +69,7 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """Of its files: the table, and what differs from it."""
+        """Name of its files: the table, and what differs from it."""
         usual = SETUPS[self.table]
         changes = [
             f"{what}-{getattr(self, what):g}"
@@ -95,12 +95,13 @@ class Setup:
 
     def training(self, name: str, features: int) -> wf.Training:
         """The classical training that everything starts from."""
-        outputs = 2 if self.noise == "predicted" else 1
+        likelihood = wf.Regression(noise=self.noise)
+        hidden, outputs = 100 if name == "protein" else 50, likelihood.outputs(1)
         return wf.Training(
-            model=partial(network, features, 100 if name == "protein" else 50, outputs, self.dropout),
+            model=partial(network, features, hidden, outputs, self.dropout),
             algorithm=wf.Algorithm("adam", lr=self.rate_for(name), batch_size=self.batch_size),
             epochs=self.epochs,
-            likelihood=wf.Regression(noise=self.noise),
+            likelihood=likelihood,
         )
 
     def marginalisations(self, name: str) -> list[tuple[list[Any], list[Combination]]]:

@@ -38,7 +38,7 @@ class Score(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a set's trainings came to."""
+    """The result of a set's trainings."""
 
     scores: list[Score]
     engines: set[str]
@@ -102,7 +102,7 @@ def score(
     trained: Sequence[tuple[list[Combination], list[wf.Posterior]]],
     report: Report | Literal[False] = False,
 ) -> list[Score]:
-    """Every combination on every fold's test rows; `report` hears of folds done."""
+    """Score every combination on every fold's test rows; `report` is called with folds done."""
     x, y = data
     scores = []
     for served, posteriors in trained:
@@ -152,7 +152,7 @@ def scores_of(prediction: Prediction, y: Array) -> Iterator[tuple[str, float]]:
 
 
 def _moment_scores(prediction: Prediction, y: Array) -> Iterator[tuple[str, float]]:
-    """Those that exist where the variance is zero, too."""
+    """Yield the scores that exist where the variance is zero, too."""
     yield "rmse", prediction.rmse(y)
     yield "crps", prediction.crps(y)
     yield "coverage", prediction.coverage(y, LEVEL)

@@ -31,7 +31,7 @@ def markdown_page(
     caveats: Sequence[str] = (),
     sampled: Results | None = None,
 ) -> str:
-    """Every metric of a set-up that the paper prints: ours, then ours beside the printed figures.
+    """Show every metric that the paper prints: ours, then ours beside the printed figures.
 
     `sampled` are the same posteriors' scores by Monte Carlo, to set a one-shot prediction's beside.
     """
@@ -52,7 +52,7 @@ def markdown_page(
 
 
 def made_by(several: Sequence[Results]) -> str:
-    """Where the numbers come from, and what they cost."""
+    """Return the origin of the numbers, and their cost."""
     records = [record for results in several for record in results.records.values()]
     commands, versions = ([*dict.fromkeys(record[what] for record in records)] for what in ("command", "versions"))
     return "\n".join(
@@ -66,7 +66,7 @@ def made_by(several: Sequence[Results]) -> str:
 
 
 def cost(results: Results) -> str:
-    """What the sets took together.
+    """Say what the sets took together.
 
     Sums over the finished sets, wherever they ran; the memory is the largest that the process held.
     """
@@ -88,7 +88,7 @@ def moments(results: Results, metric: str) -> Moments:
 
 
 def summary(results: Results, metric: str, printed: Mapping[tuple[Combination, str], Printed]) -> list[str]:
-    """How many cells agree, how far the others are off, and whether the order is the paper's."""
+    """Say how many cells agree, how far the others are off, and whether the order is the paper's."""
     ours = moments(results, metric)
     there = {place: cell for place, cell in printed.items() if ("+".join(place[0]), place[1]) in ours}
     means = {(names, name): ours["+".join(names), name][0] for names, name in there}
@@ -142,7 +142,7 @@ def _best(
 
 
 def _order(ours: Moments, printed: Mapping[tuple[Combination, str], float], sets: Sequence[str]) -> list[str]:
-    """Where the paper has all three beat each single one, do ours?"""
+    """Say where all three beat each single one, as the paper has it."""
     singles = [(variable,) for variable in ALL_THREE]
     claimed = [name for name in sets if all(printed[ALL_THREE, name] < printed[one, name] for one in singles)]
     broken = [
@@ -221,29 +221,23 @@ def _sampled_dropout(results: Results) -> str:
     """M alone from samples, which can all agree at a row, beside its exact moments."""
     ours = moments(results, "nll")
     empty = {place: math.fsum(values) for place, values in results.by_fold("zero-variance rows").items()}
-    lines = [
+    lead = (
         "M alone is scored by its exact moments; beside them what 100 samples give. Rows at which all sub-networks "
         "agree (all units are inactive), or all those that were sampled, have a variance of zero and no density. They "
-        "are counted, and the NLL is that of the other rows.",
-        "",
-        "| M alone | exact | rows of variance zero | sampled | rows of variance zero |",
-        "|---|---|---|---|---|",
-    ]
+        "are counted, and the NLL is that of the other rows."
+    )
+    rows = []
     for name in results.sets:
-        cells = [
-            part
-            for label in ("M", SAMPLED_M)
-            for part in (number(ours[label, name][0], "nll", name), f"{empty[label, name]:.0f}")
-        ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        pairs = ((number(ours[label, name][0], "nll", name), f"{empty[label, name]:.0f}") for label in ("M", SAMPLED_M))
+        rows.append((name, *(cell for pair in pairs for cell in pair)))
+    zero = "rows of variance zero"
+    return f"{lead}\n\n{Table(('M alone', 'exact', zero, 'sampled', zero), rows).markdown()}"
 
 
 def grid(combinations: Sequence[Combination], sets: Sequence[str], cell: Callable[[Combination, str], str]) -> str:
     """A line for each combination, a column for each set."""
-    lines = [f"| | {' | '.join(sets)} |", "|---" * (len(sets) + 1) + "|"]
-    lines += [f"| {title(names)} | {' | '.join(cell(names, name) for name in sets)} |" for names in combinations]
-    return "\n".join(lines)
+    rows = [(title(names), *(cell(names, name) for name in sets)) for names in combinations]
+    return Table(("", *sets), rows).markdown()
 
 
 def title(names: Combination) -> str:
@@ -255,7 +249,7 @@ def title(names: Combination) -> str:
 
 
 def number(value: float, metric: str, name: str) -> str:
-    """As many digits as the paper prints; two more for naval's RMSE and CRPS, whose unit is large for them."""
+    """Return as many digits as the paper prints; two more for naval's RMSE and CRPS, whose unit is large for them."""
     if math.isnan(value):
         return "–"
     if abs(value) >= 1e6:

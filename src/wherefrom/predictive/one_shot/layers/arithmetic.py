@@ -43,7 +43,7 @@ def _both(a: Any, b: Any) -> tuple[Moments, Moments]:
 
 @rule(operator.add, operator.iadd, torch.add)
 def add(a: Any, b: Any, *, alpha: float = 1.0) -> Moments:
-    """Of independent rests, and of the same shared factors."""
+    """Add independent rests, and the same shared factors."""
     a, b = _both(a, b)
     if alpha != 1:
         b = scaled(b, alpha)

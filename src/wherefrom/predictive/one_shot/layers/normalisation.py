@@ -31,7 +31,7 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Moments:
-    """With the running statistics, as in prediction: a scale and a shift of each channel."""
+    """Scale and shift each channel by the running statistics, as in prediction."""
     if running_mean is None or running_var is None:
         raise ValueError("batch normalisation without running statistics has no one-shot rule")
     scale = (running_var.mean + eps).rsqrt()

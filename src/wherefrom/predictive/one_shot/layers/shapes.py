@@ -45,7 +45,7 @@ def _same(x: Moments, *_: Any, **__: Any) -> Moments:
 
 @rule(operator.getitem)
 def _item(x: Any, index: Any) -> Any:
-    """Of a tensor, or of the pieces that it was split into."""
+    """Take an item of a tensor, or of the pieces that it was split into."""
     return rearranged(x, lambda values: values[index]) if isinstance(x, Moments) else x[index]
 
 

@@ -46,7 +46,7 @@ def bilinear(x: Moments, weight: Moments, bias: Moments | None, product: Product
 
 
 def _quadratic(x: Moments, weight: Moments, product: Product) -> Tensor | None:
-    """What products of two shared factors add to the variance; only where a layer has few outputs."""
+    """Variance from products of two shared factors; only where a layer has few outputs."""
     if x.factors is None or weight.factors is None or product is not F.linear:
         return None
     rank, outputs = len(weight.factors), weight.mean.shape[0]

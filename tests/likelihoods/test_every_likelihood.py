@@ -1,0 +1,149 @@
+"""What holds for every likelihood, from training to files, tables and reports. A new one adds a line to CASES."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import wherefrom as wf
+from conftest import mlp, training
+from wherefrom.files import codec
+from wherefrom.likelihoods import LIKELIHOODS
+from wherefrom.predictive.calibration import CALIBRATIONS
+from wherefrom.report.content import content
+from wherefrom.tables.scores import together
+
+ROWS = 120
+RANDOM = np.random.default_rng(3)
+X = RANDOM.normal(size=(ROWS, 4))
+MEAN = X[:, 0] - 0.5 * np.abs(X[:, 1])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A likelihood, what it is to predict, and the network's outputs."""
+
+    likelihood: Any
+    y: Any
+    outputs: int = 1
+
+
+CASES = {
+    "regression": Case(wf.Regression(noise="fit", held_out=0.2), MEAN + 0.3 * RANDOM.normal(size=ROWS)),
+    "classification": Case(wf.Classification(), np.array(["low", "high"])[(MEAN > -0.3).astype(int)], 2),
+    "counts": Case(wf.Counts(held_out=0.2), RANDOM.poisson(np.exp(MEAN)).astype(float)),
+}
+
+
+def test_every_likelihood_is_here():
+    assert set(CASES) == set(LIKELIHOODS)
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request) -> Case:
+    return CASES[request.param]
+
+
+@pytest.fixture(scope="module")
+def posterior(case) -> wf.Posterior:
+    how = training(mlp(outputs=case.outputs), likelihood=case.likelihood)
+    return wf.marginalise(how, (X[:80], case.y[:80]), [wf.InitialCondition(3), wf.Iterations(wf.SWAG(3))], seed=1)
+
+
+@pytest.fixture(scope="module")
+def prediction(posterior) -> Any:
+    return posterior.predict(X[80:], samples=20)
+
+
+def test_it_says_what_it_needs(case):
+    likelihood = case.likelihood
+    encoded = likelihood.encode(case.y)
+    assert len(encoded.y) == ROWS
+    assert likelihood.outputs(encoded.targets) == case.outputs
+    likelihood.check_network("the model", case.outputs, encoded.targets)
+    with pytest.raises(ValueError, match="the model"):
+        likelihood.check_network("the model", case.outputs + 1, encoded.targets)
+    assert set(likelihood.calibrates_tables) <= set(likelihood.calibrations) <= set(CALIBRATIONS)
+    assert likelihood.changed({}) == likelihood
+
+
+def test_the_loss_of_members_together_is_that_of_each(case, posterior):
+    """And row weights count as copies of rows do."""
+    loss = case.likelihood.loss_for(posterior.scaler)
+    y = posterior.scaler.y(case.likelihood.encode(case.y[:6]).y, torch.float64)
+    outputs = torch.randn(3, 6, case.outputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    each = torch.stack([loss(one, y) for one in outputs])
+    torch.testing.assert_close(loss(outputs, y.expand(3, -1, -1)), each)
+    weights = torch.tensor([2.0, 1, 1, 1, 0, 1], dtype=torch.float64)
+    repeated = [0, 0, 1, 2, 3, 5]
+    torch.testing.assert_close(loss(outputs[0], y, weights), loss(outputs[0][repeated], y[repeated]))
+
+
+def test_a_prediction_keeps_its_promises(case, prediction):
+    assert len(prediction) == ROWS - 80
+    assert torch.equal(prediction.variance.sqrt(), prediction.std)
+    shares = sum(prediction.all_sources().values())
+    torch.testing.assert_close(shares, torch.ones_like(shares))
+    truth = case.y[80:]
+    by_row = prediction.nll(truth, by_row=True)
+    assert prediction.nll(truth) == pytest.approx(float(by_row.mean()))
+    densities = prediction.member_log_densities(truth)
+    assert densities.shape == (3, ROWS - 80)
+    some = prediction.of_rows(torch.tensor([0, 7]))
+    torch.testing.assert_close(some.nll(truth[[0, 7]], by_row=True), by_row[[0, 7]])
+    assert prediction.row_doubt.shape[0] == len(prediction)
+
+
+def test_one_shot_is_near_samples(posterior, prediction):
+    moments = posterior.one_shot(X[80:])
+    many = posterior.predict(X[80:], samples=400)
+    assert float((moments.mean - many.mean).abs().max()) < 0.5 * float(many.std.mean())
+
+
+def test_files_give_the_same_predictions(case, posterior, prediction, tmp_path):
+    document = codec.pack(case.likelihood, {})
+    assert codec.unpack(document) == case.likelihood
+    posterior.save(tmp_path)
+    again = wf.load(tmp_path, mlp(outputs=case.outputs)).predict(X[80:], samples=20)
+    assert torch.equal(again.mixture.answers, prediction.mixture.answers)
+    assert torch.equal(again.variance, prediction.variance)
+
+
+@pytest.mark.parametrize("by", CALIBRATIONS)
+def test_it_is_calibrated_or_says_why_not(case, posterior, by):
+    data = X[80:], case.y[80:]
+    if by not in case.likelihood.calibrations:
+        with pytest.raises(ValueError, match=case.likelihood.target):
+            posterior.calibrated(by, data)
+        return
+    calibrated = posterior.calibrated(by, data)
+    assert [each.by for each in calibrated.calibration] == [by]
+    scores = calibrated.predict(X[80:], samples=20).scores_by_level(case.y[80:], (0.5, 0.8))
+    assert "NLL" in scores
+
+
+def test_epochs_are_searched_by_scores_of_single_networks(case, posterior):
+    likelihood = case.likelihood.to_search(True)
+    y = case.likelihood.encode(case.y[:10]).y
+    outputs = torch.randn(2, 10, case.outputs, generator=torch.Generator().manual_seed(0))
+    for scores in likelihood.member_scores(outputs, y, posterior.scaler):
+        assert scores.shape == (2, 10)
+        assert bool(scores.isfinite().all())
+    assert case.likelihood.by_row is None or case.likelihood.by_row.noise_kind == "predicted"
+
+
+def test_tables_and_reports_show_it(case, posterior, prediction):
+    columns, notes = prediction.columns(0.9)
+    assert {len(values) for values in columns.values()} == {len(prediction)}
+    assert not notes
+    rows = prediction.row_scores(columns, case.y[80:])
+    scores = together(prediction.summary, {name: [values] for name, values in rows.items()}, 0.9)
+    assert scores.rows == len(prediction)
+    assert str(scores.table())
+    document = content(posterior, X[80:], case.y[80:], samples=20)
+    (view,) = document["views"]
+    assert view["headline"]["say"]
+    assert set(view["scores"]) <= set(document["scores"])
+    assert view["advice"]["say"]
