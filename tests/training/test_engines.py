@@ -331,7 +331,7 @@ def test_members_do_not_depend_on_groups_workers_or_calls(model, engine, monkeyp
     def make() -> nn.Module:
         return nn.Sequential(*MODELS[model]())
 
-    collection = Collection(wf.SWAG(rank=3), 12, 4, 36)
+    collection = Collection(wf.SWAG(rank=3), range(12, 37, 4))
     cohort = oracle.cohort_of(make, examples(), ADAM, members=7, epochs=EPOCHS, collection=collection)
     reference = oracle.train(cohort, engine)
 
@@ -354,7 +354,7 @@ def test_members_do_not_depend_on_groups_workers_or_calls(model, engine, monkeyp
 
 def test_both_engines_train_the_same_member(engine):
     """Thirty-six steps with dropout and SWAG from the same streams, and the laws that they leave."""
-    collection = Collection(wf.SWAG(rank=5), 12, 2, 36)
+    collection = Collection(wf.SWAG(rank=5), (12, 13, 17, 18, 25, 36))
     model = mlp(hidden=50, rate=0.05)
     cohort = oracle.cohort_of(model, examples(), ADAM, epochs=EPOCHS, collection=collection)
     for a, b in zip(oracle.train(cohort, engine), oracle.train(cohort, "torch"), strict=True):
@@ -365,19 +365,20 @@ def test_both_engines_train_the_same_member(engine):
 
 
 @pytest.mark.parametrize("law", [wf.SWAG(rank=0), wf.SWAG(rank=4), wf.SWAG(rank=50), wf.Snapshots(keep=5)], ids=repr)
-@pytest.mark.parametrize(("first", "every"), [(1, 1), (4, 4), (20, 3)])
-def test_laws_are_collected_along_the_way(law, first, every, engine):
-    """Against the iterates themselves, each from a training that ends there."""
-    end = first + (36 - first) // every * every
-    cohort = oracle.cohort_of(
-        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(law, first, every, end)
-    )
+@pytest.mark.parametrize(
+    "steps", [range(1, 37), range(4, 37, 4), range(20, 37, 3), (1, 2, 4, 8, 16, 32), (5, 36)], ids=str
+)
+def test_laws_are_collected_along_the_way(law, steps, engine, monkeypatch):
+    """Against the iterates themselves, each from a training that ends there; natively in calls of an epoch or more."""
+    cohort = oracle.cohort_of(mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(law, steps))
+    if len(steps) % 2:
+        monkeypatch.setattr(native_engine, "_CALL_SECONDS", 0.0)  # one epoch to a call
     trained = oracle.train(cohort, engine)
     every_step = oracle.cohort_of(
-        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(wf.Snapshots(keep=36), 1, 1, 36)
+        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(wf.Snapshots(keep=36), range(1, 37))
     )
     for result, whole in zip(trained, oracle.train(every_step, engine), strict=True):
-        iterates = whole.law.points[first - 1 : end : every].double()
+        iterates = whole.law.points[[step - 1 for step in steps]].double()
         collector = law.collector(iterates[:1], len(iterates))
         for iterate in iterates:
             collector.collect(iterate[None])

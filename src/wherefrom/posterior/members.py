@@ -221,7 +221,7 @@ class _Trainings:
         models = factories(training, design, fold.rows.x, fold.rows.targets)
         self.initial = {name: _InitialConditions(models[name], networks[name], compute.dtype) for name in models}
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
-        self.collections: dict[tuple[int, int, int], Collection] = {}
+        self.collections: dict[range | tuple[int, ...], Collection] = {}  # by their steps
 
     def train(
         self, what: str, places: Sequence[_Place], *, collects: bool, losses: Mapping[_Place, Losses] | None = None
@@ -248,21 +248,24 @@ class _Trainings:
             batch_size = min(algorithm.batch_size, rows)
             collection = None
             if collects and self.design.iterations is not None:
-                steps = -(-rows // batch_size)
-                own = self.design.iterations.collection(self.training.epochs, steps, losses.get(place))
-                collection = self.collections.setdefault((own.first, own.every, own.last), own)
-            found[_Structure(self._family(place), algorithm.structure, batch_size, rows, collection)].append(place)
+                steps = rows // batch_size if algorithm.drop_last else -(-rows // batch_size)
+                collection = self.design.iterations.collection(self.training.epochs, steps, losses.get(place))
+                collection = self.collections.setdefault(collection.steps, collection)
+            family, drops = self._family(place), algorithm.drop_last and bool(rows % batch_size)
+            found[_Structure(family, algorithm.structure, batch_size, drops, rows, collection)].append(place)
         return found
 
     def _cohort(self, key: _Structure, held: list[_Place]) -> Cohort:
         network, (batch_size, rows) = self.networks[key.family], (key.batch_size, key.rows)
-        if network.momenta and 1 in (batch_size, rows % batch_size):
+        if network.momenta and 1 in (batch_size, rows % batch_size * (not key.drop_last)):
             fold = self.jobs[held[0][0]][0]
             aside = 0 if fold.held_out is None else len(fold.held_out)
             why = f" ({aside} of {rows + aside} rows are held out to fit the noise)" if aside else ""
             raise ValueError(
                 f"batches of {batch_size} leave a batch of one row of {rows}{why}, which batch normalisation cannot "
                 "take: choose another batch size"
+                + ", or leave that batch out by wf.Algorithm(..., drop_last=True)"
+                * (batch_size > 1)
             )
         tables = list(dict.fromkeys(self._table_key(place) for place in held))
         return Cohort(
@@ -276,6 +279,7 @@ class _Trainings:
             key.collection,
             self.training.augment,
             self.compute.autocast,
+            key.drop_last,
         )
 
     def _member(self, place: _Place, table: int) -> Member:
@@ -329,6 +333,7 @@ class _Structure:
     family: str
     optimiser: str | TorchOptimiser
     batch_size: int
+    drop_last: bool  # and there is a short one
     rows: int
     collection: Collection | None
 

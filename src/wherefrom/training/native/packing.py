@@ -45,7 +45,7 @@ class Packing:
 
     net: Net
     size: int  # of a packed theta
-    place: Tensor  # (theta's size,)
+    positions: Tensor  # (theta's size,)
 
     @classmethod
     def of(cls, mlp: PlainMLP, layout: Layout, batch_size: int) -> Packing:
@@ -54,21 +54,21 @@ class Packing:
         stride[last] = padded(batch_size)
         if last > 1:
             stride[0] = padded(mlp.widths[0] + 1)  # room for the column of ones
-        places = {name: torch.empty(0) for name in layout.names}
+        positions = {name: torch.empty(0) for name in layout.names}
         weights, biases, size = [0], [0], 0
         for level in range(1, last + 1):
             below, here = mlp.widths[level - 1], mlp.widths[level]
             unit, input_ = torch.arange(here)[:, None], torch.arange(below)[None, :]
             weights.append(size)
             if level < last:
-                places[mlp.weights[level - 1]] = size + input_ * stride[level] + unit
+                positions[mlp.weights[level - 1]] = size + input_ * stride[level] + unit
                 size += below * stride[level]
             else:
-                places[mlp.weights[level - 1]] = size + unit * stride[level - 1] + input_
+                positions[mlp.weights[level - 1]] = size + unit * stride[level - 1] + input_
                 size += here * stride[level - 1]
             biases.append(size)
             if (name := mlp.biases[level - 1]) is not None:
-                places[name] = size + torch.arange(here)
+                positions[name] = size + torch.arange(here)
             size += padded(here)
         operations = [operation for some in mlp.operations for operation in some]
         net = Net(
@@ -87,17 +87,17 @@ class Packing:
             parameter=np.array([operation.parameter for operation in operations], dtype=np.float32),
             site=_whole([operation.site for operation in operations]),
         )
-        return cls(net, size, torch.cat([places[name].reshape(-1) for name in layout.names]))
+        return cls(net, size, torch.cat([positions[name].reshape(-1) for name in layout.names]))
 
     def pack(self, theta: Tensor) -> Tensor:
         """theta (members, size) as the kernel has it, padding zero."""
         packed = torch.zeros(len(theta), self.size, dtype=torch.float32)
-        packed[:, self.place] = theta
+        packed[:, self.positions] = theta
         return packed
 
     def unpack(self, packed: Tensor) -> Tensor:
         """Any tensor whose last dimension is a packed theta."""
-        return packed.index_select(-1, self.place)
+        return packed.index_select(-1, self.positions)
 
     def tables(self, cohort: Cohort) -> Tables:
         """All rows of all tables, inputs padded, with a column of ones where the network has room for it."""
@@ -214,4 +214,4 @@ def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
     )
 
 
-NOTHING_KEPT = Kept(1, 1, 0, floats(0, 0), floats(0, 0), floats(0, 0, 0), _whole([]))
+NOTHING_KEPT = Kept(_whole([]), floats(0, 0), floats(0, 0), floats(0, 0, 0), _whole([]))
