@@ -87,13 +87,15 @@ class FinishingLaw(TrajectoryLaw, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A trained member, as `finish` sees it. A law's size is that of parameters and buffers: theta[: size].
+    """A trained member, as `finish` sees it. Nothing of it is to be changed.
 
-    theta: (all,), the last iterate: `parameters` numbers that were trained, buffers up to `size`, and what is frozen.
+    theta: (all,), the last iterate: parameters that were trained, then buffers, then what is frozen.
+    parameters: (trained,), the beginning of theta.
+    size: how many numbers of theta a law speaks of: parameters and buffers. It lies in main memory.
     collected: the law that the collector left, or None if there was none.
     rows: how many rows it was trained on.
     batches: count -> (x, y, weights or None), so many rows at a time in their order, standardised, on theta's device.
-    outputs: (theta, x) -> (rows, outputs), the network without dropout; it can be differentiated.
+    outputs: (parameters, x) -> (rows, outputs), the network without dropout; `torch.func` can differentiate it.
     loss: (outputs, y, weights or None) -> the mean loss of these rows, as in training.
     settings: of the algorithm: lr, weight_decay, ...
     rates: of dropout, at every site.
@@ -102,7 +104,7 @@ class Finished:
     """
 
     theta: Tensor
-    parameters: int
+    parameters: Tensor
     size: int
     collected: Law | None
     rows: int

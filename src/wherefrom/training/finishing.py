@@ -14,6 +14,7 @@ from torch import Tensor
 from wherefrom.laws import Collector, Finished, Law
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Member, Trained
+from wherefrom.training.network import Layout
 
 
 def finished(
@@ -50,7 +51,8 @@ def finished(
 def _at_hand(cohort: Cohort, member: Member, theta: Tensor, collected: Law | None) -> Finished:
     """Return a trained member with its rows and its loss."""
     network, table = cohort.network.private("finish"), cohort.tables[member.table]
-    layout = network.layout
+    layout, tensors = network.layout, network.layout.views(theta)
+    trained = Layout(layout.names[: layout.trained], layout.shapes[: layout.trained], layout.trained, 0)
 
     def batches(count: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         for first in range(0, cohort.rows, count):
@@ -62,12 +64,12 @@ def _at_hand(cohort: Cohort, member: Member, theta: Tensor, collected: Law | Non
 
     return Finished(
         theta,
-        layout.trained_size,
+        theta[: layout.trained_size],
         layout.varying_size,
         collected,
         cohort.rows,
         batches,
-        lambda theta, x: network.call(layout.views(theta), x, (), False),
+        lambda parameters, x: network.call(tensors | trained.views(parameters), x, (), False),
         cohort.loss_of(member),
         member.settings,
         cohort.rates(member),
