@@ -288,7 +288,7 @@ def test_checkpoints_say_what_a_collector_lacks(problem, tmp_path):
 
     class Odd(FadingCollector):
         state = (*FadingCollector.state, "names")
-        names = ["a", "list"]
+        names: ClassVar[list] = ["a", "list"]
 
     for collector, message in (
         (Silent, r'Silent does not name what it gathers.*state = \("mean", "count"\)'),

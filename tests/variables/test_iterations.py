@@ -57,7 +57,7 @@ def test_a_law_may_name_its_steps():
 
 @pytest.mark.parametrize("steps", [[], [0], [-1], [1.5], [0.0], [float("nan")]], ids=repr)
 def test_other_steps_are_refused(steps):
-    with pytest.raises(ValueError, match="steps (are whole numbers|must name)"):
+    with pytest.raises(ValueError, match=r"steps (are whole numbers|must name)"):
         wf.Iterations(wf.SWAG(), steps=steps)
 
 

@@ -63,7 +63,7 @@ class Collector(Protocol):
 
 
 class TrajectoryLaw(Protocol):
-    """What the user names in `Iterations(...)`: how to summarise trajectories."""
+    """A way to summarise trajectories, which the user names in `Iterations(...)`."""
 
     @property
     def every(self) -> Often: ...  # how often it looks, unless the user says otherwise

@@ -26,7 +26,7 @@ SETTINGS = (*_COMMON, *dict.fromkeys(name for o in OPTIMISERS.values() for name 
 _ANY = Code("{it} cannot be stored in a file, so a loaded posterior cannot draw from it or train with it")
 
 
-@stored("Algorithm", code={"schedule": schedules.NOT_STORED, "*": _ANY}, arguments=lambda own: own._arguments())
+@stored("Algorithm", code={"schedule": schedules.NOT_STORED, "*": _ANY}, arguments=lambda it: it._arguments())
 @dataclass(frozen=True, init=False, repr=False)
 class Algorithm:
     """A_h: an optimisation algorithm with its settings h.
@@ -70,10 +70,10 @@ class Algorithm:
         **settings: Any,
     ) -> None:
         given = {"lr": lr, **_without_betas(settings, name), "clip": clip}
-        structure, fixed, known = _structure(name, given)
+        structure, fixed, defaults = _structure(name, given)
         given = {k: v for k, v in given.items() if k not in fixed}
         random = {k: v for k, v in {**given, "batch_size": batch_size}.items() if _is_random(k, v, structure)}
-        chosen = known | {k: _number(k, v, structure) for k, v in given.items() if k not in random}
+        chosen = defaults | {k: _number(k, v, structure) for k, v in given.items() if k not in random}
         chosen = {k: v for k, v in chosen.items() if k not in random}
         optimisers.check({k: v for k, v in chosen.items() if isinstance(structure, str) or k in _COMMON})
         if math.isinf(chosen.get("clip", 0.0)):
@@ -153,12 +153,12 @@ def _structure(
             raise ValueError(
                 f"unknown algorithm {name!r}; there are {', '.join(OPTIMISERS)}, and every class of torch.optim's kind"
             )
-        known = OPTIMISERS[name].defaults
+        defaults = OPTIMISERS[name].defaults
         for setting in given:
-            if setting not in (*known, *_COMMON):
-                others = ", ".join(known)
+            if setting not in (*defaults, *_COMMON):
+                others = ", ".join(defaults)
                 raise ValueError(f"{name} has no setting {setting!r}; it has {', '.join(_COMMON)}, {others}")
-        return name, {}, dict(known)
+        return name, {}, dict(defaults)
     arguments = {k: v for k, v in given.items() if k != "clip"}
     fixed = {k: v for k, v in arguments.items() if isinstance(v, bool) or not isinstance(v, Real | Distribution)}
     fixed.pop("lr", None)

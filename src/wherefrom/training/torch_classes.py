@@ -61,11 +61,11 @@ class TorchOptimiser:
             return
         parameters = list(inspect.signature(self.kind).parameters.values())[1:]  # the first are the network's
         named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        known = [p.name for p in named]
+        names = [p.name for p in named]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             for name in given:
-                if name not in known:
-                    others = ", ".join(k for k in known if k != "lr")
+                if name not in names:
+                    others = ", ".join(k for k in names if k != "lr")
                     raise ValueError(f"{self.name} has no setting {name!r}; it has lr, batch_size, clip, {others}")
         if missing := [p.name for p in named if p.default is p.empty and p.name not in given]:
             raise ValueError(f"{self.name} needs {', '.join(missing)}")
@@ -75,10 +75,10 @@ class TorchOptimiser:
         for value in (self.kind, *self.fixed.values()):
             if isinstance(value, StandIn):
                 value.refuse()
-        own: dict[str, Any] = {name: value for name, value in settings.items() if name != "clip"}
+        numbers: dict[str, Any] = {name: value for name, value in settings.items() if name != "clip"}
         kind: Any = self.kind
         try:
-            optimiser: torch.optim.Optimizer = kind(parameters, **own, **self.fixed)
+            optimiser: torch.optim.Optimizer = kind(parameters, **numbers, **self.fixed)
             return optimiser
         except (TypeError, ValueError) as error:
             raise ValueError(f"{self.name} cannot be used here: {error}") from error
@@ -106,8 +106,8 @@ class OneByOne:
     ) -> None:
         self.shapes, self.sizes = layout.shapes[: layout.trained], layout.sizes[: layout.trained]
         self.weights = self._views(weights)
-        self.parameters = [[nn.Parameter(view) for view in own] for own in self.weights]
-        self.optimisers = [optimiser.make(own, s) for own, s in zip(self.parameters, settings, strict=True)]
+        self.parameters = [[nn.Parameter(view) for view in views] for views in self.weights]
+        self.optimisers = [optimiser.make(each, s) for each, s in zip(self.parameters, settings, strict=True)]
         self.keys = np.array([streams.key(order, "step") for order in orders], dtype=np.uint64)[:, None]
         self.lr = [each["lr"] for each in settings]
         self.outside = [_outside(one) for one in self.optimisers]
@@ -131,8 +131,8 @@ class OneByOne:
         with streams.torch_seeded(0, "step"):
             for member, optimiser in enumerate(self.optimisers):
                 torch.default_generator.manual_seed(seeds[member])
-                for parameter, own in zip(self.parameters[member], self.gradients[member], strict=True):
-                    parameter.grad = own
+                for parameter, slope in zip(self.parameters[member], self.gradients[member], strict=True):
+                    parameter.grad = slope
                 optimiser.step()
                 for parameter, view in zip(self.parameters[member], self.weights[member], strict=True):
                     if parameter.data_ptr() != view.data_ptr():  # it was given new memory, instead of new numbers

@@ -1,7 +1,7 @@
 """The training of one member for some epochs, all of it inside one compiled function.
 
-What comes of it depends on the member's own stream, rows, weights and settings alone: neither on its neighbours, nor on
-how the epochs are divided into calls.
+The result depends on the member's stream, rows, weights and settings alone: neither on its neighbours, nor on how the
+epochs are divided into calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wherefrom.training.native.codes import CLIP, LR
-from wherefrom.training.native.jit import LANES, entry, merged
+from wherefrom.training.native.jit import LANES, entry, jit, merged
 from wherefrom.training.native.layers import Masks, backward, forward
 from wherefrom.training.native.losses import loss
 from wherefrom.training.native.matrices import copy
@@ -30,7 +30,7 @@ class Tables(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is the same for all members."""
+    """Settings that all members share."""
 
     optimiser: int
     loss: int
@@ -41,7 +41,7 @@ class Task(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What each member draws: its table, its order, its masks, its settings."""
+    """Each member's table, order, masks and settings."""
 
     table: Any  # (members,)
     order: Any  # (members,) streams
@@ -57,7 +57,7 @@ class Draws(NamedTuple):
 
 
 class State(NamedTuple):
-    """What training moves."""
+    """The arrays that training moves."""
 
     theta: Any  # (members, size)
     first: Any
@@ -156,7 +156,7 @@ def gather(net, task, tables, offset, space, start, rows):
             space.w[r] = tables.w[offset + chosen[r]]
 
 
-@merged
+@jit
 def collect(kept, member, theta, index):
     """Add the index-th iterate to the running mean and squares (Welford), and keep it if it is one of the points."""
     if kept.points_of[index] >= 0:

@@ -90,17 +90,17 @@ class Packing:
         return cls(net, size, torch.cat([positions[name].reshape(-1) for name in layout.names]))
 
     def pack(self, theta: Tensor) -> Tensor:
-        """theta (members, size) as the kernel has it, padding zero."""
+        """Return theta (members, size) as the kernel has it, padding zero."""
         packed = torch.zeros(len(theta), self.size, dtype=torch.float32)
         packed[:, self.positions] = theta
         return packed
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """Any tensor whose last dimension is a packed theta."""
+        """Return any tensor whose last dimension is a packed theta, unpacked."""
         return packed.index_select(-1, self.positions)
 
     def tables(self, cohort: Cohort) -> Tables:
-        """All rows of all tables, inputs padded, with a column of ones where the network has room for it."""
+        """Return all rows of all tables, inputs padded, with a column of ones where the network has room for it."""
         inputs, stride = int(self.net.width[0]), int(self.net.padded[0])
         count = len(cohort.tables) * cohort.rows
         x = torch.zeros(count, stride, dtype=torch.float32)
@@ -115,7 +115,7 @@ class Packing:
         return Tables(x.reshape(-1).numpy(), y.reshape(-1).contiguous().numpy(), w.numpy(), cohort.rows)
 
     def space(self, rows: int, batch_size: int, targets: int) -> Space:
-        """Work space of one thread for tables of so many rows."""
+        """Return the work space of one thread."""
         widest = int(self.net.padded.max())
         values = int(self.net.values[-1])
         largest = int(np.diff(self.net.values).max())
@@ -150,7 +150,7 @@ class Packing:
 
 
 def check(cohort: Cohort, mlp: PlainMLP) -> None:
-    """What the kernel takes for granted, since it checks no index: sizes that agree, and numbers that point inside."""
+    """Raise unless sizes agree and numbers point inside, since the kernel checks no index."""
     targets = {SquaredError: mlp.widths[-1], GaussianNLL: mlp.widths[-1] / 2}.get(type(cohort.loss), 1)
     for x, y, weights in cohort.tables:
         if x.shape != (cohort.rows, mlp.widths[0]) or y.shape != (cohort.rows, targets):
@@ -187,16 +187,16 @@ def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
     """Each member's table, streams and settings; a Poisson table for every rate that occurs at a site."""
     sites = cohort.network.sites
     rates = np.array([cohort.rates(member) for member in members]).reshape(len(members), len(sites))
-    known: dict[tuple[int, float], int] = {}
+    numbers: dict[tuple[int, float], int] = {}
     tables: list[NDArray[np.float64]] = []
     which = np.zeros(rates.shape, dtype=np.int64)
     for (m, s), rate in np.ndenumerate(rates):
         rate = min(float(rate), SPARSE)  # from there on the table is not used
         key = (sites[s].cells, rate)
-        if key not in known:
-            known[key] = len(tables)
+        if key not in numbers:
+            numbers[key] = len(tables)
             tables.append(poisson_cumulative(cohort.batch_size * sites[s].cells * -math.log1p(-rate)))
-        which[m, s] = known[key]
+        which[m, s] = numbers[key]
     return Draws(
         table=_whole([member.table for member in members]),
         order=np.array([member.order for member in members], dtype=np.uint64),
