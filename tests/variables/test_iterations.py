@@ -62,6 +62,9 @@ def test_other_steps_are_refused(steps):
 
 
 def test_steps_stand_alone_and_within_the_training():
+    for one in (0.5, 3, "epoch"):
+        with pytest.raises(TypeError, match="steps must be a list"):
+            wf.Iterations(wf.SWAG(), steps=one)
     for others in ({"start": 0.2}, {"start": "auto"}, {"every": "epoch"}):
         with pytest.raises(ValueError, match="leave out start and every"):
             wf.Iterations(wf.SWAG(), steps=[1, 2], **others)

@@ -118,6 +118,8 @@ def levelled_off(losses: Sequence[float]) -> int:
 
 def _plain_steps(steps: Iterable[float]) -> tuple[float, ...]:
     """Return steps in Python's numbers: whole ones are step numbers, others fractions of the training."""
+    if isinstance(steps, str) or not hasattr(steps, "__iter__"):
+        raise TypeError(f"steps must be a list of step numbers, or of fractions of the training, not {steps!r}")
     plain = tuple(int(step) if isinstance(step, Integral) else float(step) for step in steps)
     for step in plain:
         if not (step >= 1 if isinstance(step, int) else 0 < step <= 1):
