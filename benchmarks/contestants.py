@@ -11,7 +11,7 @@ from torch import nn
 from shapes import LEARNING_RATE, Shape
 from wherefrom.posterior.point import Algorithm
 from wherefrom.training import streams
-from wherefrom.training.cohort import Cohort, Examples, Member
+from wherefrom.training.cohort import Cohort, Examples, Trainee
 from wherefrom.training.compute import Compute
 from wherefrom.training.engines import Choice
 from wherefrom.training.losses import SquaredError
@@ -55,7 +55,7 @@ def engine(shape: Shape, name: Choice, threads: int) -> Contestant:
     network = Network(shape.network(), examples.x[:4])
     settings = Algorithm(shape.optimiser, lr=LEARNING_RATE, batch_size=shape.batch_size).settings
     members = tuple(
-        Member(network.theta(shape.network()), settings, streams.key(0, "order", k), streams.key(0, "masks", k), 0)
+        Trainee(network.theta(shape.network()), settings, streams.key(0, "order", k), streams.key(0, "masks", k), 0)
         for k in range(shape.members)
     )
 

@@ -26,7 +26,7 @@ from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.table import Table
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
-from wherefrom.training.cohort import Cohort, Examples, Member
+from wherefrom.training.cohort import Cohort, Examples, Trainee
 from wherefrom.training.losses import CrossEntropy
 from wherefrom.training.network import Network
 from wherefrom.training.torch_engine import TorchEngine
@@ -111,7 +111,7 @@ def cohort_of(shape: Shape) -> Cohort:
     network = Network(shape.network(), examples.x[:4])
     settings = Algorithm("sgd", batch_size=shape.batch_size, **ALGORITHM).settings
     members = tuple(
-        Member(network.theta(shape.network()), settings, streams.key(0, "order", k), streams.key(0, "masks", k), 0)
+        Trainee(network.theta(shape.network()), settings, streams.key(0, "order", k), streams.key(0, "masks", k), 0)
         for k in range(shape.members)
     )
     return Cohort(network, "sgd", shape.batch_size, 1, CrossEntropy(), members, (examples,), None)

@@ -147,7 +147,7 @@ def steps(rounds: int) -> None:
 
 def draws() -> None:
     """Drawing and checking theta0 of many members, without training them."""
-    from wherefrom.posterior.members import _InitialConditions
+    from wherefrom.posterior.trainings import _InitialConditions
     from wherefrom.training.network import Network
     from wherefrom.variables import Design
 

@@ -13,7 +13,7 @@ import wherefrom as wf
 from wherefrom.predictive.one_shot.graph import Drop, Graph
 from wherefrom.predictive.one_shot.moments import Moments
 from wherefrom.training import streams
-from wherefrom.training.cohort import Cohort, Examples, Member, Trained, orders
+from wherefrom.training.cohort import Cohort, Examples, Trained, Trainee, orders
 from wherefrom.training.compute import Compute
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.losses import Loss, SquaredError
@@ -37,7 +37,7 @@ def cohort_of(
     networks = [model().to(examples.x.dtype) for _ in range(members)]
     network = Network(networks[0], examples.x[:4])
     made = tuple(
-        Member(
+        Trainee(
             network.theta(one),
             {**algorithm.settings, **{k: v[i] for k, v in each.get("settings", {}).items()}},
             streams.key(0, "order", i),
@@ -132,7 +132,7 @@ def reference(name: str, parameters, settings: dict[str, float]) -> torch.optim.
 def trained_alone(
     model: Callable[[], nn.Module],
     cohort: Cohort,
-    member: Member,
+    member: Trainee,
     optimiser: Callable[[list[nn.Parameter]], torch.optim.Optimizer] | None = None,
 ) -> torch.Tensor:
     """Where a member's training ends when it is written by hand; torch's own optimiser of that name, unless given."""

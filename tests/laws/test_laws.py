@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from trajectories import MEMBERS, SIZE, collect, walk
-from wherefrom.laws import SWAG, TRADI, Gaussian, Points, Snapshots, delta
+from wherefrom.laws import SWAG, TRADI, Gaussian, Points, Snapshots, delta, needs_statistics
+from wherefrom.training.resumable import Resumable
 
 LAWS = {
     "delta": lambda: [delta(walk(1)[0, k]) for k in range(MEMBERS)],
@@ -37,6 +38,41 @@ def test_a_law_can_be_rebuilt_from_its_tensors(make):
         a, b = (one.sample(3, torch.Generator().manual_seed(2)) for one in (law, again))
         assert torch.equal(a, b)
         assert law.is_random == (float(law.variance.max()) > 0)
+
+
+SUMMARIES = {
+    "snapshots": Snapshots(keep=6),
+    "swag": SWAG(rank=4),
+    "swag diagonal": SWAG(diagonal_only=True),
+    "swag in half the bits": SWAG(rank=4, deviations="bfloat16"),
+    "tradi": TRADI(),
+}
+
+
+@pytest.mark.parametrize("law", SUMMARIES.values(), ids=SUMMARIES)
+@pytest.mark.parametrize("seen", [0, 1, 7, 18])
+def test_the_state_that_a_collector_names_is_all_of_it(law, seen: int):
+    """Taken over by another collector, member by member and in another order, it comes to the same laws."""
+    snapshots, order = walk(20), [2, 0, 1]
+    theta = snapshots[0]
+    first, second = law.collector(theta.clone(), 20), law.collector(theta[order].clone(), 20)
+    for one in snapshots[:seen]:
+        first.collect(one)
+    before, after = Resumable({"theta": theta}, None, first), Resumable({"theta": theta[order].clone()}, None, second)
+    for k, member in enumerate(order):
+        state = before.state(member)
+        after.restore(k, {n: v.clone() if isinstance(v, torch.Tensor) else v for n, v in state.items()}, seen)
+    for one in snapshots[seen:]:
+        second.collect(one[order])
+    expected = collect(law, snapshots)
+    for k, found in enumerate(second.laws()):
+        assert all(torch.equal(value, expected[order[k]].tensors()[name]) for name, value in found.tensors().items())
+
+
+@pytest.mark.parametrize("make", LAWS.values(), ids=LAWS)
+def test_only_points_of_a_trajectory_carry_statistics(make):
+    for law in make():
+        assert needs_statistics(law) == isinstance(law, Gaussian)
 
 
 def test_full_rank_swag_is_the_snapshots_covariance():

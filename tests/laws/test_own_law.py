@@ -39,6 +39,7 @@ class Twice:
 
 class LatestCollector:
     kind: ClassVar[Any] = Gaussian
+    state = ("last", "step")
 
     def __init__(self, factor):
         self.factor, self.last, self.step = factor, None, None
@@ -225,6 +226,79 @@ def test_checkpoints_come_to_the_same_law_again(law, problem, tmp_path):
         for one, other in zip(found.laws(), expected.laws(), strict=True):
             assert type(one) is type(other)
             assert all(torch.equal(value, other.tensors()[name]) for name, value in one.tensors().items())
+
+
+class Stopped(Exception):
+    pass
+
+
+def stopping(epochs: int):
+    """A progress function that stops once so many epochs of members are done."""
+    left = [epochs]
+
+    def report(done: int) -> None:
+        left[0] -= done
+        if left[0] <= 0:
+            raise Stopped
+
+    return report
+
+
+class FadingCollector:
+    """Makes new tensors instead of writing into those it has, and has a number."""
+
+    state = ("weight", "mean", "variance")
+
+    def __init__(self, theta):
+        self.weight, self.mean, self.variance = 0.0, torch.zeros_like(theta), torch.zeros_like(theta)
+
+    def collect(self, theta):
+        self.weight = 1 + 0.9 * self.weight
+        new, change = 1 / self.weight, theta - self.mean
+        self.mean, self.variance = self.mean + new * change, (1 - new) * (self.variance + new * change**2)
+
+    def laws(self):
+        none = self.mean.new_zeros(0, self.mean.shape[1])
+        return [Gaussian(m, v, none) for m, v in zip(self.mean, self.variance, strict=True)]
+
+
+@dataclass(frozen=True)
+class Fading(Latest):
+    def collector(self, theta, iterations):
+        return FadingCollector(theta)
+
+
+@pytest.mark.parametrize("law", [Latest(), Boxes(), Fading()], ids=["latest", "box", "fading"])
+@pytest.mark.parametrize("stop", [2, 5])
+def test_interrupted_it_goes_on_by_the_state_that_it_names(law, stop, problem, tmp_path):
+    """Before and while it collects."""
+    over = [wf.InitialCondition(2), wf.Iterations(law)]
+    with pytest.raises(Stopped):
+        wf.marginalise(training(), problem, over, seed=2, checkpoints=tmp_path, progress=stopping(2 * stop))
+    found = wf.marginalise(training(), problem, over, seed=2, checkpoints=tmp_path)
+    for one, other in zip(found.laws(), trained(problem, law).laws(), strict=True):
+        assert all(torch.equal(value, other.tensors()[name]) for name, value in one.tensors().items())
+
+
+def test_checkpoints_say_what_a_collector_lacks(problem, tmp_path):
+    class Silent(FadingCollector):
+        @property
+        def state(self):
+            raise AttributeError
+
+    class Odd(FadingCollector):
+        state = (*FadingCollector.state, "names")
+        names: ClassVar[list] = ["a", "list"]
+
+    for collector, message in (
+        (Silent, r'Silent does not name what it gathers.*state = \("mean", "count"\)'),
+        (Odd, "Odd.names is neither a tensor with a row for each member, nor a number.*leave checkpoints out"),
+    ):
+        law = type("Law", (Latest,), {"collector": lambda self, theta, count, kind=collector: kind(theta)})()
+        over = [wf.InitialCondition(2), wf.Iterations(law)]
+        with pytest.raises(ValueError, match=message):
+            wf.marginalise(training(), problem, over, checkpoints=wf.Checkpoints(tmp_path, seconds=0))
+        assert len(wf.marginalise(training(), problem, over)) == 2
 
 
 def test_recorders_keep_it(problem):

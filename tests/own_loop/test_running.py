@@ -74,7 +74,7 @@ def test_snapshots_are_near_where_they_should_be(keep):
         found = watcher.law()
         assert isinstance(found, Points)
         numbers = found.points.flatten().tolist()
-        wanted = [k for k, place in enumerate(law.collector(torch.zeros(1, 1), count).places) if place >= 0]
+        wanted = [k for k, point in enumerate(law.collector(torch.zeros(1, 1), count).points_of) if point >= 0]
         assert len(set(numbers)) == len(numbers) == min(keep, count)
         assert numbers[-1] == count - 1
         assert max(abs(a - b) for a, b in zip(numbers, wanted, strict=True)) <= count / keep / 2
@@ -107,8 +107,8 @@ class Latest:
     every, fewest = "epoch", 2
 
     def collector(self, theta, iterations):
-        places = [k - iterations + 2 if k >= iterations - 2 else -1 for k in range(iterations)]
-        return Iterates(theta, places, moments=False, finish=lambda seen: [Points(points) for points in seen.points])
+        points_of = [k - iterations + 2 if k >= iterations - 2 else -1 for k in range(iterations)]
+        return Iterates(theta, points_of, moments=False, make=lambda seen: [Points(points) for points in seen.points])
 
 
 def test_a_law_of_ones_own_brings_a_rule():

@@ -2,7 +2,8 @@
 
 import copy
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -20,7 +21,51 @@ from wherefrom.training.data import Scaler
 from wherefrom.training.network import Network
 from wherefrom.training.workers import on_threads
 
-LAWS = [SWAG(5), SWAG(5, deviations="bfloat16"), TRADI()]
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """A law of the user's own: uniform about a mean, in parameters and statistics alike."""
+
+    mean: torch.Tensor
+    width: torch.Tensor
+
+    @property
+    def variance(self):
+        return self.width.square() / 3
+
+    @property
+    def is_random(self):
+        return bool(self.width.any())
+
+    def sample(self, count, generator):
+        return self.mean + self.width * (2 * torch.rand(count, len(self.mean), generator=generator) - 1)
+
+    def tensors(self):
+        return {"mean": self.mean, "width": self.width}
+
+
+class Carrying(Box):
+    carries_statistics = True
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes as wide as a share of the weights."""
+
+    every: ClassVar[str] = "epoch"
+    fewest: ClassVar[int] = 1
+    kind: type = Box
+    share: float = 0.2
+
+    def collector(self, theta, iterations):
+        return None
+
+    def finish(self, member):
+        theta = member.theta[: member.size]
+        return self.kind(theta, self.share * theta.abs())
+
+
+LAWS = [SWAG(5), SWAG(5, deviations="bfloat16"), TRADI(), Boxes()]
 
 
 def deep(rate: float = 0.0) -> nn.Module:
@@ -109,6 +154,20 @@ def test_it_is_what_torch_does_for_each_sampled_network(law, rows_at_once, probl
         module.load_state_dict(posterior.network.layout.views(theta), strict=False)
         torch.optim.swa_utils.update_bn(batches, module)
         torch.testing.assert_close(own, module.eval()(standardised).detach(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("law", [Boxes(Carrying), Boxes(Box, share=0.0), wf.Snapshots(keep=3)], ids=str)
+def test_a_law_that_carries_its_statistics_keeps_them(law, problem, passes):
+    """As one that is not random does: the networks are run as their samples are."""
+    posterior = wf.marginalise(training(deep, epochs=8), problem, [wf.Iterations(law)])
+    answers = posterior.predict(problem[0], samples=4).answers[0]
+    assert passes == []
+    thetas = monte_carlo.Thetas(groups(posterior)[0].thetas[0], posterior.seed).get(np.arange(4))
+    for theta, expected in zip(thetas, answers, strict=True):
+        module = deep()
+        module.load_state_dict(posterior.network.layout.views(theta), strict=False)
+        inputs = posterior.scaler.x(torch.from_numpy(problem[0]), torch.float32)
+        torch.testing.assert_close(expected, module.eval()(inputs).detach(), rtol=1e-4, atol=1e-4)
 
 
 def test_units_are_dropped_as_in_training():

@@ -75,7 +75,7 @@ def test_swag_collects_twice_an_epoch_where_the_preset_says_so():
     (iterations,) = (v for v in cpu.over("fixed", 10, 10_000) if isinstance(v, wf.Iterations))
     collection = iterations.collection(cpu.epochs, 79)
     assert collection.iterations == 2 * (cpu.epochs - cpu.first_collected)
-    assert collection.first > cpu.first_collected * 79
+    assert collection.steps[0] > cpu.first_collected * 79
 
 
 def test_regimes_can_be_picked_and_changed():

@@ -30,7 +30,7 @@ def test_defaults_are_torchs(name):
 
 
 def test_what_can_be_drawn():
-    common = {"lr", "batch_size", "clip", "replacement", "schedule"}
+    common = {"lr", "batch_size", "clip", "replacement", "drop_last", "schedule"}
     assert set(SETTINGS) == common | {name for optimiser in OPTIMISERS.values() for name in optimiser.defaults}
     assert len(set(SETTINGS)) == len(SETTINGS)
 
@@ -44,7 +44,7 @@ VALUES = [
     (dict(batch_size="many"), "batch_size must be a whole number of rows"),
     (
         dict(momentum=0.9),
-        "adam has no setting 'momentum'; it has lr, batch_size, clip, replacement, schedule, weight_decay",
+        "adam has no setting 'momentum'; it has lr, batch_size, clip, replacement, drop_last, schedule, weight_decay",
     ),
     (dict(beta1=1.0), r"beta1 must lie in \[0, 1\); it is 1.0"),
     (dict(betas=(0.9, -0.1)), r"beta2 must lie in \[0, 1\); it is -0.1"),

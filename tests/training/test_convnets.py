@@ -14,7 +14,7 @@ from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.training import network as networks
 from wherefrom.training import program, streams
 from wherefrom.training.augmentation import CropAndFlip, augmented
-from wherefrom.training.cohort import Cohort, Examples, Member, orders
+from wherefrom.training.cohort import Cohort, Examples, Trainee, orders
 from wherefrom.training.data import as_rows
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.losses import CrossEntropy
@@ -68,7 +68,7 @@ def cohort_of(model=None, dtype=torch.float64, members: int = 3, **changes) -> C
     return replace(found, **changes)
 
 
-def by_hand(model, cohort: Cohort, member: Member) -> torch.Tensor:
+def by_hand(model, cohort: Cohort, member: Trainee) -> torch.Tensor:
     """A member's training as anybody would write it, one image set, one module, torch.optim."""
     x, y, _ = cohort.tables[0]
     module = model().to(y.dtype).train()

@@ -334,7 +334,7 @@ def test_members_do_not_depend_on_groups_workers_or_calls(model, engine, monkeyp
     def make() -> nn.Module:
         return nn.Sequential(*MODELS[model]())
 
-    collection = Collection(wf.SWAG(rank=3), 12, 4, 36)
+    collection = Collection(wf.SWAG(rank=3), range(12, 37, 4))
     cohort = oracle.cohort_of(make, examples(), ADAM, members=7, epochs=EPOCHS, collection=collection)
     reference = oracle.train(cohort, engine)
 
@@ -357,7 +357,7 @@ def test_members_do_not_depend_on_groups_workers_or_calls(model, engine, monkeyp
 
 def test_both_engines_train_the_same_member(engine):
     """Thirty-six steps with dropout and SWAG from the same streams, and the laws that they leave."""
-    collection = Collection(wf.SWAG(rank=5), 12, 2, 36)
+    collection = Collection(wf.SWAG(rank=5), (12, 13, 17, 18, 25, 36))
     model = mlp(hidden=50, rate=0.05)
     cohort = oracle.cohort_of(model, examples(), ADAM, epochs=EPOCHS, collection=collection)
     for a, b in zip(oracle.train(cohort, engine), oracle.train(cohort, "torch"), strict=True):
@@ -368,24 +368,71 @@ def test_both_engines_train_the_same_member(engine):
 
 
 @pytest.mark.parametrize("law", [wf.SWAG(rank=0), wf.SWAG(rank=4), wf.SWAG(rank=50), wf.Snapshots(keep=5)], ids=repr)
-@pytest.mark.parametrize(("first", "every"), [(1, 1), (4, 4), (20, 3)])
-def test_laws_are_collected_along_the_way(law, first, every, engine):
-    """Against the iterates themselves, each from a training that ends there."""
-    end = first + (36 - first) // every * every
-    cohort = oracle.cohort_of(
-        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(law, first, every, end)
-    )
+@pytest.mark.parametrize(
+    "steps", [range(1, 37), range(4, 37, 4), range(20, 37, 3), (1, 2, 4, 8, 16, 32), (5, 36)], ids=str
+)
+def test_laws_are_collected_along_the_way(law, steps, engine, monkeypatch):
+    """Against the iterates themselves, each from a training that ends there; natively in calls of an epoch or more."""
+    cohort = oracle.cohort_of(mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(law, steps))
+    if engine == "native" and len(steps) % 2:
+        monkeypatch.setattr(native_engine, "_CALL_SECONDS", 0.0)  # one epoch to a call
     trained = oracle.train(cohort, engine)
     every_step = oracle.cohort_of(
-        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(wf.Snapshots(keep=36), 1, 1, 36)
+        mlp(), examples(), ADAM, members=2, epochs=EPOCHS, collection=Collection(wf.Snapshots(keep=36), range(1, 37))
     )
     for result, whole in zip(trained, oracle.train(every_step, engine), strict=True):
-        iterates = whole.law.points[first - 1 : end : every].double()
+        iterates = whole.law.points[[step - 1 for step in steps]].double()
         collector = law.collector(iterates[:1], len(iterates))
         for iterate in iterates:
             collector.collect(iterate[None])
         for name, tensor in collector.laws()[0].tensors().items():
             torch.testing.assert_close(result.law.tensors()[name].double(), tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_the_last_short_batch_can_be_left_out(engine):
+    """A loop as anybody would write it, over batches of which torch's own sampler drops the last; with masks."""
+    model = mlp(hidden=20, rate=0.1)
+    collection = Collection(wf.Snapshots(keep=2), (13, 27))
+    whole = oracle.cohort_of(model, examples(weighted=True), SGD, epochs=EPOCHS, collection=collection)
+    cohort = replace(whole, drop_last=True)
+    batches = list(torch.utils.data.BatchSampler(range(ROWS), BATCH, drop_last=True))
+    assert cohort.steps_per_epoch == len(batches) == 3
+    assert cohort.batch_sizes == (BATCH,)
+    assert replace(cohort, batch_size=30).steps_per_epoch == 3
+    assert_trained_as_alone(model, cohort, engine)
+    for result, kept in zip(oracle.train(cohort, engine), oracle.train(whole, engine), strict=True):
+        torch.testing.assert_close(result.law.points[-1], result.last, rtol=0, atol=0)  # 27 steps, and no more
+        assert not torch.allclose(result.last, kept.last, atol=1e-3)
+
+
+def test_without_the_short_batch_losses_are_means_of_the_others(engine):
+    """At a learning rate of zero: the mean loss of the rows in whole batches, epoch by epoch."""
+    cohort = replace(oracle.cohort_of(mlp(rate=0.0), examples(), SGD.but(lr=0.0), epochs=EPOCHS), drop_last=True)
+    x, y, _ = cohort.tables[0]
+    for member, result in zip(cohort.members, oracle.train(cohort, engine), strict=True):
+        network = cohort.network
+        errors = (network.call(network.layout.views(member.theta0), x, (), False) - y).square()[:, 0]
+        for epoch, loss in enumerate(result.losses):
+            order = orders(np.array([member.order], dtype=np.uint64), np.array([False]), epoch, ROWS)[0]
+            assert loss == pytest.approx(float(errors[order[:75].copy()].mean()), rel=1e-5)
+
+
+def test_short_batches_are_left_out_for_those_that_ask(engine, problem):
+    """A setting like others: drawn, stored, and together with batch sizes that leave none over."""
+    over = [wf.Hyperparameters(drop_last=[False, True], batch_size=[25, 30])]
+    found = wf.marginalise(training(), problem, over)
+    assert [c.algorithm.drop_last for c in found.mixture] == [False, False, True, True]
+    thetas = last(found)
+    assert not torch.allclose(thetas[0], thetas[2])
+    torch.testing.assert_close(thetas[1], thetas[3], rtol=0, atol=1e-5)  # 90 rows are three batches of 30
+    alone = training(algorithm=training().algorithm.but(drop_last=True))
+    assert repr(alone.algorithm) == "Algorithm('adam', lr=0.02, batch_size=25, drop_last=True)"
+    torch.testing.assert_close(last(wf.marginalise(alone, problem, []))[0], thetas[2], rtol=0, atol=1e-5)
+    large = training(algorithm=wf.Algorithm("adam", lr=0.02, batch_size=500, drop_last=True))  # one batch of all rows
+    whole = training(algorithm=wf.Algorithm("adam", lr=0.02, batch_size=90))
+    assert torch.equal(*(last(wf.marginalise(one, problem, []))[0] for one in (large, whole)))
+    with pytest.raises(TypeError, match="drop_last must be True or False"):
+        wf.Algorithm("adam", lr=0.02, batch_size=25, drop_last="yes")
 
 
 def test_one_that_diverges_leaves_the_others_alone(engine):

@@ -107,8 +107,8 @@ def test_every_optimiser(name, settings, problem, tmp_path):
     check(tmp_path, 3 * 7, setup, problem, [wf.InitialCondition(3)], engine="torch")
 
 
-class Counting(torch.optim.SGD):
-    """One with numbers of its own, random ones among them."""
+class Forgetful(torch.optim.SGD):
+    """Steps by random numbers, and by a number that its state does not hold."""
 
     def __init__(self, params, lr: float) -> None:
         super().__init__(params, lr=lr, momentum=0.9)
@@ -121,6 +121,23 @@ class Counting(torch.optim.SGD):
             for p in group["params"]:
                 p.grad = p.grad + 0.01 * torch.randn_like(p)
         return super().step(closure)
+
+
+class Counting(Forgetful):
+    """Holds that number in its state."""
+
+    def state_dict(self):
+        return super().state_dict() | {"steps": self.steps}
+
+    def load_state_dict(self, state_dict):
+        self.steps = state_dict["steps"]
+        super().load_state_dict(state_dict)
+
+
+def test_what_an_optimiser_holds_outside_its_state_is_named(problem, tmp_path):
+    setup = training(algorithm=wf.Algorithm(Forgetful, lr=0.01, batch_size=25), epochs=EPOCHS)
+    with pytest.raises(ValueError, match=r"Forgetful\.steps changes, but is no part of its state_dict\(\)"):
+        wf.marginalise(setup, problem, [], checkpoints=wf.Checkpoints(tmp_path, seconds=0))
 
 
 @pytest.mark.parametrize(

@@ -144,8 +144,12 @@ def test_a_model_that_vmap_cannot_run_trains_one_at_a_time(problem):
 
 def test_a_lone_row_for_batch_norm_is_named(problem):
     x, y = problem
-    with pytest.raises(ValueError, match="batches of 25 leave a batch of one row of 76"):
+    with pytest.raises(ValueError, match=r"batches of 25 leave a batch of one row of 76.*drop_last=True\)"):
         wf.marginalise(training(Normalised), (x[:76], y[:76]), [])
+    dropping = training(Normalised, algorithm=training().algorithm.but(drop_last=True))
+    assert len(wf.marginalise(dropping, (x[:76], y[:76]), [wf.InitialCondition(2)])) == 2
+    with pytest.raises(ValueError, match=r"batches of 1 leave a batch of one row.*choose another batch size$"):
+        wf.marginalise(training(Normalised, algorithm=dropping.algorithm.but(batch_size=1)), (x, y), [])
 
 
 def test_a_lone_row_says_that_others_are_held_out(problem):

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 import wherefrom as wf
 from conftest import training
+from reloaded import reloaded
 from wherefrom.laws import TRADI
 from wherefrom.variables.iterations import levelled_off
 
@@ -31,6 +33,73 @@ def test_every_is_the_laws_own_unless_it_is_given():
     assert seen(wf.Iterations(TRADI(), 0.8)) == seen(wf.Iterations(TRADI(), 0.8, 1)) == [25, 26, 27, 28, 29, 30]
     assert seen(wf.Iterations(TRADI(), 0.5, "epoch")) == [18, 21, 24, 27, 30]
     assert seen(wf.Iterations(TRADI(), 0.8, every=2)) == [26, 28, 30]
+
+
+def test_steps_can_be_named():
+    cycles = wf.Iterations(wf.Snapshots(), steps=[0.25, 0.5, 0.75, 1.0])
+    assert seen(cycles, epochs=20) == [15, 30, 45, 60]
+    assert seen(cycles, epochs=5) == [4, 8, 11, 15]  # the nearest
+    assert seen(wf.Iterations(wf.SWAG(), steps=2 ** np.arange(5))) == [1, 2, 4, 8, 16]
+    assert seen(wf.Iterations(wf.SWAG(), steps=(1.0, 7, 1, 0.001))) == [1, 7, 30]  # in any order, each once
+    assert (
+        repr(wf.Iterations(TRADI(), steps=[3, 0.5, 1.0])) == "Iterations(law=TRADI(memory=0.25), steps=(3, 0.5, 1.0))"
+    )
+    assert reloaded(cycles) == cycles
+
+
+def test_a_law_may_name_its_steps():
+    class AtCycles(TRADI):
+        every = (0.5, 0.75, 1.0)
+
+    assert seen(wf.Iterations(AtCycles())) == [15, 22, 30]
+    assert seen(wf.Iterations(AtCycles(), 0.8, every=2)) == [26, 28, 30]
+
+
+@pytest.mark.parametrize("steps", [[], [0], [-1], [1.5], [0.0], [float("nan")]], ids=repr)
+def test_other_steps_are_refused(steps):
+    with pytest.raises(ValueError, match=r"steps (are whole numbers|must name)"):
+        wf.Iterations(wf.SWAG(), steps=steps)
+
+
+def test_steps_stand_alone_and_within_the_training():
+    for one in (0.5, 3, "epoch"):
+        with pytest.raises(TypeError, match="steps must be a list"):
+            wf.Iterations(wf.SWAG(), steps=one)
+    for others in ({"start": 0.2}, {"start": "auto"}, {"every": "epoch"}):
+        with pytest.raises(ValueError, match="leave out start and every"):
+            wf.Iterations(wf.SWAG(), steps=[1, 2], **others)
+    with pytest.raises(ValueError, match="names step 31, but a training has 30"):
+        wf.Iterations(wf.SWAG(), steps=[3, 31]).collection(10, 3)
+    with pytest.raises(ValueError, match="sees 1 iterations of 10 epochs, but needs at least 2"):
+        wf.Iterations(wf.SWAG(), steps=[1.0, 30]).collection(10, 3)
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_snapshots_at_the_ends_of_cycles(engine, problem, tmp_path):
+    """They are those of all steps, at the steps where the learning rate is smallest."""
+    if engine == "native":
+        pytest.importorskip("numba")
+    cyclical = wf.Algorithm("sgd", lr=0.1, batch_size=25, schedule=wf.schedules.Cyclical(cycles=4, low=0.01))
+    point = training(algorithm=cyclical, epochs=10)
+    ends = wf.Iterations(wf.Snapshots(keep=4), steps=[0.25, 0.5, 0.75, 1.0])
+    over = [wf.InitialCondition(2), ends]
+    found = wf.marginalise(point, problem, over, engine=engine, checkpoints=tmp_path / "kept")
+    every = wf.Iterations(wf.Snapshots(keep=40), start=0, every=1)
+    whole = wf.marginalise(point, problem, [over[0], every], engine=engine)
+    factors = cyclical.schedule(np.arange(40) / 40)
+    lowest = [step for step in range(40) if step == 39 or factors[step + 1] > factors[step]]
+    assert lowest == [9, 19, 29, 39]
+    for law, trajectory in zip(found.laws(), whole.laws(), strict=True):
+        assert torch.equal(law.points, trajectory.points[lowest])
+    again = wf.marginalise(point, problem, over, engine=engine, checkpoints=tmp_path / "kept")
+    found.save(tmp_path / "run")
+    loaded = wf.load(tmp_path / "run", point.model, data=problem)
+    assert loaded.design.iterations == ends
+    for other in (again, loaded):
+        assert torch.equal(found.predict(problem[0]).answers, other.predict(problem[0]).answers)
+    wider = wf.marginalise(point, problem, [wf.InitialCondition(3), ends], engine=engine)
+    for law, other in zip(loaded.extend(theta0=1).laws(), wider.laws(), strict=True):
+        torch.testing.assert_close(law.points, other.points, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("start", [1.0, 2.5, -0.1, -1, True, "half", None, float("nan")], ids=repr)

@@ -360,6 +360,7 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if hint in (str, type(None), Tensor, torch.dtype, torch.Size) or (isinstance(hint, type) and is_stored(hint)):
         return isinstance(value, hint)
+    hint = origin if isinstance(origin, type) and getattr(origin, "_is_protocol", False) else hint
     if isinstance(hint, type):  # a protocol, or a class to inherit from: what it promises must be there
         methods = vars(hint) if getattr(hint, "_is_protocol", False) else {}
         promised = {**vars(hint).get("__annotations__", {}), **methods}

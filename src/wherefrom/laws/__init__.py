@@ -2,7 +2,17 @@
 
 from wherefrom.laws.delta import delta
 from wherefrom.laws.iterates import Iterates
-from wherefrom.laws.law import Collector, Gaussian, Law, Points, TrajectoryLaw
+from wherefrom.laws.law import (
+    Collector,
+    Finished,
+    FinishingLaw,
+    Gaussian,
+    Law,
+    Often,
+    Points,
+    TrajectoryLaw,
+    needs_statistics,
+)
 from wherefrom.laws.snapshots import Snapshots
 from wherefrom.laws.swag import SWAG
 from wherefrom.laws.tradi import TRADI
@@ -11,11 +21,15 @@ __all__ = [
     "SWAG",
     "TRADI",
     "Collector",
+    "Finished",
+    "FinishingLaw",
     "Gaussian",
     "Iterates",
     "Law",
+    "Often",
     "Points",
     "Snapshots",
     "TrajectoryLaw",
     "delta",
+    "needs_statistics",
 ]

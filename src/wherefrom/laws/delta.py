@@ -8,7 +8,7 @@ from wherefrom.laws.law import Law, Points
 
 
 def delta(theta: Tensor) -> Law:
-    """All mass on one theta.
+    """Return the law with all mass on one theta.
 
     >>> import torch
     >>> delta(torch.tensor([1.0, 2.0])).variance

@@ -1,4 +1,4 @@
-"""What is gathered along many trajectories at once: running moments, and some iterates.
+"""Running moments of many trajectories at once, and some of their iterates.
 
 All of it lies in main memory, wherever theta is trained, and nothing is there twice: new tensors of theta's size are
 made a block of columns at a time.
@@ -17,29 +17,31 @@ _BLOCK_NUMBERS = 2**20  # that are copied or computed at a time: 4 MB in single 
 
 
 class Iterates:
-    """Running mean and variance of the collected iterates, if wanted, and those that have a place to be kept in.
+    """Running mean and variance of the collected iterates, if wanted, and some of the iterates themselves.
 
-    `places` has one entry for each iterate to come: a number below the count of points, or -1. A later iterate in the
-    same place takes the earlier one's. Whoever trains may fill the tensors in its own way, and its own order of
-    coordinates, and say so at the end by `filled`; `finish` then makes the laws.
+    `points_of` has one entry for each iterate to come: the number of the point that it is kept as, or -1. A later
+    iterate overwrites an earlier one with the same number. An engine may fill the tensors itself, with coordinates in
+    another order, and say so at the end by `filled`; `make` then makes the laws.
 
     Points are kept in the precision that is given. Where that is less than theta's own, they are kept as differences
     from a reference, since steps are small where weights may be large: `points[:, k]` is theta_k - `reference`, the
     running mean when the first of them came (or that first one itself, if nothing came before).
     """
 
+    state = ("count", "mean", "squares", "reference", "points")
+
     def __init__(
         self,
         theta: Tensor,
-        places: Sequence[int],
+        points_of: Sequence[int],
         moments: bool,
-        finish: Callable[[Iterates], list[Law]],
+        make: Callable[[Iterates], list[Law]],
         precision: torch.dtype | None = None,
     ) -> None:
         members, size = theta.shape
-        self.count, self.places, self.finish = 0, tuple(places), finish
-        rows, kept = members if moments else 0, max(places, default=-1) + 1
-        self.first = next((number for number, place in enumerate(places) if place >= 0), -1)  # that is kept
+        self.count, self.points_of, self.make = 0, tuple(points_of), make
+        rows, kept = members if moments else 0, max(points_of, default=-1) + 1
+        self.first = next((number for number, point in enumerate(points_of) if point >= 0), -1)  # that is kept
         precision = precision or theta.dtype
         self.rounds = kept > 0 and precision.itemsize < theta.dtype.itemsize
         self.mean = torch.zeros(rows, size, dtype=theta.dtype)
@@ -54,28 +56,28 @@ class Iterates:
 
     def _collect(self, theta: Tensor, columns: slice) -> None:
         mean, reference = self.mean[:, columns], self.reference[:, columns]
-        if (place := self.places[self.count]) >= 0:
+        if (point := self.points_of[self.count]) >= 0:
             if self.rounds and self.count == self.first:
                 reference.copy_(mean if self.count and len(mean) else theta)
-            self.points[:, place, columns] = theta - reference if self.rounds else theta
+            self.points[:, point, columns] = theta - reference if self.rounds else theta
         if len(mean):
             change = theta - mean
             mean.add_(change, alpha=1 / (self.count + 1))
             self.squares[:, columns].addcmul_(change, theta - mean)
 
-    def filled(self, place: Tensor) -> Iterates:
-        """The same after all iterates were written into its tensors from outside, coordinate k at place[k]."""
-        self.count = len(self.places)
+    def filled(self, positions: Tensor) -> Iterates:
+        """Return it after all iterates were written into its tensors from outside, coordinate k at positions[k]."""
+        self.count = len(self.points_of)
         self.mean, self.squares, self.points = (
-            tensor.index_select(-1, place) for tensor in (self.mean, self.squares, self.points)
+            tensor.index_select(-1, positions) for tensor in (self.mean, self.squares, self.points)
         )
         return self
 
     def laws(self) -> list[Law]:
-        return self.finish(self)
+        return self.make(self)
 
 
 def blocks(rows: int, size: int) -> Iterator[slice]:
-    """Columns of a (rows, size) tensor, so many at a time that a block is small."""
+    """Columns of a (rows, size) tensor, in small blocks."""
     step = max(1, _BLOCK_NUMBERS // max(1, rows))
     return (slice(first, min(first + step, size)) for first in range(0, size, step))

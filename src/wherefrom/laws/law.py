@@ -2,12 +2,16 @@
 
 There are two: equally likely points, and a Gaussian with a diagonal and a low-rank part. Whatever summarises a
 trajectory (SWAG, TRADI, snapshots, the last iterate) ends in one of them, so that nothing later asks how it was made.
+
+A law is made in one or two steps: a collector watches the trajectory, and `finish`, where a law has it, looks at the
+trained member with its rows and its loss.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -16,9 +20,16 @@ from wherefrom.files.codec import stored
 
 _COLUMNS = 2**16  # of a factor that are converted at a time
 
+# Every so many steps, once an epoch, or at these steps: numbers from 1 on, or fractions of the training up to 1.0.
+Often = int | Literal["epoch"] | tuple[float, ...]
+
 
 class Law(Protocol):
-    """A distribution over theta that can be sampled, summarised and stored."""
+    """A distribution over theta that can be sampled, summarised and stored.
+
+    Statistics of batch normalisation are estimated anew for its samples if it is random, unless it has an attribute
+    `carries_statistics` that is true: then each sample has the statistics that go with it, as a point of a trajectory.
+    """
 
     @property
     def mean(self) -> Tensor: ...  # (size,)
@@ -34,8 +45,17 @@ class Law(Protocol):
     def tensors(self) -> dict[str, Tensor]: ...
 
 
+def needs_statistics(law: Law) -> bool:
+    """Whether statistics of batch normalisation must be estimated anew for samples of this law."""
+    return law.is_random and not getattr(law, "carries_statistics", False)
+
+
 class Collector(Protocol):
-    """Watches the trajectories of a group of members and leaves one law for each."""
+    """Watches the trajectories of a group of members and leaves one law for each.
+
+    Checkpoints also need `state`, a tuple of the names of the attributes that change while it collects: tensors with a
+    row for each member, and numbers (or tuples of them) that all members share.
+    """
 
     def collect(self, theta: Tensor) -> None: ...  # (members, size), called at every collected iteration
 
@@ -43,15 +63,58 @@ class Collector(Protocol):
 
 
 class TrajectoryLaw(Protocol):
-    """What the user names in `Iterations(...)`: how to summarise trajectories."""
+    """A way to summarise trajectories, which the user names in `Iterations(...)`."""
 
     @property
-    def every(self) -> int | Literal["epoch"]: ...  # how often it would see the trajectory: in steps, or once an epoch
+    def every(self) -> Often: ...  # how often it looks, unless the user says otherwise
 
     @property
     def fewest(self) -> int: ...  # how many iterations it needs to see
 
-    def collector(self, theta: Tensor, iterations: int) -> Collector: ...  # theta: (members, size), to start from
+    def collector(self, theta: Tensor, iterations: int) -> Collector | None:
+        """Return what watches so many iterations of members that start from theta (members, size).
+
+        None, if the law is made by `finish` alone.
+        """
+        ...
+
+
+class FinishingLaw(TrajectoryLaw, Protocol):
+    """A law that is made, or completed, once training is over: from curvature, say."""
+
+    def finish(self, member: Finished) -> Law: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A trained member, as `finish` sees it. Nothing of it is to be changed.
+
+    theta: (all,), the last iterate: parameters that were trained, then buffers, then what is frozen.
+    parameters: (trained,), the beginning of theta.
+    size: how many numbers of theta a law speaks of: parameters and buffers. It lies in main memory.
+    collected: the law that the collector left, or None if there was none.
+    rows: how many rows it was trained on.
+    batches: count -> (x, y, weights or None), so many rows at a time in their order, standardised, on theta's device.
+    outputs: (parameters, x) -> (rows, outputs), the network without dropout; `torch.func` can differentiate it.
+    loss: (outputs, y, weights or None) -> the mean loss of these rows, as in training.
+    settings: of the algorithm: lr, weight_decay, ...
+    rates: of dropout, at every site.
+    generator: random numbers of this member alone.
+    network: the `Network` that theta belongs to; `network.layout.views(theta)` has its tensors by name.
+    """
+
+    theta: Tensor
+    parameters: Tensor
+    size: int
+    collected: Law | None
+    rows: int
+    batches: Callable[[int], Iterator[tuple[Tensor, Tensor, Tensor | None]]]
+    outputs: Callable[[Tensor, Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    settings: Mapping[str, float]
+    rates: tuple[float, ...]
+    generator: torch.Generator
+    network: Any
 
 
 @stored("Points")
@@ -59,6 +122,7 @@ class TrajectoryLaw(Protocol):
 class Points:
     """Equally likely points. With a single one it is the paper's delta(theta - A_h^t(theta0))."""
 
+    carries_statistics: ClassVar[bool] = True  # each point was a network, with statistics of its own
     points: Tensor  # (count, size)
 
     @property
@@ -78,8 +142,9 @@ class Points:
         return self.points[chosen.to(self.points.device)]
 
     def stops(self, averages: bool) -> Tensor:
-        """What a training that stopped at each of these points, in their order, would have left: the point itself or,
-        where the moment is marginalised, the mean of the later half.  # (count, size)
+        """Return what a training that stopped at each of these points, in their order, would have left.
+
+        That is the point itself or, where the moment is marginalised, the mean of the later half.  # (count, size)
         """
         if not averages:
             return self.points

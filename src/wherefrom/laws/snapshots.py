@@ -15,7 +15,7 @@ from wherefrom.laws.law import Points
 @stored("Snapshots")
 @dataclass(frozen=True)
 class Snapshots:
-    """Keep so many iterates, evenly spread over those collected.
+    """Keep `keep` iterates, evenly spread over those collected.
 
     >>> Snapshots(keep=20)
     Snapshots(keep=20)
@@ -36,5 +36,5 @@ class Snapshots:
         kept = min(self.keep, iterations)
         # Evenly spread, and always with the last one.
         chosen = {round((k + 1) * iterations / kept) - 1: k for k in range(kept)}
-        places = [chosen.get(k, -1) for k in range(iterations)]
-        return Iterates(theta, places, moments=False, finish=lambda seen: [Points(points) for points in seen.points])
+        points_of = [chosen.get(k, -1) for k in range(iterations)]
+        return Iterates(theta, points_of, moments=False, make=lambda seen: [Points(points) for points in seen.points])

@@ -60,12 +60,12 @@ class SWAG:
 
     def collector(self, theta: Tensor, iterations: int) -> Iterates:
         rank = 0 if self.diagonal_only else min(self.rank, iterations)
-        places = [k % rank if k >= iterations - rank else -1 for k in range(iterations)]
-        return Iterates(theta, places, moments=True, finish=_gaussians, precision=_PRECISIONS[self.deviations])
+        points_of = [k % rank if k >= iterations - rank else -1 for k in range(iterations)]
+        return Iterates(theta, points_of, moments=True, make=_gaussians, precision=_PRECISIONS[self.deviations])
 
 
 def _gaussians(seen: Iterates) -> list[Law]:
-    """In place: no second copy of the deviations, which are most of the memory."""
+    """Make the laws in place: no second copy of the deviations, which are most of the memory."""
     variance = seen.squares.div_(seen.count - 1)
     kept = min(seen.points.shape[1], seen.count)
     if not kept:

@@ -67,6 +67,8 @@ class Filters:
     squares, for a line through the iterates, the one j iterations ago with a weight of discount^j.
     """
 
+    state = ("count", "sums", "squares_weight", "last", "deviation", "drift", "variance")
+
     def __init__(self, theta: Tensor, discount: float) -> None:
         self.discount, self.count = discount, 0
         self.sums = 0.0, 0.0, 0.0  # of the weights, of their j, and of their j^2
@@ -88,14 +90,16 @@ class Filters:
         self.last.copy_(theta)
 
     def laws(self) -> list[Law]:
-        """In place, and then in main memory, as other laws are: the filters stand beside theta, since they take
-        every step."""
+        """Make the laws in place, and bring them to main memory, where other laws are.
+
+        The filters stand beside theta, since they take every step.
+        """
         mean, variance = self.last.sub_(self.deviation).cpu(), self.variance.cpu()
         none = mean.new_zeros(0, mean.shape[1])
         return [Gaussian(m, v, none) for m, v in zip(mean, variance, strict=True)]
 
     def _gains(self) -> tuple[float, float]:
-        """Of the mean and of the drift, at the next iterate."""
+        """Return the gains of the mean and of the drift at the next iterate."""
         d, (w, wj, wjj) = self.discount, self.sums
         self.count += 1
         self.sums = w, wj, wjj = 1 + d * w, d * (w + wj), d * (w + 2 * wj + wjj)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
 from numpy.typing import NDArray
 from torch import Tensor
@@ -138,7 +138,10 @@ class Predictive(Protocol):
         ...
 
 
-class Likelihood(Objective, Protocol):
+P_co = TypeVar("P_co", bound=Predictive, covariant=True)  # what a likelihood predicts
+
+
+class Likelihood(Objective, Protocol[P_co]):
     """p(y | x, theta): the loss that training minimises, and what a mixture of networks predicts."""
 
     task: ClassVar[str]  # its name on the command line
@@ -168,7 +171,7 @@ class Likelihood(Objective, Protocol):
         """Return the moments of y; `spread` is the variance of the outputs where they are given by their moments."""
         ...
 
-    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Predictive:
+    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> P_co:
         """The predictive distribution of a mixture of outputs; `fitted` is what `fit_noise` returned."""
         ...
 

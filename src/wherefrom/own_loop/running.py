@@ -35,7 +35,9 @@ class Watch(Protocol):
 
 
 def watch(how: TrajectoryLaw, theta: Tensor, expected: int | None) -> Watch:
-    """Something that gathers what the law needs, of iterates that are like theta."""
+    """Return what gathers iterates that are like theta, as the law needs it."""
+    if hasattr(how, "finish"):
+        raise ValueError(f"{how} needs the rows and the loss to finish, which a recorder does not see: use marginalise")
     if may_ask_for.dispatch(type(how)) is not may_ask_for.dispatch(object):
         return Running(how, theta)
     if expected is None:
@@ -101,9 +103,9 @@ class Running:
         asked.mean.copy_(self.mean)
         asked.squares.copy_(self.squares)
         asked.reference.copy_(self.reference)
-        for place, number in {place: number for number, place in enumerate(asked.places) if place >= 0}.items():
+        for point, number in {point: number for number, point in enumerate(asked.points_of) if point >= 0}.items():
             nearest = min(self.kept, key=lambda kept: abs(kept - number))
-            asked.points[0, place] = self.kept[nearest]
+            asked.points[0, point] = self.kept[nearest]
         return asked.laws()[0]
 
     def state(self) -> State:
@@ -129,7 +131,9 @@ class Following:
 
     def __init__(self, how: TrajectoryLaw, theta: Tensor, expected: int) -> None:
         self.how, self.expected, self.count = how, expected, 0
-        self.collector = how.collector(theta.unsqueeze(0), expected)
+        collector = how.collector(theta.unsqueeze(0), expected)
+        assert collector is not None  # only a law that finishes has none
+        self.collector: Any = collector
         if isinstance(self.collector, Iterates):
             raise TypeError(
                 f"{how} asks for iterates by their numbers: say by wherefrom.own_loop.running.may_ask_for.register "
@@ -141,12 +145,13 @@ class Following:
         self.collector.collect(theta.unsqueeze(0))
 
     def law(self) -> Law:
-        return copy.deepcopy(self.collector).laws()[0]
+        law: Law = copy.deepcopy(self.collector).laws()[0]
+        return law
 
     def state(self) -> State:
-        return {"count": self.count} | {f"own.{name}": value for name, value in vars(self.collector).items()}
+        return {"count": self.count} | {f"own.{name}": getattr(self.collector, name) for name in self.collector.state}
 
     def restore(self, state: State) -> None:
         self.count = state["count"]
-        for name in vars(self.collector):
+        for name in self.collector.state:
             setattr(self.collector, name, state[f"own.{name}"])

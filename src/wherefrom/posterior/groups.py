@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from wherefrom.laws import Gaussian
+from wherefrom.laws import needs_statistics
 from wherefrom.posterior.member import network_of
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.monte_carlo import RandomTheta
@@ -60,8 +60,8 @@ def inputs(posterior: Posterior, x: Any) -> Tensor:
 
 def refreshing(posterior: Posterior, group: Group) -> Callable[[Network, Tensor], Tensor] | None:
     """Return what brings the running statistics of batch normalisation in line with sampled weights, if need be."""
-    if not group.network.momenta or not any(isinstance(theta.law, Gaussian) for theta in group.thetas):
-        return None  # the trajectory's own points carry their own statistics
+    if not group.network.momenta or not any(needs_statistics(theta.law) for theta in group.thetas):
+        return None  # points of a trajectory carry their own statistics
     if posterior.rows is None:
         raise ValueError(
             "batch normalisation needs training rows for every sample of the weights, and a run holds no data: "

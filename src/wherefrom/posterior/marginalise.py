@@ -15,7 +15,7 @@ from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.growth import Divergence, without_diverged
 from wherefrom.posterior.member import Origin
 from wherefrom.posterior.networks import build_networks
-from wherefrom.posterior.point import Training
+from wherefrom.posterior.point import P, Training
 from wherefrom.posterior.posterior import Posterior
 from wherefrom.posterior.trainings import train_runs
 from wherefrom.training.checkpoints import Checkpoints
@@ -28,14 +28,14 @@ from wherefrom.variables import Design
 
 @overload
 def marginalise(
-    training: Training, data: Any, over: Sequence[Any], seed: int = 0, *, folds: None = None, **others: Any
-) -> Posterior: ...
+    training: Training[P], data: Any, over: Sequence[Any], seed: int = 0, *, folds: None = None, **others: Any
+) -> Posterior[P]: ...
 
 
 @overload
 def marginalise(
-    training: Training, data: Any, over: Sequence[Any], seed: int = 0, *, folds: Sequence[Any], **others: Any
-) -> list[Posterior]: ...
+    training: Training[P], data: Any, over: Sequence[Any], seed: int = 0, *, folds: Sequence[Any], **others: Any
+) -> list[Posterior[P]]: ...
 
 
 def marginalise(  # type: ignore[misc]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from numbers import Integral
+from typing import TYPE_CHECKING, Any, Generic
 
 from torch import nn
 
 from wherefrom.files.codec import stored
 from wherefrom.files.stand_in import Code
-from wherefrom.likelihoods import Likelihood, Regression
+from wherefrom.likelihoods import Likelihood, Predictive, Regression
 from wherefrom.training import augmentation
 from wherefrom.training.algorithm import SETTINGS, Algorithm
 from wherefrom.training.cohort import Augmentation
@@ -18,12 +19,21 @@ from wherefrom.training.cohort import Augmentation
 __all__ = ["SETTINGS", "Algorithm", "Training"]
 
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    P = TypeVar("P", bound=Predictive, default=Any)  # what is predicted, as the likelihood says
+else:
+    from typing import TypeVar
+
+    P = TypeVar("P", bound=Predictive)
+
 _MODEL = Code("a file holds no code: give the model factory, as load(folder, model=...)")
 
 
 @stored("Training", code={"model": _MODEL, "augment": augmentation.NOT_STORED})
 @dataclass(frozen=True)
-class Training:
+class Training(Generic[P]):
     """One classical training, theta = A_h^t(theta0), to be repeated with other choices.
 
     `model` is a factory: each call returns a fresh network with freshly drawn initial weights, and so is both the
@@ -43,7 +53,7 @@ class Training:
     model: Callable[[], nn.Module]
     algorithm: Algorithm
     epochs: int
-    likelihood: Likelihood = field(default_factory=Regression)
+    likelihood: Likelihood[P] = field(default_factory=Regression)  # type: ignore[arg-type]
     standardise: bool = True
     augment: Augmentation | None = None  # what is done to the rows of every batch, such as wf.augment.CropAndFlip()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.growth import DivergedError as DivergedError  # one of the public names of this module
 from wherefrom.posterior.growth import Divergence
 from wherefrom.posterior.member import Member, Origin
-from wherefrom.posterior.point import Training
+from wherefrom.posterior.point import P, Training
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.calibration import By, Calibration, Method, Reading
 from wherefrom.table import Table
@@ -43,10 +43,10 @@ _ADVISED_ROWS = 300
 
 
 @dataclass(frozen=True, eq=False)
-class Posterior:
+class Posterior(Generic[P]):
     """A labelled mixture of laws over theta. Made by `wf.marginalise`, or loaded from a file by `wf.load`."""
 
-    training: Training
+    training: Training[P]
     design: Design
     networks: dict[str, Network]  # by family; without families there is one, under no name
     fold: Fold  # the rows, how they look and are scaled, and the seed
@@ -57,7 +57,7 @@ class Posterior:
     statistics: batch_norm.Statistics = field(default_factory=batch_norm.Statistics)  # of samples, shared with parts
 
     @classmethod
-    def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior:
+    def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior[P]:
         """A posterior of networks that were trained elsewhere: recorders, networks, state dicts, or files of them.
 
         `model` is their factory (a dictionary of factories for families), `x` some rows as will be predicted on.
@@ -87,10 +87,10 @@ class Posterior:
             "compute": self.compute.without_company,
         }
 
-    def __copy__(self) -> Posterior:
+    def __copy__(self) -> Posterior[P]:
         return self  # it never changes
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Posterior:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Posterior[P]:
         return self
 
     def __repr__(self) -> str:
@@ -149,7 +149,7 @@ class Posterior:
         samples: int = 100,
         size: int = 50,
         distinct: int | None = None,
-    ) -> Posterior:
+    ) -> Posterior[P]:
         """The same members with other weights, by rows that were not trained on, or as they are given.
 
         Without `data`, they are the rows that were held out to fit the noise, where there are any.
@@ -194,7 +194,7 @@ class Posterior:
         *,
         method: predicting.Method = "monte_carlo",
         tolerance: float = 0.05,
-    ) -> Any:
+    ) -> P:
         """Predict at x by Monte Carlo, with so many samples of each member.
 
         The likelihood says what is returned: a `Prediction` of quantities, a `ClassPrediction` of classes, and so on.
@@ -207,9 +207,7 @@ class Posterior:
         """
         return predicting.predicted(self, x, samples, method, seed, tolerance)
 
-    def one_shot(
-        self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None
-    ) -> Any:
+    def one_shot(self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None) -> P:
         """Predict at x by moments: one pass for each member, and no sampling.
 
         `x_std` is the standard deviation of the inputs' own noise, in x's units: a number, one for each column, or
@@ -256,7 +254,7 @@ class Posterior:
         sampled = self.predict(some, samples, seed)
         return compare(moments, sampled.mixture, sampled.is_joint)
 
-    def fit_noise(self, data: Any, samples: int = 100) -> Posterior:
+    def fit_noise(self, data: Any, samples: int = 100) -> Posterior[P]:
         """The same posterior with the noise estimated on rows that were not trained on, for `noise="fit"`.
 
         One variance for each output: the one under which the mixture makes these rows most likely. A calibration, which
@@ -274,7 +272,7 @@ class Posterior:
         *,
         method: Method = "monte_carlo",
         reading: Reading = "gaussian",
-    ) -> Posterior:
+    ) -> Posterior[P]:
         """The same posterior, corrected by rows that were not trained on: the correction is kept, saved and applied.
 
         By "variance", the variance of each output is multiplied by the factor under which these rows are most likely
@@ -293,7 +291,7 @@ class Posterior:
         return fitting.calibrated(self, by, data, samples, method, reading)
 
     @property
-    def uncalibrated(self) -> Posterior:
+    def uncalibrated(self) -> Posterior[P]:
         """The same posterior without its calibration."""
         return replace(self, fitted=replace(self.fitted, calibration=())) if self.calibration else self
 
@@ -322,7 +320,7 @@ class Posterior:
 
     # ------------------------------------------------------------------ parts and more of it
 
-    def marginalising(self, *names: str) -> Posterior:
+    def marginalising(self, *names: str) -> Posterior[P]:
         """The posterior that marginalises only these of its variables, from the same trainings: `marginalising("t")`.
 
         A variable that is left out stands at one value: what is drawn before training at the first draw that is there
@@ -330,7 +328,7 @@ class Posterior:
         """
         return parts.marginalising(self, names)
 
-    def select(self, **draws: Sequence[int | str] | int | str) -> Posterior:
+    def select(self, **draws: Sequence[int | str] | int | str) -> Posterior[P]:
         """The members with these draws only: `posterior.select(theta0=[0, 1, 2])`. One draw fixes the variable.
 
         Families go by their names, too: `posterior.select(F="wide")`.
@@ -348,7 +346,7 @@ class Posterior:
         checkpoints: str | Path | Checkpoints | None = None,
         progress: Show = None,
         **more: int,
-    ) -> Posterior:
+    ) -> Posterior[P]:
         """Train more draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
 
         The new members are trained by the same engine, on the same device and in the same precision as the others;
@@ -362,7 +360,7 @@ class Posterior:
         how = replace(asked, device=made.device, dtype=made.dtype, autocast=made.autocast, engine=trained_by)
         return growth.extended(self, data, more, how, on_divergence)
 
-    def with_data(self, data: Any) -> Posterior:
+    def with_data(self, data: Any) -> Posterior[P]:
         """The same posterior with its training data at hand again, after `wf.load`."""
         return replace(self, fold=self.fold.with_rows(growth.same_data(self, data)))
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from wherefrom.files import atomic, codec
 from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
-from wherefrom.files.stand_in import StandIn
+from wherefrom.files.stand_in import NotStoredError, StandIn
 from wherefrom.posterior.fitting import Fitted
 from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.member import Member, Origin
@@ -128,8 +128,8 @@ def load(
     for member in values["mixture"]:
         with blaming(path):
             _check_size(member, networks[member.family])
-        if isinstance(member.trained.law, StandIn):
-            member.trained.law.refuse()
+        if isinstance(law := member.trained.law, StandIn):
+            raise NotStoredError(f"{folder} cannot be read whole: {law.why}")
     posterior = Posterior(
         training,
         design,

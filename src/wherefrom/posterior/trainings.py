@@ -16,8 +16,7 @@ from wherefrom.posterior.networks import factories
 from wherefrom.posterior.point import Training
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
-from wherefrom.training.cohort import Cohort, Collection, Examples, Trained
-from wherefrom.training.cohort import Member as Trainee
+from wherefrom.training.cohort import Cohort, Collection, Examples, Trained, Trainee
 from wherefrom.training.compute import Compute
 from wherefrom.training.network import Network
 from wherefrom.training.progress import progress_bar
@@ -76,7 +75,7 @@ class _Trainings:
         models = factories(training, design, rows.x, rows.targets)
         self.initial = {name: _InitialConditions(models[name], networks[name], compute.dtype) for name in models}
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
-        self.collections: dict[tuple[int, int, int], Collection] = {}
+        self.collections: dict[range | tuple[int, ...], Collection] = {}  # by their steps
 
     def train(
         self, what: str, jobs: Sequence[_Job], *, collects: bool, losses: Mapping[_Job, Losses] | None = None
@@ -102,23 +101,24 @@ class _Trainings:
             batch_size = min(algorithm.batch_size, rows)
             collection = None
             if collects and self.design.iterations is not None:
-                steps = -(-rows // batch_size)
+                steps = rows // batch_size if algorithm.drop_last else -(-rows // batch_size)
                 collection = self.design.iterations.collection(self.training.epochs, steps, losses.get(job))
-                collection = self.collections.setdefault(
-                    (collection.first, collection.every, collection.last), collection
-                )
-            alike[_Structure(self._family(job), algorithm.structure, batch_size, rows, collection)].append(job)
+                collection = self.collections.setdefault(collection.steps, collection)
+            family, drops = self._family(job), algorithm.drop_last and bool(rows % batch_size)
+            alike[_Structure(family, algorithm.structure, batch_size, drops, rows, collection)].append(job)
         return alike
 
     def _cohort(self, key: _Structure, jobs: list[_Job]) -> Cohort:
         network, (batch_size, rows) = self.networks[key.family], (key.batch_size, key.rows)
-        if network.momenta and 1 in (batch_size, rows % batch_size):
+        if network.momenta and 1 in (batch_size, rows % batch_size * (not key.drop_last)):
             fold = self.work[jobs[0][0]][0]
             aside = 0 if fold.held_out is None else len(fold.held_out)
             why = f" ({aside} of {rows + aside} rows are held out to fit the noise)" if aside else ""
             raise ValueError(
                 f"batches of {batch_size} leave a batch of one row of {rows}{why}, which batch normalisation cannot "
                 "take: choose another batch size"
+                + ", or leave that batch out by wf.Algorithm(..., drop_last=True)"
+                * (batch_size > 1)
             )
         tables = list(dict.fromkeys(self._table_key(job) for job in jobs))
         return Cohort(
@@ -132,6 +132,7 @@ class _Trainings:
             key.collection,
             self.training.augment,
             self.compute.autocast,
+            key.drop_last,
         )
 
     def _trainee(self, job: _Job, table: int) -> Trainee:
@@ -185,6 +186,7 @@ class _Structure:
     family: str
     optimiser: str | TorchOptimiser
     batch_size: int
+    drop_last: bool  # and there is a short one
     rows: int
     collection: Collection | None
 

@@ -2,7 +2,8 @@
 
 A sample of theta sees other activations than the trajectory did; with the trajectory's statistics its answers are
 wrong. For every sample the statistics are therefore estimated anew on the training rows, as the average over batches
-(torch.optim.swa_utils.update_bn), and remembered: other rows, parts of the posterior or more samples do not ask twice.
+(torch.optim.swa_utils.update_bn), and cached for other rows, parts of the posterior and more samples. A law says by
+`carries_statistics` that its samples have their own.
 In training mode a layer moves its buffers by `buffer <- (1 - momentum) buffer + momentum statistic`; started from zero,
 they show the statistic itself.
 """
@@ -48,7 +49,7 @@ class TrainingRows:
     seed: int
 
     def batches(self, most: int) -> Iterator[Tensor]:
-        """All rows in even batches, none of which is a single row unless there is no other."""
+        """Yield all rows in even batches, none of which is a single row unless there is no other."""
         count, stream = len(self.x), streams.key(self.seed, "batch norm")
         order = torch.from_numpy(streams.permutations(np.array([stream], dtype=np.uint64), 0, count)[0])
         for number, chosen in enumerate(order.tensor_split(-(-count // max(2, most)))):
@@ -59,77 +60,77 @@ class TrainingRows:
 
 
 class Statistics:
-    """The statistics of samples of theta, by what theta is. The oldest are forgotten when they take too much memory."""
+    """Cached statistics of samples, by a digest of theta. The oldest are dropped when they take too much memory."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self.most_bytes, self.bytes = most_bytes, 0
-        self._known: OrderedDict[tuple[int, str], Tensor] = OrderedDict()
+        self._cached: OrderedDict[tuple[int, str], Tensor] = OrderedDict()
         self._causes: list[tuple[Any, ...]] = []
         self._lock = threading.Lock()
 
     def number(self, *causes: Any) -> int:
-        """A number for these very objects, on which the statistics of a theta depend."""
+        """Return a number for these very objects, on which the statistics of a theta depend."""
         with self._lock:
-            for number, known in enumerate(self._causes):
-                if all(one is other for one, other in zip(known, causes, strict=True)):
+            for number, others in enumerate(self._causes):
+                if all(one is other for one, other in zip(others, causes, strict=True)):
                     return number
             self._causes.append(causes)
             return len(self._causes) - 1
 
     def find(self, key: tuple[int, str]) -> Tensor | None:
         with self._lock:
-            if key in self._known:
-                self._known.move_to_end(key)
-            return self._known.get(key)
+            if key in self._cached:
+                self._cached.move_to_end(key)
+            return self._cached.get(key)
 
-    def keep(self, key: tuple[int, str], found: Tensor) -> None:
+    def keep(self, key: tuple[int, str], statistics: Tensor) -> None:
         with self._lock:
-            if key not in self._known:
-                self._known[key] = found
-                self.bytes += found.nbytes
+            if key not in self._cached:
+                self._cached[key] = statistics
+                self.bytes += statistics.nbytes
             while self.bytes > self.most_bytes:
-                self.bytes -= self._known.popitem(last=False)[1].nbytes
+                self.bytes -= self._cached.popitem(last=False)[1].nbytes
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Statistics, (self.most_bytes,)  # a copy begins anew
 
 
-def refresh(network: Network, theta: Tensor, rows: TrainingRows, known: Statistics, number: int) -> Tensor:
-    """The same samples with their running statistics estimated on the rows.  # (samples, size) -> (samples, size)
+def refresh(network: Network, theta: Tensor, rows: TrainingRows, cache: Statistics, number: int) -> Tensor:
+    """Return samples with their running statistics estimated on the rows.  # (samples, size) -> (samples, size)
 
-    `known` holds those of earlier samples, under the number of all that they depend on beside theta.
+    `cache` has the statistics of earlier samples, under the number of all that they depend on beside theta.
     """
-    keys = [(number, digest(own)) for own in theta]
-    found = {key: statistics for key in keys if (statistics := known.find(key)) is not None}
-    missing = {key: own for key, own in zip(keys, theta, strict=True) if key not in found}
+    keys = [(number, digest(sample)) for sample in theta]
+    by_key = {key: statistics for key in keys if (statistics := cache.find(key)) is not None}
+    missing = {key: sample for key, sample in zip(keys, theta, strict=True) if key not in by_key}
     if missing:
         new = _estimated(network, list(missing.values()), rows)
         for key, statistics in zip(missing, new, strict=True):
-            found[key] = statistics
-            known.keep(key, statistics)
+            by_key[key] = statistics
+            cache.keep(key, statistics)
     fresh = theta.clone(memory_format=torch.contiguous_format)
     views = network.layout.views(fresh)
     sizes = [views[name][0].numel() for name in network.momenta]
-    together = torch.stack([found[key] for key in keys]).split(sizes, dim=1)
+    together = torch.stack([by_key[key] for key in keys]).split(sizes, dim=1)
     for name, statistics in zip(network.momenta, together, strict=True):
         views[name].copy_(statistics.view_as(views[name]))
     return fresh
 
 
 def _estimated(network: Network, thetas: list[Tensor], rows: TrainingRows) -> list[Tensor]:
-    """Each sample's statistics side by side, in the order of `network.momenta`.
+    """Return each sample's statistics side by side, in the order of `network.momenta`.
 
     One sample at a time: torch rounds differently in groups of different sizes, and who asks together is chance.
     """
     each = [network.layout.views(theta) for theta in thetas]
-    totals = [{name: torch.zeros_like(own[name]) for name in network.momenta} for own in each]
+    totals = [{name: torch.zeros_like(tensors[name]) for name in network.momenta} for tensors in each]
     counted = 0
     generator = streams.torch_generator(rows.seed, "batch norm", "masks")
     for batch in rows.batches(max(_FEWEST_ROWS, _CALL_NUMBERS // max(1, network.numbers_per_row))):
         masks = [_mask(site, len(batch), generator).to(batch) for site in network.sites]
-        for own, total in zip(each, totals, strict=True):
-            moved = {name: torch.zeros_like(own[name]) for name in network.momenta}
-            network.call(own | moved, batch, masks, True)
+        for tensors, total in zip(each, totals, strict=True):
+            moved = {name: torch.zeros_like(tensors[name]) for name in network.momenta}
+            network.call(tensors | moved, batch, masks, True)
             for name, momentum in network.momenta.items():
                 total[name] += moved[name] * (len(batch) / momentum)
         counted += len(batch)
@@ -137,6 +138,6 @@ def _estimated(network: Network, thetas: list[Tensor], rows: TrainingRows) -> li
 
 
 def _mask(site: Site, rows: int, generator: torch.Generator) -> Tensor:
-    """Dropout as it is in training.  # (rows, *site shape)"""
+    """Draw a mask of dropout, as in training.  # (rows, *site shape)"""
     shape = (1 if site.weight else rows, *site.shape)
     return (torch.rand(shape, generator=generator, dtype=torch.float64) >= site.rate) * site.scale

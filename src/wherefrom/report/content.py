@@ -363,7 +363,7 @@ def _learning(posterior: Posterior) -> dict[str, Any]:
 def _collected_from(posterior: Posterior) -> int | None:
     """The epoch from which on iterations make the law of t."""
     iterations = posterior.design.iterations
-    if iterations is None or iterations.start == "auto" or posterior.training.is_elsewhere:
+    if iterations is None or iterations.start == "auto" or iterations.steps or posterior.training.is_elsewhere:
         return None
     start = iterations.start
     return 1 + (int(start) if isinstance(start, Integral) else round(start * posterior.training.epochs))

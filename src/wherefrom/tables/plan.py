@@ -149,7 +149,9 @@ def collecting(over: list[Any], epochs: int, steps_per_epoch: int) -> list[Any]:
     """Collect often enough: in a short training, more than once an epoch."""
 
     def often(variable: Any) -> Any:
-        if not isinstance(variable, Iterations) or variable.every is not None or isinstance(variable.law, TRADI):
+        if not isinstance(variable, Iterations) or isinstance(variable.law, TRADI):
+            return variable
+        if variable.every is not None or variable.steps is not None:
             return variable
         steps = (1 - float(variable.start)) * epochs * steps_per_epoch
         if steps / steps_per_epoch >= _COLLECTED:

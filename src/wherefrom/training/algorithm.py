@@ -19,14 +19,14 @@ from wherefrom.training.schedules import Schedule
 from wherefrom.training.torch_classes import TorchOptimiser
 
 # What every algorithm has, and what some have.
-_COMMON = ("lr", "batch_size", "clip", "replacement", "schedule")
+_COMMON = ("lr", "batch_size", "clip", "replacement", "drop_last", "schedule")
 SETTINGS = (*_COMMON, *dict.fromkeys(name for o in OPTIMISERS.values() for name in o.defaults))
 
 
 _ANY = Code("{it} cannot be stored in a file, so a loaded posterior cannot draw from it or train with it")
 
 
-@stored("Algorithm", code={"schedule": schedules.NOT_STORED, "*": _ANY}, arguments=lambda own: own._arguments())
+@stored("Algorithm", code={"schedule": schedules.NOT_STORED, "*": _ANY}, arguments=lambda it: it._arguments())
 @dataclass(frozen=True, init=False, repr=False)
 class Algorithm:
     """A_h: an optimisation algorithm with its settings h.
@@ -36,8 +36,9 @@ class Algorithm:
     `torch.optim.Optimizer`'s kind, with its own arguments; members then step one by one.
 
     With each of them: `clip`, the largest norm of a gradient; `schedule`, one of `wf.schedules` or any function of
-    progress in [0, 1) that gives factors of lr; and `replacement`, whether each batch is drawn from all rows, uniformly
-    and with replacement, where otherwise an epoch visits every row once.
+    progress in [0, 1) that gives factors of lr; `replacement`, whether each batch is drawn from all rows, uniformly and
+    with replacement, where otherwise an epoch visits every row once; and `drop_last`, whether an epoch leaves out its
+    last batch if that is short.
 
     >>> Algorithm("adam", lr=0.01, batch_size=100)
     Algorithm('adam', lr=0.01, batch_size=100)
@@ -52,6 +53,7 @@ class Algorithm:
     settings: dict[str, float] = field(hash=False)  # complete, with what was not given at its default; clip if it clips
     schedule: Schedule | None = field(hash=False)
     replacement: bool
+    drop_last: bool
     structure: str | TorchOptimiser  # what members that train together have in common
     random: dict[str, Any] = field(hash=False)  # settings that are yet to be drawn, as they were given
 
@@ -64,30 +66,33 @@ class Algorithm:
         clip: Any = math.inf,
         schedule: Any = None,
         replacement: Any = False,
+        drop_last: Any = False,
         **settings: Any,
     ) -> None:
         given = {"lr": lr, **_without_betas(settings, name), "clip": clip}
-        structure, fixed, known = _structure(name, given)
+        structure, fixed, defaults = _structure(name, given)
         given = {k: v for k, v in given.items() if k not in fixed}
         random = {k: v for k, v in {**given, "batch_size": batch_size}.items() if _is_random(k, v, structure)}
-        chosen = known | {k: _number(k, v, structure) for k, v in given.items() if k not in random}
+        chosen = defaults | {k: _number(k, v, structure) for k, v in given.items() if k not in random}
         chosen = {k: v for k, v in chosen.items() if k not in random}
         optimisers.check({k: v for k, v in chosen.items() if isinstance(structure, str) or k in _COMMON})
         if math.isinf(chosen.get("clip", 0.0)):
             del chosen["clip"]
         schedules.check(schedule)
-        if replacement not in (False, True):
-            raise TypeError(f"replacement must be True or False, not {replacement!r}")
+        for flag, value in (("replacement", replacement), ("drop_last", drop_last)):
+            if value not in (False, True):
+                raise TypeError(f"{flag} must be True or False, not {value!r}")
         object.__setattr__(self, "name", structure if isinstance(structure, str) else structure.name)
         object.__setattr__(self, "batch_size", 1 if "batch_size" in random else _rows(batch_size))
         object.__setattr__(self, "settings", chosen)
         object.__setattr__(self, "schedule", schedule)
         object.__setattr__(self, "replacement", bool(replacement))
+        object.__setattr__(self, "drop_last", bool(drop_last))
         object.__setattr__(self, "structure", structure)
         object.__setattr__(self, "random", random)
 
     def but(self, **changes: Any) -> Algorithm:
-        """The same algorithm with some settings changed; `schedule__final=0.1` changes a field of its schedule.
+        """Return the same algorithm with some settings changed; `schedule__final=0.1` changes a field of its schedule.
 
         >>> Algorithm("adam", lr=0.1, batch_size=10, schedule=schedules.Cosine()).but(lr=0.2, schedule__final=0.5)
         Algorithm('adam', lr=0.2, batch_size=10, schedule=Cosine(final=0.5))
@@ -100,13 +105,13 @@ class Algorithm:
                     f"there is no schedule of which {path} could be changed: give one, as schedule=Cosine()"
                 )
             schedule = schedules.changed(schedule, path.removeprefix("schedule__"), value)
-        own = self._arguments() | _without_betas(changes, self.structure)
-        return Algorithm(**own | {"schedule": schedule})
+        return Algorithm(**self._arguments() | _without_betas(changes, self.structure) | {"schedule": schedule})
 
     def _arguments(self) -> dict[str, Any]:
         """Return what makes it again."""
-        own = {"name": self.structure, "batch_size": self.batch_size, "replacement": self.replacement}
-        return own | self.settings | self.random | self._fixed | {"schedule": self.schedule}
+        names = ("batch_size", "replacement", "drop_last", "schedule")
+        common = {"name": self.structure} | {name: getattr(self, name) for name in names}
+        return common | self.settings | self.random | self._fixed
 
     def has(self, name: str) -> bool:
         """Whether there is such a setting to change."""
@@ -117,10 +122,10 @@ class Algorithm:
         return name in _COMMON or name in OPTIMISERS[self.structure].defaults
 
     def get(self, name: str) -> Any:
-        """The value of any setting, by the name that `but` knows it by; None where there is none."""
+        """Return the value of any setting, by the name that `but` takes; None where there is none."""
         if name.startswith("schedule__"):
             return schedules.get(self.schedule, name.removeprefix("schedule__"))
-        if name in ("batch_size", "replacement", "schedule"):
+        if name in ("batch_size", "replacement", "drop_last", "schedule"):
             return self.random.get(name, getattr(self, name))
         return (self.settings | self.random).get(name, math.inf if name == "clip" else None)
 
@@ -134,44 +139,44 @@ class Algorithm:
         given = {k: v for k, v in self.settings.items() if k not in defaults or defaults[k] != v}
         shown = {"lr": given.pop("lr", None), "batch_size": self.batch_size} | given | self._fixed | self.random
         shown |= {"schedule": self.schedule} if self.schedule is not None else {}
-        shown |= {"replacement": True} if self.replacement else {}
+        shown |= {name: True for name in ("replacement", "drop_last") if getattr(self, name)}
         return f"Algorithm({self.structure!r}, {', '.join(f'{k}={_written(v)}' for k, v in shown.items())})"
 
 
 def _structure(
     name: str | type[torch.optim.Optimizer] | TorchOptimiser, given: Mapping[str, Any]
 ) -> tuple[str | TorchOptimiser, Mapping[str, Any], dict[str, float]]:
-    """What members share, those of its arguments that are not numbers, and the defaults of the others."""
+    """Return what members share, those of its arguments that are not numbers, and the defaults of the others."""
     if isinstance(name, str):
         name = name.lower()
         if name not in OPTIMISERS:
             raise ValueError(
                 f"unknown algorithm {name!r}; there are {', '.join(OPTIMISERS)}, and every class of torch.optim's kind"
             )
-        known = OPTIMISERS[name].defaults
+        defaults = OPTIMISERS[name].defaults
         for setting in given:
-            if setting not in (*known, *_COMMON):
-                others = ", ".join(known)
+            if setting not in (*defaults, *_COMMON):
+                others = ", ".join(defaults)
                 raise ValueError(f"{name} has no setting {setting!r}; it has {', '.join(_COMMON)}, {others}")
-        return name, {}, dict(known)
-    own = {k: v for k, v in given.items() if k != "clip"}
-    fixed = {k: v for k, v in own.items() if isinstance(v, bool) or not isinstance(v, Real | Distribution)}
+        return name, {}, dict(defaults)
+    arguments = {k: v for k, v in given.items() if k != "clip"}
+    fixed = {k: v for k, v in arguments.items() if isinstance(v, bool) or not isinstance(v, Real | Distribution)}
     fixed.pop("lr", None)
     if isinstance(name, TorchOptimiser):
-        found = TorchOptimiser(name.name, name.kind, fixed)
+        optimiser = TorchOptimiser(name.name, name.kind, fixed)
     elif torch_classes.is_class(name):
-        found = TorchOptimiser.of(name, fixed)
+        optimiser = TorchOptimiser.of(name, fixed)
     else:
         hint = "; give the class, and lr here" if isinstance(name, torch.optim.Optimizer) else ""
         raise TypeError(
             f"an algorithm is a name, such as 'adam', or a class such as torch.optim.Adam, not {name!r}{hint}"
         )
-    found.check_names(own)
-    return found, fixed, {}
+    optimiser.check_names(arguments)
+    return optimiser, fixed, {}
 
 
 def _without_betas(settings: Mapping[str, Any], name: object) -> dict[str, Any]:
-    """betas=(0.9, 0.99) as the two settings that they are, unless a class of torch's kind has them."""
+    """Return settings with betas=(0.9, 0.99) as two settings, unless a class of torch's kind has betas itself."""
     if "betas" not in settings or not isinstance(name, str):
         return dict(settings)
     if "beta1" in settings or "beta2" in settings:
@@ -184,7 +189,7 @@ def _without_betas(settings: Mapping[str, Any], name: object) -> dict[str, Any]:
 
 
 def _is_random(name: str, value: Any, structure: str | TorchOptimiser) -> bool:
-    """Whether a value says from where to draw one. Classes have lists and functions as arguments of their own."""
+    """Whether a value is to be drawn. Classes have arguments that are lists and functions."""
     if isinstance(structure, str) or name in _COMMON:
         return isinstance(value, Distribution | list | tuple | dict) or callable(value)
     return isinstance(value, Distribution)

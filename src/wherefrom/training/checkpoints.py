@@ -1,8 +1,8 @@
 """Checkpoints: trainings that were interrupted go on where they were, and end in the same bits.
 
-Members that train together are one file, written under a temporary name and renamed: while they train, what
-`resumable` says; afterwards, what they became. A member is known by a digest of all that its training depends on, so a
-folder may hold any trainings, and each finds its own members, in whichever company they were. Nothing is pickled.
+Members that train together are one file, written under a temporary name and renamed: their state while they train
+(`resumable`), and the trained members afterwards. A member is known by a digest of all that its training depends on, so
+a folder may hold any trainings, and each finds its members, whatever group they were in. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from wherefrom.files import atomic, codec
 from wherefrom.files.digests import digest
 from wherefrom.files.reading import blaming, opened
 from wherefrom.training.augmentation import augmented
-from wherefrom.training.cohort import Cohort, Engine, Examples, Member, Trained
+from wherefrom.training.cohort import Cohort, Engine, Examples, Trained, Trainee
 from wherefrom.training.resumable import Resumable, State
 from wherefrom.training.torch_classes import TorchOptimiser
 
-FORMAT = 2
+FORMAT = 3
 _MARK = "wherefrom checkpoint"  # in the metadata of a safetensors file, with the number of its format
 _ROWS_AT_ONCE = 4096  # that are read for a digest
 _PROBE_ROWS = 4
@@ -74,31 +74,30 @@ class Keeper:
         self.digests = {id(m): digest(shared, tables[m.table], _described(cohort, m), m.theta0) for m in cohort.members}
         self.files = [file for path in sorted(self.folder.glob("*.safetensors")) if (file := _File.of(path))]
 
-    def train(self, members: Sequence[Member], report: Callable[[int], None]) -> list[Trained]:
-        """Train a group, or what is left to train of it; what is known from a file is not trained again.
+    def train(self, members: Sequence[Trainee], report: Callable[[int], None]) -> list[Trained]:
+        """Train those members of a group that are not finished in a file.
 
         Members of one file go on together; those that are in no file begin together.
         """
         digests = [self.digests[id(member)] for member in members]
-        found: dict[int, Trained] = {}
+        trained: dict[int, Trained] = {}
         parts: dict[_File | None, list[int]] = {}
         whole = self._best([file for file in self.files if set(digests) <= set(file.members)], digests)
-        for place, one in enumerate(digests):
+        for number, one in enumerate(digests):
             file = whole or self._best([file for file in self.files if one in file.members], [one])
-            parts.setdefault(file, []).append(place)
-        for file, places in parts.items():
-            own = [members[place] for place in places]
-            trained = self._part(file, own, [digests[place] for place in places], report)
-            found |= dict(zip(places, trained, strict=True))
-        return [found[place] for place in range(len(members))]
+            parts.setdefault(file, []).append(number)
+        for file, numbers in parts.items():
+            part = self._part(file, [members[k] for k in numbers], [digests[k] for k in numbers], report)
+            trained |= dict(zip(numbers, part, strict=True))
+        return [trained[number] for number in range(len(members))]
 
     @staticmethod
     def _best(files: Sequence[_File], digests: Sequence[str]) -> _File | None:
-        """The one in which these members are furthest, finished ones before all others."""
+        """Return the file in which these members are furthest, finished ones before all others."""
         return max(files, key=lambda file: (file.is_finished, min(file.epochs[each] for each in digests)), default=None)
 
     def _part(
-        self, file: _File | None, members: list[Member], digests: list[str], report: Callable[[int], None]
+        self, file: _File | None, members: list[Trainee], digests: list[str], report: Callable[[int], None]
     ) -> list[Trained]:
         if file is not None:
             self._check(file, members[0])
@@ -117,8 +116,8 @@ class Keeper:
 
         return keeping.finished(self.engine.train(members, report_or_keep, keeping))
 
-    def _check(self, file: _File, member: Member) -> None:
-        """The digest knows a model by its name and its tensors; that it computes the same is seen by its answers."""
+    def _check(self, file: _File, member: Trainee) -> None:
+        """Raise if the model has changed: the digest knows its name and its tensors, not what it computes."""
         stored, now = file.value("probes", self.digests[id(member)], Tensor), self._probe(member)
         if stored.shape != now.shape or not torch.allclose(now, stored, rtol=1e-3, atol=1e-5, equal_nan=True):
             raise ValueError(
@@ -126,8 +125,8 @@ class Keeper:
                 "have changed the model or the augmentation, give another folder for the checkpoints"
             )
 
-    def _probe(self, member: Member) -> Tensor:
-        """Its answers to its first rows, as it sees them in training, before its first step."""
+    def _probe(self, member: Trainee) -> Tensor:
+        """Return a member's answers to its first rows, as it sees them in training, before its first step."""
         cohort, network = self.cohort, self.cohort.network.private("checkpoints")
         rows: Any = cohort.tables[member.table].x[:_PROBE_ROWS]
         rows = rows.read() if hasattr(rows, "read") else rows.clone()
@@ -136,8 +135,8 @@ class Keeper:
         with torch.no_grad():
             return network.call(network.layout.views(theta), rows.to(self.device), (), False).float().cpu()
 
-    def save(self, members: Sequence[Member], digests: Sequence[str], values: dict[str, Any]) -> None:
-        """Write one file for these members, in place of the one before."""
+    def save(self, members: Sequence[Trainee], digests: Sequence[str], values: dict[str, Any]) -> None:
+        """Write one file for these members, which replaces the one before."""
         tensors: dict[str, Tensor] = {}
         probes = tuple(self._probe(member) for member in members)
         about = codec.pack({"members": tuple(digests), "probes": probes, **values}, tensors)
@@ -148,40 +147,35 @@ class Keeper:
 class Keeping:
     """The checkpoint of some members while an engine trains them."""
 
-    def __init__(self, keeper: Keeper, file: _File | None, members: list[Member], digests: list[str]) -> None:
+    def __init__(self, keeper: Keeper, file: _File | None, members: list[Trainee], digests: list[str]) -> None:
         self.keeper, self.file, self.members, self.digests = keeper, file, members, digests
         self.began, self.written = time.thread_time(), time.monotonic()
         self.before = [0.0] * len(digests)  # seconds that each took until it was interrupted
         self.training: Resumable | None = None
 
     def begin(self, training: Resumable) -> list[int]:
-        """Bring it to where its members were, and say how many epochs each has done.
-
-        A lone member may train beside a twin of itself.
-        """
+        """Bring it to where its members were, and return how many epochs each has done."""
+        training.check()
         self.training, file = training, self.file
-        for place in range(len(training.epochs)):
-            if file is not None:
-                member = self.digests[place % len(self.digests)]
-                state: State = file.value("states", member, dict[str, Any])
-                with blaming(file.path):
-                    training.restore(place, state, file.epochs[member])
-                    self.before[place % len(self.digests)] = float(state["seconds"])
+        for number, member in enumerate(self.digests if file is not None else []):
+            assert file is not None
+            state: State = file.value("states", member, dict[str, Any])
+            with blaming(file.path):
+                training.restore(number, state, file.epochs[member])
+                self.before[number] = float(state["seconds"])
         return training.epochs
 
     def reached(self) -> None:
-        """An epoch is done: write what there is, if it is time."""
+        """Write the state after an epoch, if it is time."""
         if time.monotonic() - self.written >= self.keeper.where.seconds:
             self.write()
 
     def write(self) -> None:
         if self.training is None or not any(self.training.epochs):
             return
-        states = tuple(
-            {**self.training.state(place), "seconds": seconds} for place, seconds in enumerate(self._seconds())
-        )
-        epochs = tuple(self.training.epochs[: len(self.digests)])
+        epochs = tuple(self.training.epochs)
         try:
+            states = tuple({**self.training.state(k), "seconds": each} for k, each in enumerate(self._seconds()))
             self.keeper.save(self.members, self.digests, {"epochs": epochs, "states": states})
         except ValueError as error:
             raise ValueError(
@@ -190,10 +184,10 @@ class Keeping:
         self.written = time.monotonic()
 
     def finished(self, trained: Sequence[Trained]) -> list[Trained]:
-        """Write what came of it, in place of how it got there; with the time it took before it was interrupted."""
+        """Write the trained members over their state; their seconds include those before an interruption."""
         trained = [replace(one, seconds=one.seconds + s) for one, s in zip(trained, self.before, strict=True)]
         if any(one.law is not None and not codec.is_stored(type(one.law)) for one in trained):
-            return trained  # a law of the user's own cannot be read again: the last way there stays, to be gone again
+            return trained  # a file cannot hold the user's law: the last state stays, to be trained on from
         self.keeper.save(self.members, self.digests, {"trained": tuple(trained)})
         return trained
 
@@ -202,7 +196,7 @@ class Keeping:
 
 
 class _File:
-    """A checkpoint on disk, of which only what is asked for is read."""
+    """A checkpoint on disk; each value is read when it is asked for."""
 
     def __init__(self, path: Path, about: dict[str, Any]) -> None:
         self.path, self.about, self.members = path, about, about["members"]
@@ -212,7 +206,7 @@ class _File:
 
     @classmethod
     def of(cls, path: Path) -> _File | None:
-        """What another program wrote, or a newer version, or what is damaged, is none."""
+        """Return the checkpoint; None, if another program or version wrote it, or it is damaged."""
         try:
             with opened(path) as file:
                 metadata = file.metadata() or {}
@@ -221,7 +215,7 @@ class _File:
             return None
 
     def value(self, part: str, member: str, kind: Any) -> Any:
-        """Return what the file says of one member, with that member's tensors alone."""
+        """Return one value of one member, and read no other member's tensors."""
         with opened(self.path) as file:
             value = codec.unpack(self.about[part][self.members.index(member)], file.get_tensor, where=part)
             codec.check({part: value}, {part: kind})
@@ -232,7 +226,7 @@ class _File:
 
 
 def _table_digest(table: Examples) -> str:
-    """Of all rows, a few at a time. Inputs that are streamed from elsewhere say themselves by what they are known."""
+    """Digest of all rows, a few at a time. Streamed inputs provide their own fingerprint."""
     if hasattr(table.x, "fingerprint"):
         return digest(len(table.y), table.x.fingerprint(), *(part for part in table[1:] if part is not None))
     starts = range(0, len(table.y), _ROWS_AT_ONCE)
@@ -241,7 +235,7 @@ def _table_digest(table: Examples) -> str:
 
 
 def _shared_digest(cohort: Cohort, engine: Engine) -> str:
-    """All that the members of a cohort share."""
+    """Digest of all that the members of a cohort share."""
     network, optimiser, collection = cohort.network, cohort.optimiser, cohort.collection
     fixed = (
         {name: _written(value) for name, value in optimiser.fixed.items()}
@@ -259,14 +253,15 @@ def _shared_digest(cohort: Cohort, engine: Engine) -> str:
         fixed,
         cohort.batch_size,
         cohort.epochs,
-        collection and (collection.law, vars(collection.law), collection.first, collection.every, collection.last),
+        cohort.steps_per_epoch,
+        collection and (collection.law, vars(collection.law), collection.steps),
         _nameless(repr(cohort.augment)),
         cohort.autocast,
     )
 
 
-def _described(cohort: Cohort, member: Member) -> tuple[Any, ...]:
-    """A member's own settings and streams. A schedule is what it says at some moments."""
+def _described(cohort: Cohort, member: Trainee) -> tuple[Any, ...]:
+    """A member's settings and streams; a schedule is known by its factors at some moments."""
     moments = np.unique(np.linspace(0, cohort.epochs * cohort.steps_per_epoch - 1, _MOMENTS).astype(np.int64))
     factors = [cohort.factors(member, int(moment), 1)[0] for moment in moments] if member.schedule else []
     return (
@@ -283,5 +278,5 @@ def _written(value: Any) -> str:
 
 
 def _nameless(text: str) -> str:
-    """Without the addresses of objects, which are others in every process."""
+    """Text without the addresses of objects, which differ from process to process."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)

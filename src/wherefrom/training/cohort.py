@@ -1,11 +1,12 @@
 """A cohort: members that share a network's structure, an optimiser and a batch size, and so train as one program.
 
-`Cohort` says what is to be trained, `Trained` what came of it, and an `Engine` stands between the two. Results depend
-on the members' own streams alone.
+`Cohort` says what is to be trained, `Trained` what was left, and an `Engine` stands between the two. Results depend on
+the members' own streams alone.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from wherefrom.files.codec import stored
 from wherefrom.files.stand_in import own_class
-from wherefrom.laws import Law, TrajectoryLaw
+from wherefrom.laws import Collector, Law, TrajectoryLaw
 from wherefrom.training import schedules, streams
 from wherefrom.training.losses import Loss
 from wherefrom.training.network import Network
@@ -38,7 +39,7 @@ class Examples(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class Trainee:
     """One training to be done: everything in which members of a cohort can differ."""
 
     theta0: Tensor  # (size,)
@@ -55,19 +56,25 @@ class Member:
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """Which iterations of a trajectory make its law: every so many steps, from one step on (counted from 1)."""
+    """The iterations of a trajectory that make its law: any set of steps, counted from 1."""
 
     law: TrajectoryLaw
-    first: int
-    every: int
-    last: int
+    steps: range | tuple[int, ...]  # ascending
 
     def includes(self, step: int) -> bool:
-        return self.first <= step <= self.last and (step - self.first) % self.every == 0
+        index = bisect_left(self.steps, step)
+        return index < len(self.steps) and self.steps[index] == step
 
     @property
     def iterations(self) -> int:
-        return (self.last - self.first) // self.every + 1
+        return len(self.steps)
+
+    def collector(self, theta: Tensor) -> Collector | None:
+        """Return what watches members that start from theta; None where the law is made by its `finish` alone."""
+        collector = self.law.collector(theta, len(self.steps))
+        if collector is None and not hasattr(self.law, "finish"):
+            raise TypeError(f"{self.law} has neither a collector nor a method finish(member): it cannot make a law")
+        return collector
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,24 +86,29 @@ class Cohort:
     batch_size: int
     epochs: int
     loss: Loss
-    members: tuple[Member, ...]
+    members: tuple[Trainee, ...]
     tables: tuple[Examples, ...]
     collection: Collection | None
     augment: Augmentation | None = None
     autocast: torch.dtype | None = None  # in which the forward pass multiplies, where that is not theta's own
+    drop_last: bool = False  # whether an epoch leaves out its last batch if that is short
 
     @property
     def rows(self) -> int:
         return len(self.tables[0][1])
 
     @property
+    def rows_per_epoch(self) -> int:
+        return self.rows - self.rows % self.batch_size if self.drop_last else self.rows
+
+    @property
     def steps_per_epoch(self) -> int:
-        return -(-self.rows // self.batch_size)
+        return -(-self.rows_per_epoch // self.batch_size)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
         """The rows of a batch, and of the last one of an epoch if that is short."""
-        short = self.rows % self.batch_size
+        short = self.rows_per_epoch % self.batch_size
         return (self.batch_size, short) if short else (self.batch_size,)
 
     def part(self, which: range) -> Cohort:
@@ -106,14 +118,14 @@ class Cohort:
         renumbered = tuple(replace(member, table=numbers.index(member.table)) for member in members)
         return replace(self, members=renumbered, tables=tuple(self.tables[number] for number in numbers))
 
-    def loss_of(self, member: Member) -> Loss:
+    def loss_of(self, member: Trainee) -> Loss:
         return self.loss if member.loss is None else member.loss
 
-    def rates(self, member: Member) -> tuple[float, ...]:
+    def rates(self, member: Trainee) -> tuple[float, ...]:
         """A member's dropout rate at every site."""
         return tuple(site.rate for site in self.network.sites) if member.rates is None else member.rates
 
-    def factors(self, member: Member, first_step: int, steps: int) -> NDArray[np.float64]:
+    def factors(self, member: Trainee, first_step: int, steps: int) -> NDArray[np.float64]:
         """Factors of a member's learning rate at some steps, counted from 0."""
         if member.schedule is None:
             return np.ones(steps)
@@ -124,7 +136,7 @@ class Cohort:
 @stored("Trained", code={"law": own_class("laws")})
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What one member's training left behind."""
+    """One member after its training."""
 
     last: Tensor  # (size,), the last iterate
     law: Law | None  # of the collected iterations
@@ -135,21 +147,21 @@ class Trained:
 
 
 class Engine(Protocol):
-    """Trains one cohort, any of its members at a time. What comes of a member does not depend on the others."""
+    """Trains one cohort, any of its members at a time. A member's result does not depend on the others."""
 
     name: str
 
-    def groups(self, threads: int) -> list[range]: ...  # members, by their places, that one thread trains together
+    def groups(self, threads: int) -> list[range]: ...  # numbers of members that one thread trains together
 
     def train(
-        self, members: Sequence[Member], epoch_done: Callable[[int], None], keeping: Keeping = ...
+        self, members: Sequence[Trainee], epoch_done: Callable[[int], None], keeping: Keeping = ...
     ) -> list[Trained]: ...
 
 
 def orders(keys: NDArray[np.uint64], replacement: NDArray[np.bool_], epoch: int, rows: int) -> NDArray[np.int64]:
     """The rows of an epoch, one order for each stream: all of them, shuffled, or as many drawn with replacement.
 
-    Such a row is the 64-bit number at its place in the stream, scaled down.  # (keys, rows)
+    A row drawn with replacement is the next 64-bit number of the stream, scaled down.  # (keys, rows)
     """
     if not replacement.any():
         return streams.permutations(keys, epoch, rows)
@@ -164,11 +176,5 @@ def orders(keys: NDArray[np.uint64], replacement: NDArray[np.bool_], epoch: int,
 
 
 def parts(count: int, number: int) -> list[range]:
-    """So many even parts of range(count)."""
+    """Even parts of range(count)."""
     return [range(a, b) for a, b in pairwise(count * part // number for part in range(number + 1))]
-
-
-def first_bad_epoch(losses: NDArray[np.float64], ended_well: bool) -> int | None:
-    """When a training diverged: at the first loss that is no number, or at the end if only its weights are none."""
-    bad = np.flatnonzero(~np.isfinite(losses))
-    return int(bad[0]) if len(bad) else None if ended_well else len(losses) - 1

@@ -53,7 +53,7 @@ _FLAGS = ("nesterov", "amsgrad", "centered", "decoupled_weight_decay")
 
 
 def check(settings: Mapping[str, float]) -> None:
-    """Whether the settings of an optimiser are such as it can take."""
+    """Raise if a setting of an optimiser is out of its range."""
     for name, value in settings.items():
         if name == "clip":
             if not value > 0:
@@ -82,13 +82,13 @@ class Clip:
         self.largest = group.column(largest)
 
     def __call__(self, gradient: Tensor) -> None:
-        """In place.  # (members, parameters)"""
+        """Clip in place.  # (members, parameters)"""
         norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
         factor = (self.largest / (norm + 1e-6)).clamp_(max=1.0)
         gradient.mul_(factor.masked_fill_(self.off, 1.0))  # also where its square is too large for a number
 
 
 def clipping(group: Group) -> Clip | None:
-    """What clips the members' gradients, if any asks for it."""
-    limits = [own.get("clip", math.inf) for own in group.settings]
+    """Return what clips the members' gradients, if any asks for it."""
+    limits = [settings.get("clip", math.inf) for settings in group.settings]
     return Clip(group, limits) if any(math.isfinite(limit) for limit in limits) else None

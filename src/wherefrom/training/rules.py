@@ -22,13 +22,16 @@ Array = NDArray[np.float64]
 
 
 class Rule(Protocol):
-    """The optimiser of one group of members, with what it keeps between steps."""
+    """The optimiser of one group of members, with its averages."""
+
+    @property
+    def state(self) -> tuple[str, ...]: ...  # names of the attributes that steps change: tensors like theta, or None
 
     def plan(self, lr: Array, count: Array) -> Iterable[Sequence[Any]]:
-        """What each of some steps takes. lr: (members, steps), count: (steps,) from 1; asked once for every step."""
+        """Return the arguments of `step` for some steps, once each. lr: (members, steps), count: (steps,) from 1."""
 
     def step(self, gradient: Tensor, *planned: Any) -> None:
-        """One step of every member, in place."""
+        """Take one step of every member, in place."""
 
 
 class Group:
@@ -38,18 +41,18 @@ class Group:
         self.theta, self.settings = theta, settings
 
     def __getitem__(self, name: str) -> Array:
-        """A setting of every member.  # (members, 1)"""
-        return np.array([[own[name]] for own in self.settings], dtype=np.float64)
+        """Return a setting of every member.  # (members, 1)"""
+        return np.array([[settings[name]] for settings in self.settings], dtype=np.float64)
 
     def column(self, numbers: Array) -> Tensor:
-        """A number for every member, as precise as theta.  # (members, 1)"""
+        """Return a number for every member, as precise as theta.  # (members, 1)"""
         return torch.from_numpy(numbers).to(self.theta.dtype).to(self.theta.device)
 
     def zeros(self) -> Tensor:
         return torch.zeros_like(self.theta)
 
     def planned(self, *tables: Array | None) -> Iterator[tuple[Any, ...]]:
-        """Tables of numbers (members, steps), step by step.  # each (members, 1), or None where there is no table"""
+        """Yield tables of numbers (members, steps) step by step: each (members, 1), or None for no table."""
         steps = max(table.shape[1] for table in tables if table is not None)
         columns: list[Sequence[Any]] = []
         for table in tables:
@@ -62,7 +65,7 @@ class Group:
 
 
 def _decay(group: Group, rate: Array) -> Callable[[Tensor], Tensor]:
-    """Weight decay as a part of the gradient: g + decay theta."""
+    """Return the gradient with weight decay as a part of it, as a function: g -> g + decay theta."""
     if not rate.any():
         return lambda gradient: gradient
     theta, column = group.theta, group.column(rate)
@@ -70,7 +73,7 @@ def _decay(group: Group, rate: Array) -> Callable[[Tensor], Tensor]:
 
 
 def _kept(rate: Array, lr: Array) -> Array | None:
-    """Weight decay beside the gradient: what is kept of theta before the step, if anything is lost."""
+    """Return the share of theta that weight decay beside the gradient keeps at each step; None, if all of it."""
     return 1 - lr * rate if rate.any() else None
 
 
@@ -79,6 +82,8 @@ class SGD:
 
     Nesterov: theta <- theta - lr (g + momentum v)
     """
+
+    state = ("velocity",)
 
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.decay = group, group.theta, _decay(group, group["weight_decay"])
@@ -122,8 +127,11 @@ class Adam:
     Weight decay is a part of g, or, decoupled (AdamW), theta <- (1 - lr decay) theta before the step.
     """
 
+    state = ("first", "second", "largest")
+
     def __init__(self, group: Group, decoupled: bool = False) -> None:
         self.group, self.theta, self.moments = group, group.theta, _Moments(group)
+        self.first, self.second = self.moments.first, self.moments.second
         rate = group["weight_decay"]
         self.decay, self.rate = _decay(group, rate * (not decoupled)), rate * decoupled
         self.eps, amsgrad = group.column(group["eps"]), group["amsgrad"] > 0
@@ -152,8 +160,11 @@ class NAdam:
     keeps M_t in single precision, unless torch's default is double.)
     """
 
+    state = ("first", "second")  # M is planned
+
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.moments = group, group.theta, _Moments(group)
+        self.first, self.second = self.moments.first, self.moments.second
         decoupled, rate = group["decoupled_weight_decay"] > 0, group["weight_decay"]
         self.decay, self.rate = _decay(group, rate * ~decoupled), rate * decoupled
         self.eps, self.momentum_decay = group.column(group["eps"]), group["momentum_decay"]
@@ -191,8 +202,11 @@ class RAdam:
     r^2 = (rho_t - 4)(rho_t - 2) rho / ((rho - 4)(rho - 2) rho_t); elsewhere theta <- theta - lr m^.
     """
 
+    state = ("first", "second")
+
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.moments = group, group.theta, _Moments(group)
+        self.first, self.second = self.moments.first, self.moments.second
         decoupled, rate = group["decoupled_weight_decay"] > 0, group["weight_decay"]
         self.decay, self.rate = _decay(group, rate * ~decoupled), rate * decoupled
         self.eps = group.column(group["eps"])
@@ -218,6 +232,8 @@ class RAdam:
 class Adamax:
     """u <- max(beta2 u, |g| + eps);  theta <- theta - lr m^ / u"""
 
+    state = ("first", "largest")
+
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.decay = group, group.theta, _decay(group, group["weight_decay"])
         self.beta1, self.first, self.largest = group["beta1"], group.zeros(), group.zeros()
@@ -237,6 +253,8 @@ class Adamax:
 class RMSprop:
     """v <- alpha v + (1 - alpha) g^2, centred: less the square of g's mean;  b <- momentum b + g / (sqrt(v) + eps);
     theta <- theta - lr b"""
+
+    state = ("square", "mean", "buffer")
 
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.decay = group, group.theta, _decay(group, group["weight_decay"])
@@ -266,6 +284,8 @@ class RMSprop:
 class Adagrad:
     """s <- s + g^2, from its initial value;  theta <- theta - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)"""
 
+    state = ("sum",)
+
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.decay = group, group.theta, _decay(group, group["weight_decay"])
         self.lr_decay, self.eps = group["lr_decay"], group.column(group["eps"])
@@ -285,6 +305,8 @@ class Adadelta:
 
     v <- rho v + (1 - rho) g^2 before it, and u <- rho u + (1 - rho) d^2 after.
     """
+
+    state = ("square", "moved")
 
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.decay = group, group.theta, _decay(group, group["weight_decay"])
@@ -309,6 +331,8 @@ class Lion:
 
     Chen et al. (2023); torch.optim has none.
     """
+
+    state = ("first",)
 
     def __init__(self, group: Group) -> None:
         self.group, self.theta, self.rate = group, group.theta, group["weight_decay"]

@@ -1,4 +1,4 @@
-"""Any class of torch.optim's kind as an optimiser: each member has an object of its own.
+"""Any class of torch.optim's kind as an optimiser: one object for each member.
 
 The members' gradients are still computed together. Each object sees its member's parameters tensor by tensor, in their
 real shapes, as views of its row of theta: what it writes, it writes there, and optimisers that look at whole matrices
@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 import torch
@@ -49,36 +49,36 @@ class TorchOptimiser:
         return cls(name_of(kind), kind, dict(fixed))
 
     def takes(self, name: str) -> bool:
-        """Whether the class has such an argument, as far as it is known."""
+        """Whether the class has such an argument; true where the class is not known."""
         if not is_class(self.kind):
             return True
         parameters = list(inspect.signature(self.kind).parameters.values())[1:]
         return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
 
     def check_names(self, given: Iterable[str]) -> None:
-        """Whether the class takes all of these arguments, and needs no others."""
+        """Raise unless the class takes all of these arguments, and needs no others."""
         if not is_class(self.kind):
             return
         parameters = list(inspect.signature(self.kind).parameters.values())[1:]  # the first are the network's
         named = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-        known = [p.name for p in named]
+        names = [p.name for p in named]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             for name in given:
-                if name not in known:
-                    others = ", ".join(k for k in known if k != "lr")
+                if name not in names:
+                    others = ", ".join(k for k in names if k != "lr")
                     raise ValueError(f"{self.name} has no setting {name!r}; it has lr, batch_size, clip, {others}")
         if missing := [p.name for p in named if p.default is p.empty and p.name not in given]:
             raise ValueError(f"{self.name} needs {', '.join(missing)}")
 
     def make(self, parameters: list[nn.Parameter], settings: Mapping[str, float]) -> torch.optim.Optimizer:
-        """One member's optimiser."""
+        """Return one member's optimiser."""
         for value in (self.kind, *self.fixed.values()):
             if isinstance(value, StandIn):
                 value.refuse()
-        own: dict[str, Any] = {name: value for name, value in settings.items() if name != "clip"}
+        numbers: dict[str, Any] = {name: value for name, value in settings.items() if name != "clip"}
         kind: Any = self.kind
         try:
-            optimiser: torch.optim.Optimizer = kind(parameters, **own, **self.fixed)
+            optimiser: torch.optim.Optimizer = kind(parameters, **numbers, **self.fixed)
             return optimiser
         except (TypeError, ValueError) as error:
             raise ValueError(f"{self.name} cannot be used here: {error}") from error
@@ -88,11 +88,13 @@ class TorchOptimiser:
 
 
 class OneByOne:
-    """The step of every member by its own object: a rule as those of `rules` are.
+    """The rule that steps every member by an object of its class.
 
-    Random numbers that a step draws from torch's generator (Langevin dynamics) come from the member's stream, so they
-    are the same in any group.
+    The state of such an object is what its `state_dict()` holds, as everywhere in torch. Random numbers that a step
+    draws from torch's generator (Langevin dynamics) come from the member's stream, so they are the same in any group.
     """
+
+    state: ClassVar[tuple[str, ...]] = ()  # beside `member_state`
 
     def __init__(
         self,
@@ -104,10 +106,11 @@ class OneByOne:
     ) -> None:
         self.shapes, self.sizes = layout.shapes[: layout.trained], layout.sizes[: layout.trained]
         self.weights = self._views(weights)
-        self.parameters = [[nn.Parameter(view) for view in own] for own in self.weights]
-        self.optimisers = [optimiser.make(own, s) for own, s in zip(self.parameters, settings, strict=True)]
+        self.parameters = [[nn.Parameter(view) for view in views] for views in self.weights]
+        self.optimisers = [optimiser.make(each, s) for each, s in zip(self.parameters, settings, strict=True)]
         self.keys = np.array([streams.key(order, "step") for order in orders], dtype=np.uint64)[:, None]
-        self.lr = [own["lr"] for own in settings]
+        self.lr = [each["lr"] for each in settings]
+        self.outside = [_outside(one) for one in self.optimisers]
         self.gradient = torch.empty(0)
         self.gradients: list[list[Tensor]] = []
 
@@ -128,18 +131,40 @@ class OneByOne:
         with streams.torch_seeded(0, "step"):
             for member, optimiser in enumerate(self.optimisers):
                 torch.default_generator.manual_seed(seeds[member])
-                for parameter, own in zip(self.parameters[member], self.gradients[member], strict=True):
-                    parameter.grad = own
+                for parameter, slope in zip(self.parameters[member], self.gradients[member], strict=True):
+                    parameter.grad = slope
                 optimiser.step()
                 for parameter, view in zip(self.parameters[member], self.weights[member], strict=True):
                     if parameter.data_ptr() != view.data_ptr():  # it was given new memory, instead of new numbers
                         parameter.data = view.copy_(parameter.data)
 
+    def member_state(self, member: int) -> dict[str, Any]:
+        """Return the state of one member's object, and the last learning rate that it was given."""
+        optimiser = self.optimisers[member]
+        for name, value in _outside(optimiser).items():
+            if value != self.outside[member].get(name):
+                raise ValueError(
+                    f"{type(optimiser).__name__}.{name} changes, but is no part of its state_dict(): add it there and "
+                    "in load_state_dict()"
+                )
+        return {"lr": self.lr[member], **optimiser.state_dict()}
+
+    def restore_member(self, member: int, state: Mapping[str, Any]) -> None:
+        self.lr[member] = state["lr"]
+        self.optimisers[member].load_state_dict({name: value for name, value in state.items() if name != "lr"})
+
     def _views(self, rows: Tensor) -> list[list[Tensor]]:
-        """Every member's tensors, in their shapes."""
+        """Return every member's tensors, in their shapes."""
         return [
             [piece.view(shape) for piece, shape in zip(row.split(self.sizes), self.shapes, strict=True)] for row in rows
         ]
+
+
+def _outside(optimiser: torch.optim.Optimizer) -> dict[str, float]:
+    """Return public numbers that torch's state_dict() leaves out."""
+    if type(optimiser).state_dict is not torch.optim.Optimizer.state_dict:
+        return {}
+    return {k: v for k, v in vars(optimiser).items() if isinstance(v, bool | int | float) and not k.startswith("_")}
 
 
 def is_class(value: object) -> TypeGuard[type[torch.optim.Optimizer]]:

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from wherefrom.training import program, streams
 from wherefrom.training.augmentation import augmented
-from wherefrom.training.cohort import Cohort, Member, Trained, first_bad_epoch, orders, parts
+from wherefrom.training.cohort import Cohort, Trained, Trainee, orders, parts
 from wherefrom.training.dropout import TrainingMasks
+from wherefrom.training.finishing import finished
 from wherefrom.training.losses import together
 from wherefrom.training.network import channels_last
 from wherefrom.training.optimisers import OPTIMISERS, clipping
@@ -54,7 +55,7 @@ class TorchEngine:
         return parts(count, min(-(-number // threads) * threads, count) if number > 1 else 1)
 
     def train(
-        self, members: Sequence[Member], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
+        self, members: Sequence[Trainee], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
     ) -> list[Trained]:
         """Train some of the cohort's members together; `epoch_done` hears of every epoch, with how many trained."""
         cohort, device = self.cohort, self.device
@@ -79,7 +80,7 @@ class TorchEngine:
         ]
         steps: dict[int, Program] = {}  # by the number of rows: the last batch of an epoch may be short
         collection = cohort.collection
-        collector = collection.law.collector(varying, collection.iterations) if collection else None
+        collector = collection.collector(varying) if collection else None
         losses = np.full((count, cohort.epochs), math.nan)
         gradient = torch.empty_like(weights)
 
@@ -117,7 +118,7 @@ class TorchEngine:
                 total += loss * rows
                 if collection and collector and collection.includes(done):
                     collector.collect(varying)
-            losses[:, epoch] = (total / cohort.rows).cpu().numpy()
+            losses[:, epoch] = (total / cohort.rows_per_epoch).cpu().numpy()
             training.epochs[:] = [epoch + 1] * count
             keeping.reached()
             epoch_done(count)
@@ -125,28 +126,18 @@ class TorchEngine:
                 for _ in range(epoch + 1, cohort.epochs):
                     epoch_done(count)
                 break
-        ended = [_is_finite(one) for one in weights]
-        diverged = [first_bad_epoch(losses[i], ended[i]) for i in range(count)]
-        finished = collector is not None and None in diverged
-        laws = collector.laws() if collector is not None and finished else [None] * count
-        seconds = (time.thread_time() - began) / count
-        return [
-            Trained(
-                theta[i], laws[i] if diverged[i] is None else None, losses[i].tolist(), diverged[i], seconds, self.name
-            )
-            for i in range(count)
-        ]
+        return finished(cohort, members, theta, losses, collector, began, self.name)
 
 
-def _rule(cohort: Cohort, members: Sequence[Member], group: Group) -> Rule:
+def _rule(cohort: Cohort, members: Sequence[Trainee], group: Group) -> Rule:
     if isinstance(cohort.optimiser, TorchOptimiser):
         orders = [member.order for member in members]
         return OneByOne(cohort.optimiser, cohort.network.layout, group.theta, group.settings, orders)
     return OPTIMISERS[cohort.optimiser].rule(group)
 
 
-def _plans(cohort: Cohort, members: Sequence[Member], rule: Rule) -> Iterator[Sequence[Any]]:
-    """What the rule takes at each step, with the learning rates that the members' schedules give."""
+def _plans(cohort: Cohort, members: Sequence[Trainee], rule: Rule) -> Iterator[Sequence[Any]]:
+    """Yield the arguments of each of the rule's steps, by the members' schedules of the learning rate."""
     lr = np.array([[member.settings["lr"]] for member in members], dtype=np.float64)
     total = cohort.epochs * cohort.steps_per_epoch
     for first in range(0, total, _PLANNED_STEPS):
@@ -155,8 +146,8 @@ def _plans(cohort: Cohort, members: Sequence[Member], rule: Rule) -> Iterator[Se
         yield from rule.plan(lr * factors, np.arange(first + 1, first + steps + 1, dtype=np.float64))
 
 
-def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
-    """(theta, x, y, row weights, masks, gradient) -> each member's loss, and its buffers after the step.
+def _step(cohort: Cohort, members: Sequence[Trainee], like: Tensor) -> Step:
+    """Return (theta, x, y, row weights, masks, gradient) -> each member's loss, and its buffers after the step.
 
     The gradient is written into the memory that is given for it.
     """
@@ -173,12 +164,12 @@ def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
         weights = [tensors[name].detach().requires_grad_() for name in names[:trained]]
         moving = {name: tensors[name].clone() for name in names[trained : trained + layout.moving]}
         with torch.enable_grad():
-            own = tensors | dict(zip(names, weights, strict=False)) | moving
+            tensors = tensors | dict(zip(names, weights, strict=False)) | moving
             with torch.autocast(theta.device.type, cohort.autocast, cohort.autocast is not None, cache_enabled=False):
                 if len(theta) == 1:
-                    outputs = network.call(own, x[0], [mask[0] for mask in masks], True).unsqueeze(0)
+                    outputs = network.call(tensors, x[0], [mask[0] for mask in masks], True).unsqueeze(0)
                 else:
-                    outputs = network.call_many(own, x, masks, True)
+                    outputs = network.call_many(tensors, x, masks, True)
                 loss = loss_of(outputs.to(theta.dtype), y, row_weights[0].squeeze(-1) if row_weights else None)
             gradients = torch.autograd.grad(loss.sum(), weights, materialize_grads=True)
         torch.cat([g.reshape(len(x), size) for g, size in zip(gradients, sizes, strict=False)], dim=1, out=gradient)
@@ -189,7 +180,7 @@ def _step(cohort: Cohort, members: Sequence[Member], like: Tensor) -> Step:
 
 
 def gradient(cohort: Cohort, dtype: torch.dtype) -> Tensor:
-    """The gradient of the first member on all of its rows, with the masks of the first step, in double precision."""
+    """Return the first member's gradient on all of its rows, with the masks of the first step, in double precision."""
     member = cohort.members[0]
     examples = cohort.tables[member.table]
     order = orders(np.array([member.order], dtype=np.uint64), np.array([member.replacement]), 0, cohort.rows)[0]
@@ -204,12 +195,7 @@ def gradient(cohort: Cohort, dtype: torch.dtype) -> Tensor:
     return slopes[0].double()
 
 
-def _is_finite(theta: Tensor) -> bool:
-    """Whether all numbers are; their sum tells it sooner, unless it is too large for a number."""
-    return bool(torch.isfinite(theta.sum())) or bool(torch.isfinite(theta).all())
-
-
-def _site_keys(members: Sequence[Member], site: int) -> np.ndarray:
+def _site_keys(members: Sequence[Trainee], site: int) -> np.ndarray:
     return np.array([streams.key(member.masks, "site", site) for member in members], dtype=np.uint64)
 
 
@@ -219,7 +205,7 @@ class Batches:
     A table's inputs, targets and weights stand side by side and are gathered as one.
     """
 
-    def __init__(self, cohort: Cohort, members: Sequence[Member], device: torch.device) -> None:
+    def __init__(self, cohort: Cohort, members: Sequence[Trainee], device: torch.device) -> None:
         self.size, self.rows, self.members, self.augment = cohort.batch_size, cohort.rows, members, cohort.augment
         self.steps_per_epoch, self.epoch, self.device = cohort.steps_per_epoch, 0, device
         self.channels_last = len(members) == 1 and cohort.network.convolves
@@ -240,19 +226,19 @@ class Batches:
         self.seen: dict[int, Tensor] = {}  # what is made of the inputs, where that is something else
         # Members with the same stream share their order, so each is computed once.
         keys = [(member.order, member.replacement) for member in members]
-        places = {key: place for place, key in enumerate(sorted(set(keys)))}
-        self.keys = np.array([order for order, _ in places], dtype=np.uint64)
-        self.replacement = np.array([replacement for _, replacement in places])
-        self.place = np.array([places[key] for key in keys])
+        numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
+        self.keys = np.array([order for order, _ in numbers], dtype=np.uint64)
+        self.replacement = np.array([replacement for _, replacement in numbers])
+        self.number = np.array([numbers[key] for key in keys])  # of each member's order
         self.offset = torch.tensor([table * self.rows for table in self.table], device=device).unsqueeze(1)
         self.order = torch.empty(0)
 
     def shuffle(self, epoch: int) -> None:
-        order = orders(self.keys, self.replacement, epoch, self.rows)[self.place]
+        order = orders(self.keys, self.replacement, epoch, self.rows)[self.number]
         self.epoch, self.order = epoch, torch.from_numpy(order).to(self.device) + self.offset  # (members, rows)
 
     def get(self, index: int) -> list[Tensor]:
-        """The index-th batch of the epoch: x, y and, where rows have them, weights.  # each (members, rows, ...)"""
+        """Return the index-th batch of the epoch: x, y and, if rows have them, weights.  # each (members, rows, ...)"""
         chosen = self.order[:, index * self.size : (index + 1) * self.size]
         rows, flat = chosen.shape[1], chosen.reshape(-1)
         if rows not in self.memory:
@@ -276,9 +262,9 @@ class Batches:
         return lambda k: self.streamed[self.table[k]][chosen[k].cpu()].read(self.members[k].augmentation, step)
 
     def _seen(self, given: Callable[[int], Tensor], rows: int, step: int) -> Tensor:
-        """The inputs as the members see them: augmented, and in the order of memory that suits the network.
+        """Return the inputs as the members see them: augmented, and in the order of memory that suits the network.
 
-        Those who share their rows, order and augmentation see the same, which is made once.
+        For members that share rows, order and augmentation they are made once.
         """
         made: dict[tuple[Any, ...], Tensor] = {}
         for k, member in enumerate(self.members):

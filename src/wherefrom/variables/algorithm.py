@@ -27,7 +27,7 @@ Space = Distribution | Finite | Callable[[dict[str, Any]], Any]  # the last: a s
 _SPACE = Code("{it} cannot be stored in a file, so a loaded posterior cannot draw from it")
 
 
-@stored("LogUniform", arguments=lambda own: {"low": own.low, "high": own.high})
+@stored("LogUniform", arguments=lambda it: {"low": it.low, "high": it.high})
 class LogUniform(TransformedDistribution):
     """Uniform in the logarithm, between two positive numbers.
 
@@ -46,7 +46,7 @@ class LogUniform(TransformedDistribution):
         return f"LogUniform({self.low:g}, {self.high:g})"
 
 
-@stored("Hyperparameters", code={"points": NOT_STORED, "*": _SPACE}, arguments=lambda own: own._arguments())
+@stored("Hyperparameters", code={"points": NOT_STORED, "*": _SPACE}, arguments=lambda it: it._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Hyperparameters(Drawn):
     """Settings of the algorithm are random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
@@ -90,22 +90,22 @@ class Hyperparameters(Drawn):
                 "epochs are not a setting of the algorithm: make the moment of stopping random by "
                 "wf.Iterations(wf.SWAG()), or train for several numbers of epochs one by one"
             )
-        known = {name: space(name, values) for name, values in settings.items()}
+        spaces = {name: space(name, values) for name, values in settings.items()}
         if points is not None and draws is not None:
             raise ValueError("points are gone through one by one: leave draws out")
         if points is None and weights is not None:
             raise ValueError("weights are for points; weigh the values of a list by a dictionary, lr={0.01: 3, 0.1: 1}")
-        if points is None and draws is None and all(isinstance(values, Finite) for values in known.values()):
-            points, weights = _grid(known)
+        if points is None and draws is None and all(isinstance(values, Finite) for values in spaces.values()):
+            points, weights = _grid(spaces)
         plain = None if points is None else tuple({k: _plain(v) for k, v in point.items()} for point in points)
         object.__setattr__(self, "points", plain)
         object.__setattr__(self, "weights", None if plain is None else shares(weights, len(plain)))
         object.__setattr__(self, "draws", draws if plain is None else len(plain))
-        object.__setattr__(self, "settings", known)
+        object.__setattr__(self, "settings", spaces)
         check_draws(self)
 
     def drawn_jointly(self) -> Hyperparameters:
-        """The same within `Jointly`, which says how many draws there are: values from lists are drawn at random."""
+        """Return it as it is within `Jointly`, which says how many draws there are: lists are drawn at random."""
         if not self.settings and self.weights is not None:
             raise ValueError("within Jointly points are gone through one by one, each as likely as the others")
         if not self.settings or self.points is None:
@@ -127,7 +127,7 @@ class Hyperparameters(Drawn):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The settings that it speaks of."""
+        """The settings that it draws."""
         return tuple(self.settings or dict.fromkeys(name for point in self.points or () for name in point))
 
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Hyperparameters(Drawn):
 
 
 def space(name: str, values: Any) -> Space:
-    """What a setting can be: a distribution of a single number, values, or a function of other settings."""
+    """Return the values that a setting can have: a distribution of one number, a list, or a function of others."""
     if isinstance(values, Distribution):
         if values.batch_shape + values.event_shape != ():
             raise ValueError(f"{name}: the distribution must be of a single number")
@@ -164,14 +164,14 @@ def space(name: str, values: Any) -> Space:
             "a fixed value belongs into wf.Algorithm"
         )
     is_weighted = isinstance(values, Mapping)
-    found = Finite.of({_plain(k): v for k, v in values.items()} if is_weighted else [_plain(value) for value in values])
-    if not found.values:
+    finite = Finite.of({_plain(k): v for k, v in values.items()} if is_weighted else list(map(_plain, values)))
+    if not finite.values:
         raise ValueError(f"{name}: the list of values is empty")
-    return found
+    return finite
 
 
 def drawn(spaces: Mapping[str, Space], seed: int, draw: int, *stream: str | int) -> dict[str, Any]:
-    """A value of every setting, each on a stream of its own: a further setting leaves the others' draws as they are."""
+    """Draw a value of every setting, each from a stream of its own: one more setting leaves the others as they are."""
     chosen: dict[str, Any] = {}
     for name, values in spaces.items():
         if not isinstance(values, Distribution | Finite):
@@ -191,22 +191,22 @@ def drawn(spaces: Mapping[str, Space], seed: int, draw: int, *stream: str | int)
 
 
 def _grid(spaces: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[float] | None]:
-    """Every combination of the values, with its weight."""
+    """Return every combination of the values, with its weight."""
     points = [
         dict(zip(spaces, values, strict=True)) for values in itertools.product(*(s.values for s in spaces.values()))
     ]
     if all(values.weights is None for values in spaces.values()):
         return points, None
-    places = itertools.product(*(range(len(values)) for values in spaces.values()))
+    numbers = itertools.product(*(range(len(values)) for values in spaces.values()))
     weights = [
-        math.prod(values.probability(place) for values, place in zip(spaces.values(), combination, strict=True))
-        for combination in places
+        math.prod(values.probability(number) for values, number in zip(spaces.values(), combination, strict=True))
+        for combination in numbers
     ]
     return points, weights
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy's or torch's as Python's own."""
+    """Return a number of numpy's or torch's as Python's."""
     return value.item() if hasattr(value, "item") else value
 
 
@@ -228,7 +228,7 @@ class BatchOrder(Drawn):
         return {}
 
 
-@stored("Algorithms", arguments=lambda own: own._arguments())
+@stored("Algorithms", arguments=lambda it: it._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Algorithms(Drawn):
     """The algorithm itself is random: one of several, each with its own settings.
@@ -287,13 +287,13 @@ class Algorithms(Drawn):
         return joint
 
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
-        place = draw
+        number = draw
         if self.is_drawn:
             numbers = Finite(tuple(range(len(self.algorithms))), self.weights)
-            place = numbers.draw(streams.generator(seed, "gamma", draw))
-        algorithm = self.algorithms[place]
+            number = numbers.draw(streams.generator(seed, "gamma", draw))
+        algorithm = self.algorithms[number]
         spaces = {name: space(name, values) for name, values in algorithm.random.items()}
-        return {"algorithm": algorithm.but(**drawn(spaces, seed, draw, "gamma", place))}
+        return {"algorithm": algorithm.but(**drawn(spaces, seed, draw, "gamma", number))}
 
     def __repr__(self) -> str:
         weights = f", weights={list(self.weights)}" if self.weights else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import ClassVar, Literal
@@ -11,30 +11,37 @@ import numpy as np
 
 from wherefrom.files.codec import stored
 from wherefrom.files.stand_in import own_class
-from wherefrom.laws import TrajectoryLaw
+from wherefrom.laws import Often, TrajectoryLaw
 from wherefrom.training.cohort import Collection
 
 _LEAST_SHARE, _LEAST_EPOCHS = 0.25, 5  # at the end of training, that are collected in any case
 
 
 @stored("Iterations", code={"law": own_class("laws")})
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Iterations:
-    """The moment training stops is random: the trajectory from `start` on leaves a law.
+    """The moment training stops is random: the trajectory leaves a law.
 
-    `start` is a fraction of the epochs, or a number of epochs (1, 2, ...), or "auto": each member from where its own
-    training loss has levelled off, for which it is trained twice. The trajectory is collected `every` so many steps or
-    once an "epoch"; if nothing is said, as the law would have it: TRADI at every step, the others once an epoch.
+    law: how the collected iterations are summarised: SWAG, TRADI, Snapshots, or a law of your own.
+    start: where collecting begins (default 0.5): a fraction of the epochs, a number of epochs (1, 2, ...), or "auto":
+        where each member's training loss has levelled off, for which it is trained twice.
+    every: how often it collects: "epoch", or a number of steps (default: as the law has it: TRADI at every step, the
+        others once an epoch).
+    steps: the very steps to collect, instead of `start` and `every`: their numbers, counted from 1, or fractions of the
+        training, up to 1.0. [0.25, 0.5, 0.75, 1.0] are the ends of four cycles of the learning rate.
 
     >>> from wherefrom.laws import SWAG
     >>> Iterations(SWAG(diagonal_only=True), start=0.75, every="epoch")
     Iterations(law=SWAG(rank=20, diagonal_only=True, deviations=None), start=0.75, every='epoch')
+    >>> Iterations(SWAG(), steps=[0.25, 0.5, 0.75, 1.0]).collection(epochs=40, steps_per_epoch=10).steps
+    (100, 200, 300, 400)
     """
 
     slot: ClassVar[str] = "t"
     law: TrajectoryLaw
     start: float | Literal["auto"] = 0.5
     every: int | Literal["epoch"] | None = None
+    steps: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.law, type) or not hasattr(self.law, "collector"):
@@ -46,23 +53,34 @@ class Iterations:
             )
         if not _is_often(self.every):
             raise ValueError(f'every must be "epoch" or a number of steps, at least 1, not {self.every!r}')
+        if self.steps is not None:
+            if self.every is not None or self.start != Iterations.start:
+                raise ValueError("steps name every iteration to collect: leave out start and every")
+            object.__setattr__(self, "steps", _plain_steps(self.steps))
+
+    def __repr__(self) -> str:
+        where = f"start={self.start!r}, every={self.every!r}" if self.steps is None else f"steps={self.steps!r}"
+        return f"Iterations(law={self.law!r}, {where})"
 
     def collection(self, epochs: int, steps_per_epoch: int, losses: Sequence[float] | None = None) -> Collection:
-        """The iterations that make the law; `losses` are those of one member's epochs, which "auto" looks at."""
-        often = self.law.every if self.every is None else self.every
-        every = steps_per_epoch if often == "epoch" else int(often)
+        """Return the iterations that make the law; "auto" looks at the losses of one member's epochs."""
+        often: Often = self.steps or self.every or self.law.every
         total = epochs * steps_per_epoch
-        first = self._first_epoch(epochs, losses) * steps_per_epoch + every
-        collection = Collection(self.law, first, every, total)
-        if first > total or collection.iterations < self.law.fewest:
+        steps: range | tuple[int, ...]
+        if isinstance(often, tuple):
+            steps = _numbered(often, total)
+        else:
+            every = steps_per_epoch if often == "epoch" else int(often)
+            steps = range(self._first_epoch(epochs, losses) * steps_per_epoch + every, total + 1, every)
+        if len(steps) < self.law.fewest:
             raise ValueError(
-                f"{self} sees {max(0, collection.iterations)} iterations of {epochs} epochs, but needs at least "
-                f"{self.law.fewest}: train longer, start earlier, or collect more often"
+                f"{self} sees {len(steps)} iterations of {epochs} epochs, but needs at least {self.law.fewest}: train "
+                "longer, start earlier, or collect more often"
             )
-        return collection
+        return Collection(self.law, steps)
 
     def _first_epoch(self, epochs: int, losses: Sequence[float] | None) -> int:
-        """The first epoch to be collected, counted from 0."""
+        """Return the first epoch to be collected, counted from 0."""
         if self.start != "auto":
             return int(self.start) if isinstance(self.start, Integral) else round(self.start * epochs)
         if losses is None or len(losses) != epochs:
@@ -72,7 +90,7 @@ class Iterations:
 
 
 def levelled_off(losses: Sequence[float]) -> int:
-    """The epoch, counted from 0, from which on one member's training loss no longer falls: the paper's tau-bar.
+    """Return the epoch, counted from 0, from which on one member's training loss no longer falls: the paper's tau-bar.
 
     It is where the losses that are left would tell their mean most precisely: the start s with the smallest
 
@@ -96,6 +114,27 @@ def levelled_off(losses: Sequence[float]) -> int:
     sums, squares = (np.cumsum(power[::-1])[::-1] for power in (ranks, ranks**2))  # of what is left from each epoch on
     variance = squares / left - (sums / left) ** 2
     return int(np.argmin((variance / left)[: count - least + 1]))
+
+
+def _plain_steps(steps: Iterable[float]) -> tuple[float, ...]:
+    """Return steps in Python's numbers: whole ones are step numbers, others fractions of the training."""
+    if isinstance(steps, str) or not hasattr(steps, "__iter__"):
+        raise TypeError(f"steps must be a list of step numbers, or of fractions of the training, not {steps!r}")
+    plain = tuple(int(step) if isinstance(step, Integral) else float(step) for step in steps)
+    for step in plain:
+        if not (step >= 1 if isinstance(step, int) else 0 < step <= 1):
+            raise ValueError(f"steps are whole numbers from 1 on, or fractions of the training up to 1.0, not {step!r}")
+    if not plain:
+        raise ValueError("steps must name at least one step")
+    return plain
+
+
+def _numbered(steps: tuple[float, ...], total: int) -> tuple[int, ...]:
+    """Return the numbers of steps of a training, ascending; fractions are rounded to the nearest step."""
+    numbers = sorted({step if isinstance(step, int) else max(1, round(step * total)) for step in _plain_steps(steps)})
+    if numbers[-1] > total:
+        raise ValueError(f"steps names step {numbers[-1]}, but a training has {total}: give fractions of it, up to 1.0")
+    return tuple(numbers)
 
 
 def _is_start(start: object) -> bool:

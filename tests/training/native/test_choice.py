@@ -194,7 +194,7 @@ def test_a_law_with_a_collector_of_its_own_goes_the_torch_way():
 
             return Collector()
 
-    cohort = oracle.cohort_of(mlp(), TABLE, ADAM, epochs=900, collection=Collection(Last(), 1, 1, 36))
+    cohort = oracle.cohort_of(mlp(), TABLE, ADAM, epochs=900, collection=Collection(Last(), range(1, 37)))
     with pytest.raises(native.Obstacle, match="does not know how to collect"):
         native.examine(cohort, oracle.CPU)
     assert chosen(cohort) == "torch"

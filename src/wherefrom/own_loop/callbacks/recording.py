@@ -91,7 +91,8 @@ class Recording:
             return self._iterations.collection(int(epochs), 1)
         if start_is_epochs or steps == epochs * steps_per_epoch:
             begun = math.ceil(steps / steps_per_epoch)
-            return replace(self._iterations.collection(begun, int(steps_per_epoch)), last=int(steps))
+            whole = self._iterations.collection(begun, int(steps_per_epoch))
+            return replace(whole, steps=tuple(step for step in whole.steps if step <= steps))
         return self._iterations.collection(int(steps), 1)  # it ends within an epoch: by the steps, then
 
     def _epoch_ended(self, model: nn.Module, epochs: int) -> None:

@@ -37,7 +37,7 @@ class Obstacle(ValueError):
 
 
 def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
-    """The cohort's network as the kernel will see it; an Obstacle if it cannot train the cohort."""
+    """Return the cohort's network as the kernel sees it, or raise an Obstacle if it cannot train the cohort."""
     x = cohort.tables[0].x
     if importlib.util.find_spec("numba") is None:
         raise Obstacle("numba is not installed: pip install 'wherefrom[fast]'")
@@ -61,8 +61,8 @@ def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
     if any(site.weight for site in cohort.network.sites):
         raise Obstacle("it drops units, not weights")
     if cohort.collection:
-        collector = cohort.collection.law.collector(torch.zeros(1, 1), cohort.collection.iterations)
-        if not isinstance(collector, Iterates) or collector.rounds:
+        collector = cohort.collection.collector(torch.zeros(1, 1))
+        if collector is not None and (not isinstance(collector, Iterates) or collector.rounds):
             raise Obstacle(f"it does not know how to collect {cohort.collection.law!r}")
     try:
         mlp = recognise(cohort.network, x, cohort.batch_sizes)

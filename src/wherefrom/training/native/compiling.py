@@ -30,8 +30,8 @@ _one_at_a_time = threading.Lock()
 
 def folder(kernel: Any) -> Path:
     """Where this version of a kernel is kept for this processor."""
-    own = Path(kernel.py_func.__code__.co_filename)
-    sources = (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__), own)
+    kernel_file = Path(kernel.py_func.__code__.co_filename)
+    sources = (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__), kernel_file)
     processor = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()
     versions = numba.__version__, sys.version, jit.CHECKED
     return user_cache() / f"native-{digest(*(source.read_bytes() for source in sources), *processor, *versions)}"
@@ -45,20 +45,20 @@ def ready(kernel: Any, arguments: tuple[Any, ...], announce: Callable[[str], Non
     with _one_at_a_time:
         if signature in kernel.overloads:
             return
-        place = folder(kernel)
-        kept = _keep(kernel, place)
+        path = folder(kernel)
+        kept = _keep(kernel, path)
         message = "compiling once for this machine, which takes some ten seconds"
         if not kept:
             message = (
                 "compiling, which takes some ten seconds. The result cannot be kept: let WHEREFROM_CACHE name a folder "
-                f"that can be written, which {place} is not"
+                f"that can be written, which {path} is not"
             )
         with _when_compiling(lambda: announce(message)):
             try:
                 kernel.compile(signature)
             except Exception:  # a damaged cache can raise anything; a real error comes again
-                shutil.rmtree(place, ignore_errors=True)
-                _keep(kernel, place)
+                shutil.rmtree(path, ignore_errors=True)
+                _keep(kernel, path)
                 kernel.compile(signature)
 
 
@@ -67,11 +67,11 @@ def _when_compiling(tell: Callable[[], None]) -> Iterator[None]:
     """Tell once if numba compiles, rather than load what it has kept."""
 
     class Listener(event.Listener):
-        told = False
+        announced = False
 
         def on_start(self, _: Any) -> None:
-            if not self.told:
-                self.told = True
+            if not self.announced:
+                self.announced = True
                 tell()
 
         def on_end(self, _: Any) -> None:
@@ -81,14 +81,14 @@ def _when_compiling(tell: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _keep(kernel: Any, place: Path) -> bool:
+def _keep(kernel: Any, path: Path) -> bool:
     """Let numba keep a kernel in that folder, if it can be written to; it would look for another one otherwise."""
     before = numba.config.CACHE_DIR
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        numba.config.CACHE_DIR = str(place)
+        path.mkdir(parents=True, exist_ok=True)
+        numba.config.CACHE_DIR = str(path)
         kernel.enable_caching()
-        kept = kernel.stats.cache_path is not None and Path(kernel.stats.cache_path).is_relative_to(place)
+        kept = kernel.stats.cache_path is not None and Path(kernel.stats.cache_path).is_relative_to(path)
     except (OSError, RuntimeError):
         kept = False
     finally:

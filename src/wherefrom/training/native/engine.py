@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from wherefrom.laws import Iterates, Law
+from wherefrom.laws import Iterates
 from wherefrom.training import streams, torch_engine
-from wherefrom.training.cohort import Cohort, Examples, Member, Trained, first_bad_epoch, parts
+from wherefrom.training.cohort import Cohort, Examples, Trained, Trainee, parts
+from wherefrom.training.finishing import finished
 from wherefrom.training.losses import CrossEntropy, Loss
 from wherefrom.training.native import compiling, kernel, packing
 from wherefrom.training.native.codes import LOSSES, OPTIMISERS, WITHOUT
@@ -44,6 +45,7 @@ class NativeEngine:
             LOSSES[type(cohort.loss)],
             _smoothing(cohort.loss),
             cohort.batch_size,
+            cohort.steps_per_epoch,
             self.targets,
         )
         compiling.ready(kernel.train, self._arguments(cohort.members[:1], self._kept(None)), announce)
@@ -58,7 +60,7 @@ class NativeEngine:
         return parts(count, min(count, max(busy, -(-count // largest))))
 
     def train(
-        self, members: Sequence[Member], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
+        self, members: Sequence[Trainee], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
     ) -> list[Trained]:
         """Train some of the cohort's members, one after another; `epoch_done` hears of epochs."""
         began, cohort, count = time.thread_time(), self.cohort, len(members)
@@ -68,13 +70,13 @@ class NativeEngine:
         epochs = keeping.begin(training)
         steps, block = cohort.steps_per_epoch, 1
         for k, member in enumerate(members):
-            epoch, own = epochs[k], task._replace(smoothing=_smoothing(cohort.loss_of(member)))
+            epoch, task = epochs[k], task._replace(smoothing=_smoothing(cohort.loss_of(member)))
             epoch_done(epoch)
             while epoch < cohort.epochs and state.diverged[k] < 0:
                 block = min(block, cohort.epochs - epoch)
                 factors = cohort.factors(member, epoch * steps, block * steps) if member.schedule else np.zeros(0)
                 before = time.perf_counter()
-                kernel.train(net, own, tables, draws._replace(factors=factors), state, kept, space, k, epoch, block)
+                kernel.train(net, task, tables, draws._replace(factors=factors), state, kept, space, k, epoch, block)
                 took = time.perf_counter() - before
                 epoch += block
                 epochs[k] = epoch
@@ -84,26 +86,11 @@ class NativeEngine:
             epoch_done(cohort.epochs - epoch)
 
         last = self.packing.unpack(torch.from_numpy(state.theta))
-        ended = torch.isfinite(last).all(1).tolist()
-        diverged = [first_bad_epoch(state.losses[i], ended[i]) for i in range(count)]
-        laws: Sequence[Law | None] = [None] * count
-        if collector is not None and None in diverged:
-            laws = collector.filled(self.packing.place).laws()
-        seconds = (time.thread_time() - began) / count
-        return [
-            Trained(
-                last[i],
-                laws[i] if diverged[i] is None else None,
-                state.losses[i].tolist(),
-                diverged[i],
-                seconds,
-                self.name,
-            )
-            for i in range(count)
-        ]
+        watched = None if collector is None else collector.filled(self.packing.positions)
+        return finished(cohort, members, last, state.losses, watched, began, self.name)
 
     def rehearse(self) -> None:
-        """The kernel's gradient of one member beside torch's: an error instead of a wrong figure.
+        """Raise if the kernel's gradient of one member differs from torch's.
 
         It covers what tests on other machines cannot: this processor, this compiler, this model. The weights are moved
         a little first, so that a head of zeros hides nothing, and torch's own rounding is the measure.
@@ -117,20 +104,20 @@ class NativeEngine:
                 double = torch_engine.gradient(short, torch.float64)
             except RuntimeError:  # a model that casts its inputs to single precision
                 double = single
-            found = (member.theta0 - ours.last).double()  # a step of plain gradient descent with a rate of one
+            ours_gradient = (member.theta0 - ours.last).double()  # by gradient descent with a rate of one
             allowed = 1e-3 * double.norm() + 20 * (single - double).norm() + 1e-6 * member.theta0.norm()
-            if single.isfinite().all() and not (found - double).norm() <= allowed:
-                away = float((found - double).norm() / double.norm())
+            if single.isfinite().all() and not (ours_gradient - double).norm() <= allowed:
+                away = float((ours_gradient - double).norm() / double.norm())
                 raise RehearsalError(
                     f"its gradient is {away:.1%} away from torch's. Either the model is no plain MLP although it looks "
                     "like one, or this is a defect: please report it"
                 )
 
     def _one_step(self, rows: int) -> Cohort:
-        """One step of the first member on its first rows, from weights near its own."""
+        """Return a cohort of one step of the first member on its first rows, from weights near its own."""
         cohort, member = self.cohort, self.cohort.members[0]
         x, y, weights = cohort.tables[member.table]
-        own = Examples(x[:rows], y[:rows], None if weights is None else weights[:rows])
+        some = Examples(x[:rows], y[:rows], None if weights is None else weights[:rows])
         generator = streams.torch_generator(0, "rehearsal")
         noise = torch.randn(member.theta0.shape, generator=generator, dtype=member.theta0.dtype)
         settings = WITHOUT | {"lr": 1.0}
@@ -142,12 +129,12 @@ class NativeEngine:
             epochs=1,
             loss=cohort.loss_of(member),
             members=(replace(member, loss=None, theta0=moved, settings=settings, table=0, schedule=None),),
-            tables=(own,),
+            tables=(some,),
             collection=None,
         )
 
-    def _arguments(self, members: Sequence[Member], kept: Kept) -> tuple:
-        """What the kernel takes, for no epochs yet."""
+    def _arguments(self, members: Sequence[Trainee], kept: Kept) -> tuple:
+        """Return the kernel's arguments, for no epochs yet."""
         cohort, shape = self.cohort, self.packing
         draws, state = packing.draws(cohort, members), shape.state(members, cohort.epochs)
         space = shape.space(cohort.rows, cohort.batch_size, self.targets)
@@ -158,23 +145,21 @@ class NativeEngine:
         if collection is None:
             return None
         theta = torch.zeros(members, self.packing.size, dtype=torch.float32)
-        collector = collection.law.collector(theta, collection.iterations)
-        assert isinstance(collector, Iterates)
+        collector = collection.collector(theta)
+        assert collector is None or isinstance(collector, Iterates)
         return collector
 
     def _kept(self, collector: Iterates | None) -> Kept:
-        """The collector's tensors, for the kernel to fill."""
+        """Return the collector's tensors, for the kernel to fill."""
         collection = self.cohort.collection
         if collector is None or collection is None:
             return packing.NOTHING_KEPT
         return Kept(
-            collection.first,
-            collection.every,
-            collection.last,
+            np.array(collection.steps, dtype=np.int64),
             collector.mean.numpy(),
             collector.squares.numpy(),
             collector.points.numpy(),
-            np.array(collector.places, dtype=np.int64),
+            np.array(collector.points_of, dtype=np.int64),
         )
 
 

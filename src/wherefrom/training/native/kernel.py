@@ -1,7 +1,7 @@
 """The training of one member for some epochs, all of it inside one compiled function.
 
-What comes of it depends on the member's own stream, rows, weights and settings alone: neither on its neighbours, nor on
-how the epochs are divided into calls.
+The result depends on the member's stream, rows, weights and settings alone: neither on its neighbours, nor on how the
+epochs are divided into calls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wherefrom.training.native.codes import CLIP, LR
-from wherefrom.training.native.jit import LANES, entry, merged
+from wherefrom.training.native.jit import LANES, entry, jit, merged
 from wherefrom.training.native.layers import Masks, backward, forward
 from wherefrom.training.native.losses import loss
 from wherefrom.training.native.matrices import copy
@@ -30,17 +30,18 @@ class Tables(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What is the same for all members."""
+    """Settings that all members share."""
 
     optimiser: int
     loss: int
     smoothing: Any
     batch_size: int
+    steps: int  # of an epoch
     targets: int
 
 
 class Draws(NamedTuple):
-    """What each member draws: its table, its order, its masks, its settings."""
+    """Each member's table, order, masks and settings."""
 
     table: Any  # (members,)
     order: Any  # (members,) streams
@@ -56,7 +57,7 @@ class Draws(NamedTuple):
 
 
 class State(NamedTuple):
-    """What training moves."""
+    """The arrays that training moves."""
 
     theta: Any  # (members, size)
     first: Any
@@ -67,21 +68,21 @@ class State(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The iterates that make a law: steps first, first + every, ..., last, counted from 1."""
+    """The iterates that make a law."""
 
-    first: int
-    every: int
-    last: int
+    steps: Any  # ascending, counted from 1
     mean: Any  # (members, size), or (0, 0) where no moments are wanted
     squares: Any
     points: Any  # (members, kept, size)
-    place: Any  # of each collected iterate among the points, or -1
+    points_of: Any  # the number of the point that each collected iterate is kept as, or -1
 
 
 @entry
 def train(net, task, tables, draws, state, kept, space, member, first_epoch, epochs):
-    """Some epochs of one member, or fewer if it diverges."""
-    steps = (tables.rows + task.batch_size - 1) // task.batch_size
+    """Train one member for some epochs, or fewer if it diverges."""
+    steps = task.steps
+    rows_per_epoch = min(tables.rows, steps * task.batch_size)  # fewer than all where the last batch is left out
+    next_kept = np.searchsorted(kept.steps, first_epoch * steps + 1)
     last = len(net.width) - 1
     width, stride = net.width[last], net.padded[last]
     outputs = space.values[net.values[last] : net.values[last] + width * stride]
@@ -131,8 +132,10 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
                 settings,
                 lr,
             )
-            collect(kept, member, theta, done + 1)
-        state.losses[member, epoch] = total / tables.rows
+            if next_kept < len(kept.steps) and kept.steps[next_kept] == done + 1:
+                collect(kept, member, theta, next_kept)
+                next_kept += 1
+        state.losses[member, epoch] = total / rows_per_epoch
         if not math.isfinite(total):
             state.diverged[member] = epoch
             break
@@ -140,7 +143,7 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
 
 @merged
 def gather(net, task, tables, offset, space, start, rows):
-    """The batch's rows into level 0, and their targets and weights."""
+    """Copy the batch's rows into level 0, and their targets and weights."""
     stride, targets = net.padded[0], task.targets
     chosen = space.order[start : start + rows]
     for r in range(rows):
@@ -153,14 +156,11 @@ def gather(net, task, tables, offset, space, start, rows):
             space.w[r] = tables.w[offset + chosen[r]]
 
 
-@merged
-def collect(kept, member, theta, count):
-    """Running mean and squares (Welford) of the collected iterates, and those that are kept as they are."""
-    if count < kept.first or count > kept.last or (count - kept.first) % kept.every != 0:
-        return
-    index = (count - kept.first) // kept.every
-    if kept.place[index] >= 0:
-        point = kept.points[member, kept.place[index]]
+@jit
+def collect(kept, member, theta, index):
+    """Add the index-th iterate to the running mean and squares (Welford), and keep it if it is one of the points."""
+    if kept.points_of[index] >= 0:
+        point = kept.points[member, kept.points_of[index]]
         for i in range(len(theta)):
             point[i] = theta[i]
     if kept.mean.shape[0] > 0:

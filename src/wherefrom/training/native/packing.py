@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.training import streams
-from wherefrom.training.cohort import Cohort, Member
+from wherefrom.training.cohort import Cohort, Trainee
 from wherefrom.training.dropout import SPARSE, poisson_cumulative, thresholds
 from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
 from wherefrom.training.native import layers
@@ -45,7 +45,7 @@ class Packing:
 
     net: Net
     size: int  # of a packed theta
-    place: Tensor  # (theta's size,)
+    positions: Tensor  # (theta's size,)
 
     @classmethod
     def of(cls, mlp: PlainMLP, layout: Layout, batch_size: int) -> Packing:
@@ -54,21 +54,21 @@ class Packing:
         stride[last] = padded(batch_size)
         if last > 1:
             stride[0] = padded(mlp.widths[0] + 1)  # room for the column of ones
-        places = {name: torch.empty(0) for name in layout.names}
+        positions = {name: torch.empty(0) for name in layout.names}
         weights, biases, size = [0], [0], 0
         for level in range(1, last + 1):
             below, here = mlp.widths[level - 1], mlp.widths[level]
             unit, input_ = torch.arange(here)[:, None], torch.arange(below)[None, :]
             weights.append(size)
             if level < last:
-                places[mlp.weights[level - 1]] = size + input_ * stride[level] + unit
+                positions[mlp.weights[level - 1]] = size + input_ * stride[level] + unit
                 size += below * stride[level]
             else:
-                places[mlp.weights[level - 1]] = size + unit * stride[level - 1] + input_
+                positions[mlp.weights[level - 1]] = size + unit * stride[level - 1] + input_
                 size += here * stride[level - 1]
             biases.append(size)
             if (name := mlp.biases[level - 1]) is not None:
-                places[name] = size + torch.arange(here)
+                positions[name] = size + torch.arange(here)
             size += padded(here)
         operations = [operation for some in mlp.operations for operation in some]
         net = Net(
@@ -87,20 +87,20 @@ class Packing:
             parameter=np.array([operation.parameter for operation in operations], dtype=np.float32),
             site=_whole([operation.site for operation in operations]),
         )
-        return cls(net, size, torch.cat([places[name].reshape(-1) for name in layout.names]))
+        return cls(net, size, torch.cat([positions[name].reshape(-1) for name in layout.names]))
 
     def pack(self, theta: Tensor) -> Tensor:
-        """theta (members, size) as the kernel has it, padding zero."""
+        """Return theta (members, size) as the kernel has it, padding zero."""
         packed = torch.zeros(len(theta), self.size, dtype=torch.float32)
-        packed[:, self.place] = theta
+        packed[:, self.positions] = theta
         return packed
 
     def unpack(self, packed: Tensor) -> Tensor:
-        """Any tensor whose last dimension is a packed theta."""
-        return packed.index_select(-1, self.place)
+        """Return any tensor whose last dimension is a packed theta, unpacked."""
+        return packed.index_select(-1, self.positions)
 
     def tables(self, cohort: Cohort) -> Tables:
-        """All rows of all tables, inputs padded, with a column of ones where the network has room for it."""
+        """Return all rows of all tables, inputs padded, with a column of ones where the network has room for it."""
         inputs, stride = int(self.net.width[0]), int(self.net.padded[0])
         count = len(cohort.tables) * cohort.rows
         x = torch.zeros(count, stride, dtype=torch.float32)
@@ -115,7 +115,7 @@ class Packing:
         return Tables(x.reshape(-1).numpy(), y.reshape(-1).contiguous().numpy(), w.numpy(), cohort.rows)
 
     def space(self, rows: int, batch_size: int, targets: int) -> Space:
-        """Work space of one thread for tables of so many rows."""
+        """Return the work space of one thread."""
         widest = int(self.net.padded.max())
         values = int(self.net.values[-1])
         largest = int(np.diff(self.net.values).max())
@@ -136,7 +136,7 @@ class Packing:
             w=np.ones(batch_size, dtype=np.float32),
         )
 
-    def state(self, members: Sequence[Member], epochs: int) -> State:
+    def state(self, members: Sequence[Trainee], epochs: int) -> State:
         theta = self.pack(torch.stack([member.theta0 for member in members])).numpy()
         count = len(members)
         return State(
@@ -150,7 +150,7 @@ class Packing:
 
 
 def check(cohort: Cohort, mlp: PlainMLP) -> None:
-    """What the kernel takes for granted, since it checks no index: sizes that agree, and numbers that point inside."""
+    """Raise unless sizes agree and numbers point inside, since the kernel checks no index."""
     targets = {SquaredError: mlp.widths[-1], GaussianNLL: mlp.widths[-1] / 2}.get(type(cohort.loss), 1)
     for x, y, weights in cohort.tables:
         if x.shape != (cohort.rows, mlp.widths[0]) or y.shape != (cohort.rows, targets):
@@ -183,20 +183,20 @@ def _slope(level: int, last: int, operations: Sequence[Operation]) -> int:
     return layers.SLOPE_KEPT
 
 
-def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
+def draws(cohort: Cohort, members: Sequence[Trainee]) -> Draws:
     """Each member's table, streams and settings; a Poisson table for every rate that occurs at a site."""
     sites = cohort.network.sites
     rates = np.array([cohort.rates(member) for member in members]).reshape(len(members), len(sites))
-    known: dict[tuple[int, float], int] = {}
+    numbers: dict[tuple[int, float], int] = {}
     tables: list[NDArray[np.float64]] = []
     which = np.zeros(rates.shape, dtype=np.int64)
     for (m, s), rate in np.ndenumerate(rates):
         rate = min(float(rate), SPARSE)  # from there on the table is not used
         key = (sites[s].cells, rate)
-        if key not in known:
-            known[key] = len(tables)
+        if key not in numbers:
+            numbers[key] = len(tables)
             tables.append(poisson_cumulative(cohort.batch_size * sites[s].cells * -math.log1p(-rate)))
-        which[m, s] = known[key]
+        which[m, s] = numbers[key]
     return Draws(
         table=_whole([member.table for member in members]),
         order=np.array([member.order for member in members], dtype=np.uint64),
@@ -214,4 +214,4 @@ def draws(cohort: Cohort, members: Sequence[Member]) -> Draws:
     )
 
 
-NOTHING_KEPT = Kept(1, 1, 0, floats(0, 0), floats(0, 0), floats(0, 0, 0), _whole([]))
+NOTHING_KEPT = Kept(_whole([]), floats(0, 0), floats(0, 0), floats(0, 0, 0), _whole([]))

@@ -1,4 +1,4 @@
-"""The optimisers' steps on one member: torch.optim's formulas, with settings of its own."""
+"""The optimisers' steps on one member: torch.optim's formulas, with the member's settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ONE = _f(1)
 
 @jit
 def step(kind, theta, gradient, first, second, powers, settings, lr):
-    """One step in place. `powers` holds beta1^t and beta2^t, and moves on."""
+    """Take one step in place. `powers` holds beta1^t and beta2^t, and moves on."""
     if kind == SGD:
         _sgd(theta, gradient, first, settings, lr)
     else:
@@ -46,13 +46,13 @@ def _sgd(theta, gradient, velocity, settings, lr):
             theta[i] -= rate * (gradient[i] + decay * theta[i])
         return
     ahead = momentum if settings[NESTEROV] > 0 else _f(0)
-    own = ONE if settings[NESTEROV] > 0 else _f(0)
-    behind = ONE - own + ahead  # the step is own g + behind v: v alone, or g + momentum v
+    of_g = ONE if settings[NESTEROV] > 0 else _f(0)
+    of_v = ONE - of_g + ahead  # v alone, or g + momentum v
     for i in range(len(theta)):
         g = gradient[i] + decay * theta[i]
         v = momentum * velocity[i] + g
         velocity[i] = v
-        theta[i] -= rate * (own * g + behind * v)
+        theta[i] -= rate * (of_g * g + of_v * v)
 
 
 @jit
