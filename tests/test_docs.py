@@ -177,7 +177,7 @@ def test_members_in_the_reference_exist():
     ):
         for member in re.findall(r"\w+", listed):
             if member != "false":
-                assert hasattr(described(name), member) or name.endswith("callbacks"), f"{name}.{member}"
+                assert hasattr(described(name), member), f"{name}.{member}"
 
 
 # ---------------------------------------------------------------------- what pages claim

@@ -39,7 +39,7 @@ from wherefrom.training.workers import one_core
 _Said = Callable[[Components], Tensor]  # a statement about the components: (1, 1)
 _MORE_SAMPLES = 10  # times as many, as the free alternative
 _NEGLIGIBLE = 0.005  # nats: a mean that is off by a tenth of a standard deviation
-_TRY = {
+TRY = {  # variables that can be marginalised, as they are written
     "theta0": "wf.InitialCondition(5)",
     "t": "wf.Iterations(wf.SWAG(rank=20))",
     "h": "wf.Hyperparameters(5, lr=wf.LogUniform(1e-4, 1e-2))",
@@ -112,11 +112,11 @@ class Advice:
         """Say what to do."""
         said = [self._verdict(), self._of_noise(), self._of_costs()]
         if two := [name for name, draws in self.draws.items() if draws < 3]:
-            said.append(f"Two draws of {_listed(two)} show no error of a variance: a third would.")
+            said.append(f"Two draws of {listed(two)} show no error of a variance: a third would.")
         if self.gone_through:
-            said.append(f"{_listed(self.gone_through)}: all values were gone through, there are no more to draw.")
+            said.append(f"{listed(self.gone_through)}: all values were gone through, there are no more to draw.")
         if self.untried:
-            ways = "; ".join(f"{name} by {_TRY[name]}" for name in self.untried)
+            ways = "; ".join(f"{name} by {TRY[name]}" for name in self.untried)
             said.append(f"What is not in `over` cannot be judged, but tried: {ways}.")
         return "\n".join(filter(None, said))
 
@@ -145,7 +145,7 @@ class Advice:
             )
         (chosen,) = [each for each in self._largest() if each.variable == self.best]
         name = self.best.split("+")[0]
-        told = f" (by their errors, {_listed(self.tied)} might do as well)" if self.tied else ""
+        told = f" (by their errors, {listed(self.tied)} might do as well)" if self.tied else ""
         return (
             f"Spend on {self.best}{told}: posterior.extend({name}={chosen.draws}), {chosen.trainings} "
             f"training{'s' * (chosen.trainings != 1)}, would take the error of the mean from {now.mean_error:.2g} to "
@@ -181,7 +181,11 @@ def _own(option: Option) -> str:
     return f"{option.own_error_now:.0%} -> {option.own_error:.0%}" if known else ""
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """
+    >>> listed(["one", "two", "three"])
+    'one, two and three'
+    """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
@@ -221,7 +225,7 @@ def advice(subject: Subject, budget: int | Sequence[int] = (1, 5, 10), marginali
         outlook.draws,
         costs,
         tuple(axis.name for axis in outlook.data.axes if axis.is_finite),
-        tuple(name for name in _TRY if name not in present),
+        tuple(name for name in TRY if name not in present),
         outlook.noise_share(),
         outlook.sample_part(),
         subject,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wherefrom.likelihoods import views as kinds
-from wherefrom.predictive.advice import Advice, Option
+from wherefrom.predictive.advice import TRY, Advice, Option, listed
 from wherefrom.predictive.panels import Output, Words, told_apart
 
 Language = Literal["python", "command"]
@@ -91,15 +91,8 @@ _REMEDY = {
     ),
 }
 
-# What was not left open, and how it would be.
-_TRY = {
-    "theta0": ("wf.InitialCondition(5)", "theta0=5"),
-    "t": ("wf.Iterations(wf.SWAG(rank=20))", "t=swag"),
-    "h": ("wf.Hyperparameters(5, lr=wf.LogUniform(1e-4, 1e-2))", "h=5"),
-    "order": ("wf.BatchOrder(5)", "order=5"),
-    "F": ("wf.Dropout() or wf.Families({...})", "F=dropout"),
-    "D": ("wf.Resample(5)", "D=5"),
-}
+# How a variable is marginalised on the command line, in --over.
+_TRY = {"theta0": "theta0=5", "t": "t=swag", "h": "h=5", "order": "order=5", "F": "F=dropout", "D": "D=5"}
 
 _NOTABLE = 0.15  # a share worth a sentence
 _UNSURE = 0.15  # a standard error of a share that forbids conclusions
@@ -314,14 +307,6 @@ def _share(part: dict[str, Any]) -> str:
     return f"{part['share']:.{digits}%}" + (f" ± {error:.0%}" if has_error else "")
 
 
-def listed(names: Sequence[str]) -> str:
-    """
-    >>> listed(["one", "two", "three"])
-    'one, two and three'
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
 # ---------------------------------------------------------------------- what further trainings would do
 
 
@@ -340,7 +325,8 @@ def further(advised: Advice, voice: Voice, samples: int) -> list[str]:
         say.append(f"All values of the {every} were gone through: there are no more to draw.")
     if advised.untried:
         command = voice.speaks == "command"
-        ways = "; ".join(f"{voice.meaning(name)} ({_TRY[name][command]})" for name in advised.untried)
+        written = _TRY if command else TRY
+        ways = "; ".join(f"{voice.meaning(name)} ({written[name]})" for name in advised.untried)
         say.append(f"Not tested here; add it {'with --over' if command else 'to over'}: {ways}.")
     return say
 

@@ -67,17 +67,8 @@ class Request:
     @property
     def scale(self) -> Preset:
         """The preset with whatever was asked for instead."""
-        return PRESETS[self.preset].but(
-            epochs=self.epochs,
-            members=self.members,
-            samples=self.samples,
-            width=self.width,
-            batch_norm=self.batch_norm,
-            start=self.start,
-            schedule=self.schedule,
-            augment=self.augment,
-            dropout=self.dropout,
-        )
+        names = ("epochs", "members", "samples", "width", "batch_norm", "start", "schedule", "augment", "dropout")
+        return PRESETS[self.preset].but(**{name: getattr(self, name) for name in names})
 
     @property
     def machine(self) -> Machine:

@@ -8,9 +8,9 @@ from typing import Any
 from wherefrom.reproduce.cifar10.presets import COMBINATIONS, PLAIN, Combination, Regime
 from wherefrom.reproduce.cifar10.scores import Scores
 from wherefrom.reproduce.cifar10.shift import SEVERITIES
+from wherefrom.reproduce.uci.tables import SYMBOLS
 from wherefrom.table import Table
 
-SYMBOLS = {"M": "M", "t": "t", "theta0": "θ₀", "alpha": "α"}
 LETTERS = (
     "Marginalised: θ₀ the initial weights (with each network's own batch order), α the learning rates, M the "
     "sub-networks that dropout leaves, t the moment of stopping (SWAG)."
