@@ -347,8 +347,10 @@ def test_bold_is_as_in_the_paper():
     bold = [line.split(" | ")[0].strip("| ") for line in text.splitlines() if "**" in line]
     assert bold == ["t + θ₀", "M + t + θ₀"]
     assert "***2.998 ± 0.593***" in text
-    (sentence, order) = tables.summary(found, "nll", printed.tables()["main", "nll"])
+    (sentence, strict, best, order) = tables.summary(found, "nll", printed.tables()["main", "nll"])
     assert sentence.startswith("7 of 7 cells lie within one printed standard deviation, 7 within two")
+    assert "0 of 7 lie beyond two" in strict
+    assert best == "The best combination is the same on 1 of 1 sets."
     assert "(1 of 1 sets), they do so here on 1." in order
 
 
@@ -358,7 +360,18 @@ def test_summary_names_what_is_far_off():
     ours = tables.moments(found, "nll")["M", "boston"][0]
     distance = (ours - 13.134) / 3.835
     assert abs(distance) > 2
-    assert f"boston M ({distance:+.1f})".replace("-", "−") in sentences[1]
+    further = next(sentence for sentence in sentences if sentence.startswith("Further off"))
+    assert f"boston M ({distance:+.1f})".replace("-", "−") in further
+
+
+def test_the_stricter_measure_counts_standard_errors_of_the_difference():
+    """Two folds of ours around a mean that is three standard errors from the printed one, of which the paper's is one."""
+    cell = printed.tables()["main", "nll"][("t",), "boston"]
+    apart = 3 * math.sqrt(2 * cell.std**2 / 2)
+    found = results.Results("main", {}, {"boston": dict(RECORD)})
+    step = cell.std / math.sqrt(2)
+    found.scores += [study.Score("boston", k, "t", "nll", cell.mean + apart + s * step) for k, s in ((0, 1), (1, -1))]
+    assert tables._in_errors(found, "nll", ("t",), "boston", cell) == pytest.approx(3)
 
 
 def test_paired_differences_are_fold_by_fold():
