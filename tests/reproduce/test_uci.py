@@ -365,7 +365,7 @@ def test_summary_names_what_is_far_off():
 
 
 def test_the_stricter_measure_counts_standard_errors_of_the_difference():
-    """Two folds of ours around a mean that is three standard errors from the printed one, of which the paper's is one."""
+    """Two folds of ours around a mean that is three standard errors of the difference from the printed one."""
     cell = printed.tables()["main", "nll"][("t",), "boston"]
     apart = 3 * math.sqrt(2 * cell.std**2 / 2)
     found = results.Results("main", {}, {"boston": dict(RECORD)})
