@@ -28,7 +28,7 @@ from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.member import Member
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.stopping import Stops
-from wherefrom.tables.reading import Integers
+from wherefrom.tables.raw import Integers
 from wherefrom.training.compute import Compute
 from wherefrom.training.mlp import MLP
 from wherefrom.variables import Hyperparameters
