@@ -41,7 +41,8 @@ def with_noise(posterior: Posterior, data: Any, samples: int) -> Posterior:
     """Fit the noise under which these rows are most likely, and the calibration of that."""
     if not posterior.training.likelihood.fits_noise:
         raise ValueError(f'{posterior.training.likelihood} has no noise to fit; use Regression(noise="fit")')
-    return calibrated_anew(_with_noise(posterior, _noise(posterior, data, samples)))
+    rows = not_trained_on(posterior, data, "fit_noise((x, y))")
+    return calibrated_anew(_with_noise(posterior, _noise(posterior, rows, samples)))
 
 
 def _with_noise(posterior: Posterior, noise: Tensor | None) -> Posterior:

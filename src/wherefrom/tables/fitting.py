@@ -378,7 +378,7 @@ def _train(
         training = replace(training, epochs=request.epochs)
     if request.budget is not None and first is not None:
         training, over = _within_budget(training, over, request, first, began, tell)
-    steps = -(-count // training.algorithm.batch_size)
+    steps = training.algorithm.steps_per_epoch(count)
     over = plan.collecting(over, training.epochs, steps)
     draws = Design.of(over).size
     tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")

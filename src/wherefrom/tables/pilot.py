@@ -182,7 +182,7 @@ class _Search:
 
         With a rival, they begin with as many epochs as it had, and go no further where it is clearly better.
         """
-        steps = -(-len(self.folds[0][0]) // training.algorithm.batch_size)
+        steps = training.algorithm.steps_per_epoch(len(self.folds[0][0]))
         length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
         length = length if rival is None else rival.stops.epochs[-1]
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
