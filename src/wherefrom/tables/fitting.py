@@ -390,6 +390,8 @@ def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried
     names: list[Tried] = []
     if request.epochs is None:
         names += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
+    if "dropout" in names and design.dropout is None:
+        names.append("no dropout")
     if "hidden" in names and (design.dropout is not None or request.settings.dropout):
         names.remove("hidden")  # without hidden units there is nothing to drop
     if request.settings.noise == "auto" and "noise" in LIKELIHOODS[target.task].table_options:
