@@ -354,7 +354,7 @@ class Posterior(Generic[P]):
         loaded from a file needs its training data again.
         """
         same = cast(Choice, self.engines[0] if self.engines in (("torch",), ("native",)) else "auto")
-        asked = (compute or Compute()).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
+        asked = Compute.of(compute).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
         trained_by = same if asked.engine == "auto" else asked.engine
         made = self.compute
         how = replace(asked, device=made.device, dtype=made.dtype, autocast=made.autocast, engine=trained_by)

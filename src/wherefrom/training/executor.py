@@ -25,7 +25,10 @@ Report = Callable[[int], None]  # hears of members' epochs done; what it raises 
 class Executor(Protocol):
     """Has units of training done, here or elsewhere."""
 
-    width: int  # how many units it does at once
+    @property
+    def width(self) -> int:
+        """The number of units that it trains at once."""
+        ...
 
     def map(self, units: Sequence[Unit], report: Report) -> list[list[Trained]]:
         """Train every unit, and return what the members of each left, in the units' order."""
