@@ -1,4 +1,4 @@
-"""Where and how trainings are computed: one value, which changes nothing of what they mean."""
+"""Where and how trainings are computed, as one value: device, precision, engine, workers, checkpoints, executor."""
 
 from __future__ import annotations
 
