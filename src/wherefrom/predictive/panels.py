@@ -37,7 +37,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.row_scores import Score, Z, known, standard_error, wilson
+from wherefrom.predictive.row_scores import Score, Z, finite_or_none, standard_error, wilson
 from wherefrom.predictive.sources import Sources
 
 FEW_ROWS = 30  # that can tell little
@@ -211,7 +211,7 @@ def gain(loss: Tensor, without: Tensor) -> dict[str, Any]:
     word = "unknown"
     if error is not None and math.isfinite(mean):
         word = "better" if mean > Z * error else "worse" if mean < -Z * error else "unknown"
-    return {"mean": known(mean), "error": error, "word": word}
+    return {"mean": finite_or_none(mean), "error": error, "word": word}
 
 
 # ---------------------------------------------------------------------- panels
