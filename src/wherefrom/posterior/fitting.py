@@ -1,4 +1,4 @@
-"""What is fitted by rows that were not trained on: the noise, the calibration, and the weights of the members."""
+"""Fits on rows that were not trained on: the noise, the calibration, and the weights of the members."""
 
 from __future__ import annotations
 

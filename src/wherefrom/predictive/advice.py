@@ -1,4 +1,4 @@
-"""What to marginalise next: what further trainings would do to the errors of a prediction.
+"""Advice on what to marginalise next: the errors of a prediction after further trainings.
 
 A prediction from few draws is itself a draw. With n_i draws of each variable that is drawn at random, crossed, and the
 variance components V_u of `sources`, its mean has, for want of draws and samples, the variance

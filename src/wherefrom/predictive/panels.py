@@ -1,4 +1,4 @@
-"""What a report shows of a prediction, as plain values that JSON can hold, and the interface by which it asks for them.
+"""The parts of a report about a prediction, as plain values that JSON can hold, and the interface to ask for them.
 
     prediction, truth  ->  an `Output` for each column of y  ->  scores, verdict, words, panels
 

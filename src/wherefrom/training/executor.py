@@ -1,4 +1,4 @@
-"""Who does the trainings: units that hold all that a training takes, and executors that have them done.
+"""Units, which hold all that a training takes, and executors, which train them.
 
 A cohort is cut into units, one for each group of members that train together. A unit can be pickled, and trained in any
 process: it describes its members and holds their rows, but no engine and no lock; whoever trains it makes an engine.
