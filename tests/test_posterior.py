@@ -65,6 +65,13 @@ def test_select_refuses_what_is_not_there(posterior, draws, message):
         posterior.select(theta0=draws)
 
 
+def test_select_takes_numbers_of_any_kind(posterior):
+    for draws in (np.array([1, 3]), torch.tensor([1, 3]), (3, 1), range(1, 4, 2)):
+        assert posterior.select(theta0=draws).draws("theta0") == [1, 3]
+    with pytest.raises(ValueError, match=r"there is no \[1\]"):
+        posterior.select(theta0=[[1]])
+
+
 def test_parts_of_parts_keep_their_numbers(posterior, problem):
     few = posterior.select(theta0=[1, 3])
     assert few.draws("theta0") == [1, 3]
@@ -190,6 +197,27 @@ def test_draws_of_theta0_are_compared_by_digest(problem, monkeypatch):
     more = Design.of([wf.InitialCondition(101)]).runs(0)[100]
     with pytest.raises(ValueError, match="draws 40 and 100 of theta0 are the same"):
         initial.get(0, more)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda posterior, data: posterior.extend(data, theta0=1, progress=False),
+        lambda posterior, data: posterior.select(theta0=1),
+        lambda posterior, data: posterior.marginalising("theta0"),
+        lambda posterior, data: posterior.weighted([0.2, 0.8]),
+    ],
+    ids=["extend", "select", "marginalising", "weighted"],
+)
+def test_a_calibration_that_is_dropped_is_told_at_the_users_line(problem, change):
+    x, y = problem
+    over = [wf.InitialCondition(2), wf.Iterations(wf.SWAG(rank=2))]
+    how = training(wf.MLP([8]), likelihood=wf.Regression(noise=0.5))
+    posterior = wf.marginalise(how, (x[:60], y[:60]), over)
+    unpickled = pickle.loads(pickle.dumps(posterior.calibrated("variance", (x[60:], y[60:]))))
+    with pytest.warns(UserWarning, match="the calibration by variance was of other members") as caught:
+        change(unpickled, (x[:60], y[:60]))
+    assert [each.filename for each in caught] == [__file__]
 
 
 def test_glorot_uniform_has_its_bounds():

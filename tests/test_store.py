@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -242,3 +243,38 @@ def test_a_format_from_before_is_refused_in_words(problem, tmp_path):
     (tmp_path / "posterior.json").write_text(json.dumps(document | {"format": 3}))
     with pytest.raises(ValueError, match="no longer read"):
         wf.load(tmp_path, model=mlp())
+
+
+@dataclass(frozen=True)
+class Doubled(wf.Regression):
+    """A likelihood of the user's own, with one more field."""
+
+    times: float = 2.0
+
+
+def test_a_likelihood_of_ones_own_is_given_again(problem, tmp_path):
+    posterior = wf.marginalise(training(likelihood=Doubled(noise=0.5, times=3.0)), problem, [wf.InitialCondition(2)])
+    posterior.save(tmp_path)
+    with pytest.raises(ValueError, match=r"Doubled is a class of your own.*likelihoods=\[Doubled\]"):
+        wf.load(tmp_path, mlp())
+    again = wf.load(tmp_path, mlp(), likelihoods=[Doubled])
+    assert again.training.likelihood == Doubled(noise=0.5, times=3.0)
+    assert torch.equal(again.predict(problem[0]).std, posterior.predict(problem[0]).std)
+    again.save(tmp_path / "again")
+    assert wf.load(tmp_path / "again", mlp(), likelihoods=[Doubled]).training.likelihood.times == 3.0
+    with pytest.raises(TypeError, match=r"likelihoods=\[\.\.\.\]\) takes classes"):
+        wf.load(tmp_path, mlp(), likelihoods=[Doubled()])
+
+
+@dataclass(frozen=True)
+class Odd(wf.Regression):
+    """A likelihood with a field that no file holds."""
+
+    key: object = field(default_factory=object)
+
+
+def test_a_likelihood_that_cannot_be_made_again_is_refused_when_it_is_saved(problem, tmp_path):
+    posterior = wf.marginalise(training(likelihood=Odd()), problem, [wf.InitialCondition(2)])
+    with pytest.raises(ValueError, match=r"training\.likelihood is Odd.*cannot hold.*@stored\(\"Name\"\)"):
+        posterior.save(tmp_path)
+    assert not list(tmp_path.iterdir())

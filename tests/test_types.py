@@ -21,15 +21,26 @@ def any_kind(posterior: wf.Posterior) -> None:
     posterior.predict(None).interval(0.9)
 
 any_kind(classes)
+wf.marginalise(plain, None, [], held_out=0.2, groups=[1, 2], compute=wf.Compute(workers=2), device="cpu")
+wf.marginalise_folds(plain, None, [[1]], [], on_divergence="keep", workers=2)
+"""
+
+WRONG = """
+wf.marginalise(plain, None, [], worker=2)
+wf.marginalise(plain, None, [], compute={"workers": 2})
+wf.marginalise(plain, None, [], folds=[[1]], on_divergence="ignore")
+wf.marginalise_folds(plain, None, [[1]], [], heldout=0.2)
 """
 
 
-def test_predictions_have_types(tmp_path):
+def test_predictions_and_options_have_types(tmp_path):
     path = tmp_path / "mine.py"
-    path.write_text(CODE)
-    said, errors, _ = api.run(
+    path.write_text(CODE + WRONG)
+    output, errors, _ = api.run(
         [str(path), "--config-file", "", "--ignore-missing-imports", "--follow-imports", "silent"]
     )
-    revealed = [line.split('"')[1].rsplit(".", 1)[-1] for line in said.splitlines() if "Revealed type" in line]
-    assert revealed == ["ClassPrediction", "ClassPrediction", "CountPrediction"], said + errors
-    assert "error:" not in said
+    revealed = [line.split('"')[1].rsplit(".", 1)[-1] for line in output.splitlines() if "Revealed type" in line]
+    assert revealed == ["ClassPrediction", "ClassPrediction", "CountPrediction"], output + errors
+    lines = {int(line.split(":")[1]) for line in output.splitlines() if ": error:" in line}
+    first = CODE.count("\n") + 2
+    assert lines == set(range(first, first + 4)), output

@@ -18,7 +18,7 @@ def load(folder: str | Path, model: Any = None, data: Any = None, device: Any = 
     device: where a posterior's networks are to run (default "cpu").
     code: classes of your own, which are needed only to `extend`: `optimisers` that are not torch's, `laws` that
         summarise trajectories, `variables`, and `augment`, if that was code. (Laws of a kind of your own, neither
-        points nor Gaussian, are needed to predict.)
+        points nor Gaussian, and `likelihoods` are needed to predict.)
     """
     from wherefrom.tables import model as tables
 

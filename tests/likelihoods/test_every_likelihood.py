@@ -1,5 +1,6 @@
 """What holds for every likelihood, from training to files, tables and reports. A new one adds a line to CASES."""
 
+import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,6 +68,29 @@ def test_it_says_what_it_needs(case):
         likelihood.check_network("the model", case.outputs + 1, encoded.targets)
     assert set(likelihood.calibrates_tables) <= set(likelihood.calibrations) <= set(CALIBRATIONS)
     assert likelihood.changed({}) == likelihood
+
+
+def test_one_that_fits_no_noise_says_which_does(case, posterior):
+    if "noise" not in case.likelihood.table_options:
+        with pytest.raises(ValueError, match=r"^Classification\(.*\) has no noise to fit$"):
+            posterior.fit_noise((X[80:], case.y[80:]))
+        return
+    given = type(case.likelihood)(0.3)
+    members = wf.marginalise(training(mlp(outputs=case.outputs), likelihood=given), (X[:80], case.y[:80]), [])
+    name, field = type(given).__name__, "noise" if isinstance(given, wf.Regression) else "dispersion"
+    with pytest.raises(ValueError, match=rf"^{name}\({field}=0.3.* has no noise to fit; use {name}\({field}='fit'"):
+        members.fit_noise((X[80:], case.y[80:]))
+
+
+@pytest.mark.parametrize("method", ["monte_carlo", "one_shot"])
+def test_predictions_can_be_pickled(posterior, method):
+    prediction = posterior.predict(X[80:90], samples=10, method=method)
+    for each in (prediction, prediction.of_rows(slice(2, 5))):
+        again = pickle.loads(pickle.dumps(each))
+        assert torch.equal(again.mean, each.mean)
+        assert torch.equal(again.std, each.std)
+        before, after = each.all_sources(), again.all_sources()
+        assert str(after.table()) == str(before.table())
 
 
 def test_the_loss_of_members_together_is_that_of_each(case, posterior):

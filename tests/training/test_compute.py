@@ -1,5 +1,7 @@
 """How trainings are computed, as one value: it is checked once, and changes nothing of what they are."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 import oracle
 import wherefrom as wf
 from conftest import training
+from wherefrom.training.executor import Threads
 
 
 def trained(posterior: wf.Posterior) -> list:
@@ -47,11 +50,33 @@ def test_folds_are_a_list(problem):
         ({"autocast": torch.float16}, "torch.bfloat16"),
         ({"engine": "jax"}, "'auto', 'torch', 'native'"),
         ({"workers": 0}, "at least 1"),
+        ({"workers": 2.5}, "whole number"),
     ],
 )
 def test_what_cannot_be_is_said_when_it_is_written(wrong, words):
     with pytest.raises(ValueError, match=words):
         wf.Compute(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"checkpoints": 3}, "checkpoints must be a folder"),
+        ({"executor": ThreadPoolExecutor(1)}, "an executor has a `width`.*ThreadPoolExecutor.* is None"),
+        ({"executor": 2}, "2 has no `map`"),
+        ({"executor": Threads}, "has no `map`"),
+    ],
+)
+def test_what_is_of_another_kind_is_said_when_it_is_written(wrong, words):
+    with pytest.raises(TypeError, match=words):
+        wf.Compute(**wrong)
+
+
+def test_compute_is_no_dictionary(problem):
+    with pytest.raises(TypeError, match=r"compute must be wf\.Compute\(\.\.\.\).*not \{'workers': 1\}"):
+        wf.marginalise(training(), problem, [], compute={"workers": 1})
+    with pytest.raises(TypeError, match=r"compute must be wf\.Compute\(\.\.\.\)"):
+        wf.marginalise(training(), problem, [wf.InitialCondition(2)]).extend(theta0=1, compute={"workers": 1})
 
 
 def test_groups_stay_together(problem):

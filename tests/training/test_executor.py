@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -112,6 +113,33 @@ class Broken:
 def test_what_goes_wrong_elsewhere_is_raised_here(problem):
     with pytest.raises(ConnectionError, match="does not answer"):
         wf.marginalise(training(), problem, [], compute=wf.Compute(executor=Broken()))
+
+
+@dataclass
+class Lossy:
+    """Trains all units, and returns something else."""
+
+    change: Callable[[list], list]
+    width: int = 1
+
+    def map(self, units: list[Unit], report: Report) -> list:
+        return self.change([unit.train(report) for unit in units])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda results: results[:-1], "returned 1 for 2 units"),
+        (lambda results: [*results, []], "returned 3 for 2 units"),
+        (lambda results: [results[0][:-1], *results[1:]], "unit 0 has 2 members, but .* returned 1"),
+        (lambda results: [results[0], results[1] * 2], "unit 1 has 2 members, but .* returned 4"),
+        (lambda results: [None, *results[1:]], "unit 0 has 2 members, but .* returned NoneType"),
+    ],
+)
+def test_results_that_are_not_those_of_the_units_are_refused(problem, change, words):
+    over = [wf.Hyperparameters(points=[dict(batch_size=10), dict(batch_size=20)]), wf.InitialCondition(2)]
+    with pytest.raises(RuntimeError, match=f"map must return a list for each unit.*{words}"):
+        wf.marginalise(training(epochs=1), problem, over, compute=wf.Compute("cpu", executor=Lossy(change)))
 
 
 @pytest.mark.parametrize("model", [wide, normalised])

@@ -70,8 +70,11 @@ def test_steps_stand_alone_and_within_the_training():
             wf.Iterations(wf.SWAG(), steps=[1, 2], **others)
     with pytest.raises(ValueError, match="names step 31, but a training has 30"):
         wf.Iterations(wf.SWAG(), steps=[3, 31]).collection(10, 3)
-    with pytest.raises(ValueError, match="sees 1 iterations of 10 epochs, but needs at least 2"):
-        wf.Iterations(wf.SWAG(), steps=[1.0, 30]).collection(10, 3)
+    for steps in ([1.0], [1.0, 30]):
+        with pytest.raises(ValueError, match=r"sees 1 iteration of 10 epochs, .* 2: train longer, or name more steps"):
+            wf.Iterations(wf.SWAG(), steps=steps).collection(10, 3)
+    with pytest.raises(ValueError, match=r"sees 0 iterations of 1 epoch, .*: train longer, start earlier, or collect"):
+        wf.Iterations(wf.SWAG(), start=1).collection(1, 3)
 
 
 @pytest.mark.parametrize("engine", ["torch", "native"])

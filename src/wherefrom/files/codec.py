@@ -160,9 +160,14 @@ def pack(value: Any, tensors: dict[str, Tensor], where: str = "", code: Code | N
         return {"$": "tensor" if isinstance(value, Tensor) else "array", "name": name}
     if isinstance(value, Distribution) and (document := _distribution(value)) is not None:
         return document
-    if code is None:
-        raise ValueError(f"{where or 'the value'} is {value!r}, which a file cannot hold")
-    return _pack_code(value, tensors, where, code)
+    if code is not None:
+        document = _pack_code(value, tensors, where, code)
+        if not code.is_needed or "settings" in document:
+            return document
+    advice = ""
+    if not isinstance(value, type | types.FunctionType) and type(value).__module__ != "builtins":
+        advice = ': make its class a dataclass of plain values, decorated with @stored("Name") of wherefrom.files.codec'
+    raise ValueError(f"{where or 'the value'} is {value!r}, which a file cannot hold{advice}")
 
 
 def _pack_code(value: Any, tensors: dict[str, Tensor], where: str, code: Code) -> dict[str, Any]:

@@ -22,6 +22,7 @@ class Code:
     sentence: may contain {name}, of the function or class, and {it}, the value as it was written.
     given_by: the argument of `wf.load` that takes the class again, such as "laws"; None if there is none.
     keeps: attributes that the stand-in still has.
+    is_needed: True if nothing can be read without it, so that it is not written unless it can be made again.
 
     >>> Code("{name} is code, which is not stored: give it again").explained("brighter", "<function brighter>")
     'brighter is code, which is not stored: give it again'
@@ -30,15 +31,16 @@ class Code:
     sentence: str
     given_by: str | None = None
     keeps: tuple[str, ...] = ()
+    is_needed: bool = False
 
     def explained(self, name: str, as_written: str) -> str:
         return self.sentence.replace("{name}", name.rpartition(".")[2]).replace("{it}", as_written)
 
 
-def own_class(argument: str, keeps: tuple[str, ...] = ()) -> Code:
+def own_class(argument: str, keeps: tuple[str, ...] = (), is_needed: bool = False) -> Code:
     """Code that is an object of the user's own class, which `wf.load` takes again as that argument."""
     sentence = "{name} is a class of your own, and code is not stored: give it again, as wf.load(folder, ..., "
-    return Code(f"{sentence}{argument}=[{{name}}])", argument, keeps)
+    return Code(f"{sentence}{argument}=[{{name}}])", argument, keeps, is_needed)
 
 
 @dataclass(frozen=True, repr=False)

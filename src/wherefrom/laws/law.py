@@ -46,7 +46,7 @@ class Law(Protocol):
 
 
 def needs_statistics(law: Law) -> bool:
-    """Whether statistics of batch normalisation must be estimated anew for samples of this law."""
+    """Return True if statistics of batch normalisation must be estimated anew for samples of this law."""
     return law.is_random and not getattr(law, "carries_statistics", False)
 
 

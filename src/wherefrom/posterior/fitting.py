@@ -1,4 +1,4 @@
-"""What is fitted by rows that were not trained on: the noise, the calibration, and the weights of the members."""
+"""Fits on rows that were not trained on: the noise, the calibration, and the weights of the members."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
+from wherefrom.likelihoods.likelihood import TableWishes
+from wherefrom.posterior.caller import users_stacklevel
 from wherefrom.posterior.held_out import like_training, not_trained_on
 from wherefrom.posterior.predicting import sampled_outputs
 from wherefrom.predictive.calibration import By, Calibration, Fit, Method, Reading, before, checked, compared, fitted
@@ -39,8 +41,11 @@ class Fitted:
 
 def with_noise(posterior: Posterior, data: Any, samples: int) -> Posterior:
     """Fit the noise under which these rows are most likely, and the calibration of that."""
-    if not posterior.training.likelihood.fits_noise:
-        raise ValueError(f'{posterior.training.likelihood} has no noise to fit; use Regression(noise="fit")')
+    likelihood = posterior.training.likelihood
+    if not likelihood.fits_noise:
+        can_fit = "noise" in likelihood.table_options
+        advice = f"; use {type(likelihood).of_table(TableWishes(noise='fit'))}" if can_fit else ""
+        raise ValueError(f"{likelihood} has no noise to fit{advice}")
     rows = not_trained_on(posterior, data, "fit_noise((x, y))")
     return calibrated_anew(_with_noise(posterior, _noise(posterior, rows, samples)))
 
@@ -104,7 +109,7 @@ def calibrated_anew(posterior: Posterior) -> Posterior:
                 why = str(error)
         warnings.warn(
             f"the calibration by {each.by} was of other members, and is dropped ({why}): calibrate these anew",
-            stacklevel=5,
+            stacklevel=users_stacklevel(),
         )
     return again
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from wherefrom.posterior.caller import users_stacklevel
 from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
@@ -33,23 +34,25 @@ def not_trained_on(posterior: Posterior, data: Any, call: str) -> Rows:
             raise ValueError(f"{call} needs rows that were not trained on")
         return posterior.held_out
     rows = like_training(posterior, data).that_count
-    refuse(part_trained_on(posterior, rows), stacklevel=5)
+    _refuse(part_trained_on(posterior, rows))
     return rows
 
 
 def check_apart(trained: Rows, given: Rows) -> None:
     """Raise, or warn, if rows that are to judge the members are among those to train on."""
-    refuse(_overlap(trained, given), stacklevel=4)
+    _refuse(_overlap(trained, given))
 
 
-def refuse(overlap: float, stacklevel: int) -> None:
+def _refuse(overlap: float) -> None:
     """Raise if most of some rows were trained on, and warn if some of them were."""
     if overlap == 1:
         raise ValueError("these are the rows that the members were trained on: give others")
     if overlap >= _REFUSED:
         raise ValueError(f"{overlap:.0%} of these rows were trained on: give others")
     if overlap >= _WARNED:
-        warnings.warn(f"{overlap:.0%} of these rows were trained on, which flatters the members", stacklevel=stacklevel)
+        warnings.warn(
+            f"{overlap:.0%} of these rows were trained on, which flatters the members", stacklevel=users_stacklevel()
+        )
 
 
 def part_trained_on(posterior: Posterior, rows: Rows) -> float:

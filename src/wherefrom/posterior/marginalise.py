@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import torch
@@ -27,19 +27,47 @@ from wherefrom.training.progress import Show
 from wherefrom.variables import Design
 
 
+class Options(TypedDict, total=False):
+    """The keywords of `marginalise`, for type checkers."""
+
+    held_out: Any
+    groups: Any
+    on_divergence: Divergence
+    compute: Compute | None
+    device: str | torch.device | None
+    dtype: torch.dtype | None
+    engine: Choice | None
+    workers: int | None
+    autocast: torch.dtype | None
+    checkpoints: str | Path | Checkpoints | None
+    progress: Show
+
+
 @overload
 def marginalise(
-    training: Training[P], data: Any, over: Sequence[Any], seed: int = 0, *, folds: None = None, **others: Any
+    training: Training[P],
+    data: Any,
+    over: Sequence[Any],
+    seed: int = 0,
+    *,
+    folds: None = None,
+    **others: Unpack[Options],
 ) -> Posterior[P]: ...
 
 
 @overload
 def marginalise(
-    training: Training[P], data: Any, over: Sequence[Any], seed: int = 0, *, folds: Sequence[Any], **others: Any
+    training: Training[P],
+    data: Any,
+    over: Sequence[Any],
+    seed: int = 0,
+    *,
+    folds: Sequence[Any],
+    **others: Unpack[Options],
 ) -> list[Posterior[P]]: ...
 
 
-def marginalise(  # type: ignore[misc]
+def marginalise(
     training: Training,
     data: Any,
     over: Sequence[Any],
@@ -80,7 +108,7 @@ def marginalise(  # type: ignore[misc]
         raise TypeError(f"seed must be a whole number, not {seed!r}")
     if folds is not None and not len(folds):
         raise ValueError("there are no folds to train on")
-    compute = (compute or Compute()).but(
+    compute = Compute.of(compute).but(
         device=device,
         dtype=dtype,
         engine=engine,
@@ -115,7 +143,12 @@ def marginalise(  # type: ignore[misc]
 
 
 def marginalise_folds(
-    training: Training, data: Any, folds: Sequence[Any], over: Sequence[Any], seed: int = 0, **others: Any
-) -> list[Posterior]:
+    training: Training[P],
+    data: Any,
+    folds: Sequence[Any],
+    over: Sequence[Any],
+    seed: int = 0,
+    **others: Unpack[Options],
+) -> list[Posterior[P]]:
     """Return one posterior for each fold, as `marginalise(..., folds=folds)` does."""
     return marginalise(training, data, over, seed, folds=folds, **others)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from itertools import compress
 from numbers import Integral
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.posterior.fitting import fitted_anew
@@ -29,25 +30,25 @@ def marginalising(posterior: Posterior, names: tuple[str, ...]) -> Posterior:
     kept = {whole.axis(name).name for name in names if name not in sampled}
     axes = tuple(axis for axis in whole.axes if axis.name in kept)
     first = posterior.mixture[0].run.labels
-    fixed = {axis.name: [first[axis.name]] for axis in whole.axes if axis.name not in kept}
+    fixed = {axis.name: {first[axis.name]} for axis in whole.axes if axis.name not in kept}
     design = Design(axes, whole.iterations if "t" in names else None, whole.dropout if masks in names else None)
     return fitted_anew(_part(posterior, fixed, design))
 
 
 def selected(posterior: Posterior, draws: Mapping[str, Any]) -> Posterior:
     """Take the part that has only these draws of some variables."""
-    chosen: dict[str, list[int]] = {}
-    for name, numbers in draws.items():
+    chosen: dict[str, set[int]] = {}
+    for name, given in draws.items():
         axis = posterior.design.axis(name)
         if axis.name in chosen:
             raise ValueError(f"{axis.name} is drawn jointly: select it by one of its names")
-        chosen[axis.name] = _numbers(posterior, axis, numbers)
-        for number in chosen[axis.name]:
-            if number not in posterior.draws(axis.name):
-                there = ", ".join(map(str, posterior.draws(axis.name)))
-                raise ValueError(f"{axis.name} has the draws {there}; there is no {number}")
-        if len(set(chosen[axis.name])) < len(chosen[axis.name]) or not chosen[axis.name]:
-            raise ValueError(f"{name}={numbers}: name each draw once, and at least one")
+        numbers, present = _numbers(posterior, axis, given), posterior.draws(axis.name)
+        chosen[axis.name] = set(numbers)
+        if missing := chosen[axis.name].difference(present):
+            first = next(number for number in numbers if number in missing)
+            raise ValueError(f"{axis.name} has the draws {', '.join(map(str, present))}; there is no {first}")
+        if len(chosen[axis.name]) < len(numbers) or not numbers:
+            raise ValueError(f"{name}={given}: name each draw once, and at least one")
     axes = tuple(
         Axis(a.name, a.variables, len(chosen.get(a.name, range(a.draws))))
         for a in posterior.design.axes
@@ -61,10 +62,18 @@ def _numbers(posterior: Posterior, axis: Axis, draws: Any) -> list[int]:
     each: list[Any] = [draws] if isinstance(draws, Integral | str) else list(draws)
     families = posterior.design.families
     names = list(families.factories) if families and axis.is_finite else []
-    return [names.index(draw) if draw in names else draw for draw in each]
+    return [names.index(draw) if isinstance(draw, str) and draw in names else _number(draw) for draw in each]
 
 
-def _part(posterior: Posterior, draws: dict[str, list[int]], design: Design) -> Posterior:
+def _number(draw: Any) -> Any:
+    """Return a draw's number as Python has it, or whatever else it is, to be looked up and named in an error."""
+    try:
+        return index(draw)
+    except TypeError:
+        return draw if isinstance(draw, Hashable) else str(draw)
+
+
+def _part(posterior: Posterior, draws: dict[str, set[int]], design: Design) -> Posterior:
     """Take the members with these draws, under a design that has fewer axes."""
     names = [axis.name for axis in design.axes]
     is_chosen = [

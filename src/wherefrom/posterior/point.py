@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from torch import nn
 
 from wherefrom.files.codec import stored
-from wherefrom.files.stand_in import Code
+from wherefrom.files.stand_in import Code, StandIn, own_class
 from wherefrom.likelihoods import Likelihood, Predictive, Regression
 from wherefrom.training import augmentation
 from wherefrom.training.algorithm import SETTINGS, Algorithm
@@ -29,9 +29,10 @@ else:
     P = TypeVar("P", bound=Predictive)
 
 _MODEL = Code("a file holds no code: give the model factory, as load(folder, model=...)")
+_LIKELIHOOD = own_class("likelihoods", is_needed=True)
 
 
-@stored("Training", code={"model": _MODEL, "augment": augmentation.NOT_STORED})
+@stored("Training", code={"model": _MODEL, "augment": augmentation.NOT_STORED, "likelihood": _LIKELIHOOD})
 @dataclass(frozen=True)
 class Training(Generic[P]):
     """One classical training, theta = A_h^t(theta0), to be repeated with other choices.
@@ -77,6 +78,8 @@ class Training(Generic[P]):
             )
         if not isinstance(self.epochs, Integral) or self.epochs < 1:
             raise ValueError(f"epochs must be a whole number, at least 1; it is {self.epochs!r}")
+        if isinstance(self.likelihood, StandIn):
+            self.likelihood.refuse()
         if isinstance(self.likelihood, type) or not hasattr(self.likelihood, "predictive"):
             raise TypeError(
                 f"likelihood must be wf.Regression(...), wf.Classification(...) or the like, not {self.likelihood!r}"

@@ -150,9 +150,9 @@ class Posterior(Generic[P]):
         size: int = 50,
         distinct: int | None = None,
     ) -> Posterior[P]:
-        """The same members with other weights, by rows that were not trained on, or as they are given.
+        """Weight the members by rows that were not trained on, or as given.
 
-        Without `data`, they are the rows that were held out to fit the noise, where there are any.
+        Without `data`, the rows are those that were held out to fit the noise, where there are any.
         "stacking" finds the weights that make these rows most likely, "greedy" picks members one after the other, with
         replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps. Members that
         weigh nothing are left out. The members are weighed as they are without calibration, which is then fitted anew.
@@ -255,7 +255,7 @@ class Posterior(Generic[P]):
         return compare(moments, sampled.mixture, sampled.is_joint)
 
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior[P]:
-        """The same posterior with the noise estimated on rows that were not trained on, for `noise="fit"`.
+        """Estimate the noise on rows that were not trained on, for `noise="fit"`, and return the posterior with it.
 
         One variance for each output: the one under which the mixture makes these rows most likely. A calibration, which
         was of another noise, is fitted anew.
@@ -273,7 +273,7 @@ class Posterior(Generic[P]):
         method: Method = "monte_carlo",
         reading: Reading = "gaussian",
     ) -> Posterior[P]:
-        """The same posterior, corrected by rows that were not trained on: the correction is kept, saved and applied.
+        """Correct predictions by rows that were not trained on, and return the posterior with that correction.
 
         By "variance", the variance of each output is multiplied by the factor under which these rows are most likely
         (as the Gaussian, or as the mixture: `reading`); by "temperature", the logits of classes are divided by the
@@ -292,7 +292,7 @@ class Posterior(Generic[P]):
 
     @property
     def uncalibrated(self) -> Posterior[P]:
-        """The same posterior without its calibration."""
+        """The posterior without its calibration."""
         return replace(self, fitted=replace(self.fitted, calibration=())) if self.calibration else self
 
     def check_calibration(
@@ -354,14 +354,14 @@ class Posterior(Generic[P]):
         loaded from a file needs its training data again.
         """
         same = cast(Choice, self.engines[0] if self.engines in (("torch",), ("native",)) else "auto")
-        asked = (compute or Compute()).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
+        asked = Compute.of(compute).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
         trained_by = same if asked.engine == "auto" else asked.engine
         made = self.compute
         how = replace(asked, device=made.device, dtype=made.dtype, autocast=made.autocast, engine=trained_by)
         return growth.extended(self, data, more, how, on_divergence)
 
     def with_data(self, data: Any) -> Posterior[P]:
-        """The same posterior with its training data at hand again, after `wf.load`."""
+        """Give the posterior its training data again, after `wf.load`."""
         return replace(self, fold=growth.same_data(self, data))
 
     def report(self, path: str | Path, data: Any, **about: Any) -> Path:

@@ -94,19 +94,27 @@ def load(
     optimisers: Sequence[type[torch.optim.Optimizer]] = (),
     laws: Sequence[type] = (),
     variables: Sequence[type] = (),
+    likelihoods: Sequence[type] = (),
     augment: Augmentation | None = None,
 ) -> Posterior:
     """Read a posterior that `save` wrote.
 
     `model` is the factory that it was trained with, or a dictionary of them where families were marginalised; no code
     is stored, so that only an `MLP` needs none. `data`, the training data, is not stored either, and needed only to
-    `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm. Classes of your own are
-    needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, `variables`, and
+    `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm.
+
+    `likelihoods` are classes of your own, unless they are decorated with `@stored("Name")`. Other classes of your own
+    are needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, `variables`, and
     `augment`, if that was code. (Laws of a kind of your own, neither points nor Gaussian, are needed to predict.)
     """
     folder, target_device = Path(folder), available(device)
     path = folder / _JSON
-    given: dict[str, Sequence[type]] = {"optimisers": optimisers, "laws": laws, "variables": variables}
+    given: dict[str, Sequence[type]] = {
+        "optimisers": optimisers,
+        "laws": laws,
+        "variables": variables,
+        "likelihoods": likelihoods,
+    }
     for argument, classes in given.items():
         for each in classes:
             if not isinstance(each, type):

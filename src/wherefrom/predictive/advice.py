@@ -1,4 +1,4 @@
-"""What to marginalise next: what further trainings would do to the errors of a prediction.
+"""Advice on what to marginalise next: the errors of a prediction after further trainings.
 
 A prediction from few draws is itself a draw. With n_i draws of each variable that is drawn at random, crossed, and the
 variance components V_u of `sources`, its mean has, for want of draws and samples, the variance
@@ -36,7 +36,7 @@ from wherefrom.predictive.mixture import Mixture
 from wherefrom.table import Table
 from wherefrom.training.workers import one_core
 
-_Said = Callable[[Components], Tensor]  # a statement about the components: (1, 1)
+_Statistic = Callable[[Components], Tensor]  # of the components: (1, 1)
 _MORE_SAMPLES = 10  # times as many, as the free alternative
 _NEGLIGIBLE = 0.005  # nats: a mean that is off by a tenth of a standard deviation
 TRY = {  # variables that can be marginalised, as they are written
@@ -110,15 +110,15 @@ class Advice:
     @property
     def recommendation(self) -> str:
         """Say what to do."""
-        said = [self._verdict(), self._of_noise(), self._of_costs()]
+        sentences = [self._verdict(), self._of_noise(), self._of_costs()]
         if two := [name for name, draws in self.draws.items() if draws < 3]:
-            said.append(f"Two draws of {listed(two)} show no error of a variance: a third would.")
+            sentences.append(f"Two draws of {listed(two)} show no error of a variance: a third would.")
         if self.gone_through:
-            said.append(f"{listed(self.gone_through)}: all values were gone through, there are no more to draw.")
+            sentences.append(f"{listed(self.gone_through)}: all values were gone through, there are no more to draw.")
         if self.untried:
             ways = "; ".join(f"{name} by {TRY[name]}" for name in self.untried)
-            said.append(f"What is not in `over` cannot be judged, but tried: {ways}.")
-        return "\n".join(filter(None, said))
+            sentences.append(f"What is not in `over` cannot be judged, but tried: {ways}.")
+        return "\n".join(filter(None, sentences))
 
     def __str__(self) -> str:
         units = (
@@ -145,9 +145,9 @@ class Advice:
             )
         (chosen,) = [each for each in self._largest() if each.variable == self.best]
         name = self.best.split("+")[0]
-        told = f" (by their errors, {listed(self.tied)} might do as well)" if self.tied else ""
+        rivals = f" (by their errors, {listed(self.tied)} might do as well)" if self.tied else ""
         return (
-            f"Spend on {self.best}{told}: posterior.extend({name}={chosen.draws}), {chosen.trainings} "
+            f"Spend on {self.best}{rivals}: posterior.extend({name}={chosen.draws}), {chosen.trainings} "
             f"training{'s' * (chosen.trainings != 1)}, would take the error of the mean from {now.mean_error:.2g} to "
             f"{chosen.mean_error:.2g} ± {chosen.mean_error_se:.1g} predictive standard deviations."
         )
@@ -177,8 +177,8 @@ def _errors(option: Option) -> tuple[float, float, float]:
 
 
 def _own(option: Option) -> str:
-    known = not math.isnan(option.own_error)
-    return f"{option.own_error_now:.0%} -> {option.own_error:.0%}" if known else ""
+    is_estimated = not math.isnan(option.own_error)
+    return f"{option.own_error_now:.0%} -> {option.own_error:.0%}" if is_estimated else ""
 
 
 def listed(names: Sequence[str]) -> str:
@@ -280,9 +280,11 @@ class _Outlook:
 
     def of_mean(self, more: Mapping[str, int] | None = None, times: int = 1) -> tuple[float, float]:
         """The error of the mean with more draws, or times as many samples, and its standard error."""
-        found = self._jackknifed(lambda parts: self._mean_variance(parts, more or {}, times) / self._whole(parts))
-        error = math.sqrt(max(0.0, found[0]))
-        return error, found[1] / (2 * error) if error > 0 else math.nan
+        square, square_error = self._jackknifed(
+            lambda parts: self._mean_variance(parts, more or {}, times) / self._whole(parts)
+        )
+        error = math.sqrt(max(0.0, square))
+        return error, square_error / (2 * error) if error > 0 else math.nan
 
     def might_do_as_well(self, one: Option, other: Option) -> bool:
         """True if the variances of the mean that two options leave differ by no more than their standard error."""
@@ -298,12 +300,12 @@ class _Outlook:
         """Error of all components together, relative to them."""
         if not self.is_known:
             return math.nan
-        said = {axes: {"": _total(parts)} for axes, parts in self.replicates.items()}
-        square, own = float(jackknife(said)[""]), jackknifed(said)
+        totals = {axes: {"": _total(parts)} for axes, parts in self.replicates.items()}
+        square, by_axes = float(jackknife(totals)[""]), jackknifed(totals)
         for axis, draws in (more or {}).items():
-            if (axis,) in own:
-                square -= (1 - self._fewer_degrees(axis, draws)) * float(own[axis,][""])
-        if ("samples",) in own:
+            if (axis,) in by_axes:
+                square -= (1 - self._fewer_degrees(axis, draws)) * float(by_axes[axis,][""])
+        if ("samples",) in by_axes:
             square /= times
         return self._relative(square, float(_total(self.parts)))
 
@@ -332,10 +334,10 @@ class _Outlook:
 
     def _mean_variance(self, parts: Components, more: Mapping[str, int], times: int) -> Tensor:
         """E(n): of the mean, for want of draws and samples."""
-        found = torch.zeros(1, 1, dtype=torch.float64)
+        variance = torch.zeros(1, 1, dtype=torch.float64)
         for name, part in parts.items():
-            found = found + self._carried(name, more, times) * part
-        return found
+            variance = variance + self._carried(name, more, times) * part
+        return variance
 
     def _carried(self, name: str, more: Mapping[str, int], times: int) -> float:
         """Share of a component that the variance of the mean holds."""
@@ -351,11 +353,11 @@ class _Outlook:
             return 0.0 if any(axes[part].is_finite for part in those) else math.prod(among[part] for part in those)
         return self.data.carried.get(name, 0.0) * math.prod(among.values()) / times
 
-    def _jackknifed(self, said: _Said) -> tuple[float, float]:
-        whole = said(self.parts)
+    def _jackknifed(self, statistic: _Statistic) -> tuple[float, float]:
+        whole = statistic(self.parts)
         if not self.is_known:
             return float(whole), math.nan
-        replicates = {axes: {"": said(parts)} for axes, parts in self.replicates.items()}
+        replicates = {axes: {"": statistic(parts)} for axes, parts in self.replicates.items()}
         return float(whole), math.sqrt(float(jackknife(replicates)[""]))
 
     def _fewer_degrees(self, axis: str, more: int) -> float:

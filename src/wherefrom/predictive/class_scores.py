@@ -1,4 +1,4 @@
-"""How good probabilities of classes are: proper scores, calibration, and whether doubt finds what is wrong or strange.
+"""Scores of class probabilities: proper scores, calibration, and whether doubt finds what is wrong or strange.
 
 Probabilities are a table of rows by classes, p_rc; y holds the number of each row's class, from 0. All is worked out in
 double precision. With the top label c_r = argmax_c p_rc (of equals, the first) and its confidence q_r = p_r,c_r:

@@ -121,16 +121,16 @@ class Answers:
         plan, axes = mixture.plan, axes_of(mixture)
         shape, members = [axis.draws for axis in axes], len(axes)
         live = {
-            place: [draw for draw, weight in enumerate(axis.weights) if weight]
-            for place, axis in enumerate(axes)
+            i: [draw for draw, weight in enumerate(axis.weights) if weight]
+            for i, axis in enumerate(axes)
             if axis.weights is not None
         }
 
         def arranged(each: Tensor) -> Tensor:
             """Arrange by axes, without draws that weigh nothing.  # (members, ...) -> (*members, ...)"""
             each = each.double().unflatten(0, shape) if shape else each.double().squeeze(0)
-            for place, draws in live.items():
-                each = each.index_select(place, torch.tensor(draws))
+            for i, draws in live.items():
+                each = each.index_select(i, torch.tensor(draws))
             return each
 
         # The paper's M, where F is the family of networks.
@@ -138,28 +138,28 @@ class Answers:
         sampled = tuple(name for name, varied in (("t", plan.vary_theta), (masks, plan.vary_mask)) if varied)
         block = (-1, 2, 2) if plan.in_blocks else (-1, 1, 1)
         answers = arranged(mixture.answers).unflatten(members, block)  # (*members, groups, t, F, rows, outputs)
-        own = None if entropies is None else arranged(entropies).unflatten(members, block)
+        by_answer = None if entropies is None else arranged(entropies).unflatten(members, block)
         noise = None
         if mixture.noise is not None:
             noise = arranged(mixture.noise.double().expand_as(mixture.answers).mean(1))
-        known = None
+        exact = None
         if mixture.within is not None:
-            known = {name: arranged(part) for name, part in mixture.within().items()}
-        for place, draws in live.items():
-            axes = (*axes[:place], axes[place].keeping(draws), *axes[place + 1 :])
+            exact = {name: arranged(part) for name, part in mixture.within().items()}
+        for i, draws in live.items():
+            axes = (*axes[:i], axes[i].keeping(draws), *axes[i + 1 :])
 
         def by_samples(kept: Tensor) -> Answers:
             """Return the answers of these groups of samples."""
             values = answers.index_select(members, kept) if len(kept) < groups else answers
-            within, carried = (known, {}) if known is not None else _within(values, sampled, members)
+            within, carried = (exact, {}) if exact is not None else _within(values, sampled, members)
             each = (members, members + 1, members + 2)
-            mine = None if own is None else own.index_select(members, kept).mean(each)
+            mine = None if by_answer is None else by_answer.index_select(members, kept).mean(each)
             return cls(values.mean(each), within, carried, axes, noise, mine)
 
         groups = answers.shape[members]
         count = min(_SAMPLE_GROUPS, groups)
         number = torch.arange(groups) * count // groups
-        is_enough = bool(sampled) and known is None and groups - -(-groups // count) >= 2
+        is_enough = bool(sampled) and exact is None and groups - -(-groups // count) >= 2
 
         def folds() -> list[Answers]:
             return [by_samples(torch.nonzero(number != fold).flatten()) for fold in range(count)]
@@ -168,15 +168,15 @@ class Answers:
         return replace(data, folds=folds) if is_enough else data
 
     def without(self, left_out: Mapping[int, int]) -> Answers:
-        """All but one draw of some axes: place -> draw."""
+        """Return the answers without one draw of some axes: number of the axis -> draw."""
         axes = list(self.axes)
-        kept = {place: [k for k in range(axes[place].draws) if k != draw] for place, draw in left_out.items()}
-        for place, draws in kept.items():
-            axes[place] = axes[place].keeping(draws)
+        kept = {i: [k for k in range(axes[i].draws) if k != draw] for i, draw in left_out.items()}
+        for i, draws in kept.items():
+            axes[i] = axes[i].keeping(draws)
 
         def smaller(each: Tensor) -> Tensor:
-            for place, draws in kept.items():
-                each = each.index_select(place, torch.tensor(draws))
+            for i, draws in kept.items():
+                each = each.index_select(i, torch.tensor(draws))
             return each
 
         return Answers(
@@ -209,23 +209,23 @@ class Answers:
         """Mean over all members.  # (*members, rows, outputs) -> (rows, outputs)"""
         return _mean_over(values, range(len(self.axes)), self.axes)
 
-    def replicated(self, said: Callable[[Answers], Components]) -> Replicates:
+    def replicated(self, statistic: Callable[[Answers], Components]) -> Replicates:
         """Return a statistic without each draw in turn, and without each combination of draws of several axes.
 
         Members carry their samples' noise with them, so samples are left out only where no member can be.
         """
-        random = [place for place, axis in enumerate(self.axes) if not axis.is_finite and axis.draws >= 3]
-        found: Replicates = {}
-        for places in (each for size in range(len(random)) for each in itertools.combinations(random, size + 1)):
-            draws = [self.axes[place].draws for place in places]
+        random = [i for i, axis in enumerate(self.axes) if not axis.is_finite and axis.draws >= 3]
+        replicates: Replicates = {}
+        for chosen in (each for size in range(len(random)) for each in itertools.combinations(random, size + 1)):
+            draws = [self.axes[i].draws for i in chosen]
             each = [
-                said(self.without(dict(zip(places, left_out, strict=True))))
+                statistic(self.without(dict(zip(chosen, left_out, strict=True))))
                 for left_out in itertools.product(*map(range, draws))
             ]
-            found[tuple(self.axes[place].name for place in places)] = _stacked(each, draws)
+            replicates[tuple(self.axes[i].name for i in chosen)] = _stacked(each, draws)
         if not random and (folds := self.folds()):
-            found["samples",] = _stacked([said(each) for each in folds], [len(folds)])
-        return found
+            replicates["samples",] = _stacked([statistic(each) for each in folds], [len(folds)])
+        return replicates
 
     def unknowable_errors(self, parts: Components, replicates: Replicates) -> list[str]:
         """Two draws of a random variable, or too few samples, give a variance, but not how far off it may be."""
@@ -269,14 +269,14 @@ def axes_of(mixture: Mixture) -> tuple[CrossedAxis, ...]:
     shape = [axis.draws for axis in axes]
     if not mixture.missing and len(weights) == math.prod(shape):
         grid = weights.reshape(shape)
-        marginals = [grid.movedim(place, 0).reshape(axes[place].draws, -1).sum(1) for place in range(len(shape))]
-        found = tuple(
-            replace(axis, weights=tuple(own.tolist()) if axis.is_finite and not _is_equal(own) else None)
-            for axis, own in zip(axes, marginals, strict=True)
+        marginals = [grid.movedim(i, 0).reshape(axes[i].draws, -1).sum(1) for i in range(len(shape))]
+        weighted = tuple(
+            replace(axis, weights=tuple(marginal.tolist()) if axis.is_finite and not _is_equal(marginal) else None)
+            for axis, marginal in zip(axes, marginals, strict=True)
         )
-        product = weights_of(found)
+        product = weights_of(weighted)
         if _is_equal(weights) if product is None else torch.allclose(product, weights, rtol=1e-9, atol=1e-12):
-            return found
+            return weighted
     name = "+".join(axis.name for axis in axes) or "members"
     return (CrossedAxis(name, len(weights), True, tuple(weights.tolist())),)
 
@@ -371,13 +371,13 @@ def jackknife(replicates: Replicates) -> Components:
 
 def jackknifed(replicates: Replicates) -> dict[tuple[str, ...], Components]:
     """The variance J of each axis, and of each combination of axes what their draws cause together."""
-    found = {}
+    variances = {}
     for axes, parts in replicates.items():
-        found[axes] = dict(parts)
+        variances[axes] = dict(parts)
         for name, part in parts.items():
-            places, scale = range(len(axes)), 1.0
-            for place in places:
-                part = part - part.mean(place, keepdim=True)
-                scale *= (part.shape[place] - 1) / part.shape[place]
-            found[axes][name] = scale * part.square().sum(tuple(places))
-    return found
+            dimensions, scale = range(len(axes)), 1.0
+            for dimension in dimensions:
+                part = part - part.mean(dimension, keepdim=True)
+                scale *= (part.shape[dimension] - 1) / part.shape[dimension]
+            variances[axes][name] = scale * part.square().sum(tuple(dimensions))
+    return variances

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import torch
@@ -42,6 +42,10 @@ class Mixture:
     def __post_init__(self) -> None:
         weights = _member_weights(self.weights, self.axes, len(self.answers), self.missing)
         object.__setattr__(self, "weights", weights)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle the variances within members as numbers: computing them takes the networks, which stay behind."""
+        return vars(self) | {"within": None if self.within is None else partial[Within](dict, self.within())}
 
     @property
     def rows(self) -> int:

@@ -1,4 +1,4 @@
-"""What a report shows of a prediction, as plain values that JSON can hold, and the interface by which it asks for them.
+"""The parts of a report about a prediction, as plain values that JSON can hold, and the interface to ask for them.
 
     prediction, truth  ->  an `Output` for each column of y  ->  scores, verdict, words, panels
 
@@ -37,7 +37,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.row_scores import Score, Z, known, standard_error, wilson
+from wherefrom.predictive.row_scores import Score, Z, finite_or_none, standard_error, wilson
 from wherefrom.predictive.sources import Sources
 
 FEW_ROWS = 30  # that can tell little
@@ -211,7 +211,7 @@ def gain(loss: Tensor, without: Tensor) -> dict[str, Any]:
     word = "unknown"
     if error is not None and math.isfinite(mean):
         word = "better" if mean > Z * error else "worse" if mean < -Z * error else "unknown"
-    return {"mean": known(mean), "error": error, "word": word}
+    return {"mean": finite_or_none(mean), "error": error, "word": word}
 
 
 # ---------------------------------------------------------------------- panels

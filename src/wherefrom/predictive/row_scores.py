@@ -37,7 +37,7 @@ class Score:
 
     @classmethod
     def mean(cls, by_row: Tensor) -> Score:
-        return cls(known(float(by_row.mean())), standard_error(by_row))
+        return cls(finite_or_none(float(by_row.mean())), standard_error(by_row))
 
     @classmethod
     def share(cls, hits: Tensor) -> Score:
@@ -54,7 +54,7 @@ class Score:
 
 def standard_error(by_row: Tensor) -> float | None:
     """The standard error of a mean of such rows."""
-    return known(float(by_row.double().std()) / math.sqrt(len(by_row))) if len(by_row) > 1 else None
+    return finite_or_none(float(by_row.double().std()) / math.sqrt(len(by_row))) if len(by_row) > 1 else None
 
 
 def wilson(part: float, count: int) -> tuple[float, float]:
@@ -132,40 +132,40 @@ def auc(probabilities: Tensor, numbers: Tensor) -> Score:
     Of two classes it is that of the second; of more, the mean over those that are here.
     """
     classes = probabilities.shape[1]
-    found, influence, fewest = [], torch.zeros(len(numbers), dtype=torch.float64), len(numbers)
+    areas, influence, fewest = [], torch.zeros(len(numbers), dtype=torch.float64), len(numbers)
     for k in [1] if classes == 2 else range(classes):
-        own = numbers == k
-        if not 0 < int(own.sum()) < len(numbers):
+        is_class = numbers == k
+        if not 0 < int(is_class.sum()) < len(numbers):
             continue
-        ranked = _ranked(probabilities[:, k].double(), own)
-        found.append(float(ranked[own].mean()))
-        for kind in (own, ~own):
+        ranked = _ranked(probabilities[:, k].double(), is_class)
+        areas.append(float(ranked[is_class].mean()))
+        for kind in (is_class, ~is_class):
             count = int(kind.sum())
             fewest = min(fewest, count)
-            influence[kind] += (ranked[kind] - found[-1]) / count * math.sqrt(count / max(1, count - 1))
-    if not found:
+            influence[kind] += (ranked[kind] - areas[-1]) / count * math.sqrt(count / max(1, count - 1))
+    if not areas:
         return Score(None)
-    value, error = math.fsum(found) / len(found), float(influence.square().sum().sqrt()) / len(found)
+    value, error = math.fsum(areas) / len(areas), float(influence.square().sum().sqrt()) / len(areas)
     return Score(value, error, wilson(value, fewest) if fewest < 2 or not error else None)
 
 
-def _ranked(scores: Tensor, own: Tensor) -> Tensor:
+def _ranked(scores: Tensor, is_class: Tensor) -> Tensor:
     """Number of rows of the other kind that each row is on the right side of; equal ones count half."""
-    found = torch.empty_like(scores)
-    for kind, side in ((own, 1), (~own, -1)):
+    ranks = torch.empty_like(scores)
+    for kind, side in ((is_class, 1), (~is_class, -1)):
         others, these = (side * scores[~kind]).sort().values, side * scores[kind]
         below = torch.searchsorted(others, these) + torch.searchsorted(others, these, right=True)
-        found[kind] = below.double() / (2 * len(others))
-    return found
+        ranks[kind] = below.double() / (2 * len(others))
+    return ranks
 
 
 def _ece(probabilities: Tensor, numbers: Tensor) -> Score:
     bins, confidence = reliability(probabilities, numbers), probabilities.amax(1)
-    place = torch.bucketize(confidence, bins.upper[:-1])
+    bin_index = torch.bucketize(confidence, bins.upper[:-1])
     gap = correct(probabilities, numbers).double() - confidence
-    return Score(bins.ece, standard_error(bins.gap.nan_to_num(0.0).sign()[place] * gap))
+    return Score(bins.ece, standard_error(bins.gap.nan_to_num(0.0).sign()[bin_index] * gap))
 
 
-def known(value: float) -> float | None:
-    """None for what is no number."""
+def finite_or_none(value: float) -> float | None:
+    """Return the value; None if it is infinite or not a number."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What each member of a mixture weighs, chosen by rows that no member was trained on.
+"""Weights of the members of a mixture, chosen by rows that no member was trained on.
 
     p(y | x, D) = sum_m w_m p_m(y | x),      w_m >= 0,      sum_m w_m = 1
 

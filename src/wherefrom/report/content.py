@@ -25,7 +25,7 @@ from wherefrom.posterior import Posterior
 from wherefrom.posterior import settled as settling
 from wherefrom.posterior.held_out import part_trained_on
 from wherefrom.predictive.panels import FEW_ROWS, Output, column, short, thinned
-from wherefrom.predictive.row_scores import known
+from wherefrom.predictive.row_scores import finite_or_none
 from wherefrom.report import words
 from wherefrom.report.outside import Outside, outside_rows
 from wherefrom.report.views import scored, view
@@ -232,13 +232,13 @@ def _gap(nll: Tensor | None, everything: Tensor | None) -> dict[str, float | Non
         return {"nll_gap": None, "nll_gap_error": None}
     apart = nll - everything
     error = float(apart.std()) / math.sqrt(len(apart)) if len(apart) > 1 else math.nan
-    return {"nll_gap": known(float(apart.mean())), "nll_gap_error": known(error)}
+    return {"nll_gap": finite_or_none(float(apart.mean())), "nll_gap_error": finite_or_none(error)}
 
 
 def _cost(part: Posterior, samples: int) -> dict[str, Any]:
     seconds = math.fsum(component.trained.seconds for component in part.mixture)
     passes = len(part) * (samples if part.design.sampled else 1)
-    return {"members": len(part), "seconds": known(seconds) or None, "passes": passes}
+    return {"members": len(part), "seconds": finite_or_none(seconds) or None, "passes": passes}
 
 
 def _further(posterior: Posterior, given: Rows, samples: int, voice: words.Voice) -> dict[str, Any] | None:
@@ -380,5 +380,5 @@ def _members(posterior: Posterior) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Return a value that JSON can hold."""
     if isinstance(value, float):
-        return known(value)
+        return finite_or_none(value)
     return value if value is None or isinstance(value, int | str) else str(value)

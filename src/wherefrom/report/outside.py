@@ -16,7 +16,7 @@ from torch import Tensor
 from wherefrom.posterior import Posterior
 from wherefrom.predictive.class_scores import auroc
 from wherefrom.predictive.panels import Output, counted, percent, short, thinned
-from wherefrom.predictive.row_scores import known
+from wherefrom.predictive.row_scores import finite_or_none
 from wherefrom.training.data import Rows
 
 _MOST_PRODUCTS = 2e10  # of numbers, for distances to the training rows
@@ -164,7 +164,7 @@ def _rank_correlation(one: Tensor, other: Tensor) -> float | None:
     ranks = torch.stack([values.double().argsort().argsort().double() for values in (one, other)])
     if len(one) < 3 or not float(one.std()) or not float(other.std()):
         return None
-    return known(float(torch.corrcoef(ranks)[0, 1]))
+    return finite_or_none(float(torch.corrcoef(ranks)[0, 1]))
 
 
 def _together(rank: float | None, what: str) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wherefrom.likelihoods import views as kinds
 from wherefrom.predictive.panels import Output, short
-from wherefrom.predictive.row_scores import known
+from wherefrom.predictive.row_scores import finite_or_none
 from wherefrom.report.words import meaning
 
 _MOST_SOURCES = 8  # of which every row is shown; smaller ones are added up
@@ -63,9 +63,9 @@ def _sources(output: Output, listed: Tensor, has_families: bool) -> dict[str, An
             "meaning": meaning(name, has_families, output.name),
             "is_noise": name in kinds.SOURCES,  # of the data, not of training
             "share": part.share,
-            "share_error": known(part.share_error),
+            "share_error": finite_or_none(part.share_error),
             "amount": part.variance,
-            "amount_error": known(part.variance_error),
+            "amount_error": finite_or_none(part.variance_error),
             **output.amounts(part.variance),
         }
         for name, part in split.overall.items()

@@ -119,7 +119,7 @@ class Algorithm:
         return common | self.settings | self.random | self._fixed
 
     def has(self, name: str) -> bool:
-        """Whether there is such a setting to change."""
+        """Return True if there is such a setting to change."""
         if name.startswith("schedule__"):
             return schedules.get(self.schedule, name.removeprefix("schedule__")) is not None
         if isinstance(self.structure, TorchOptimiser):
@@ -194,7 +194,7 @@ def _without_betas(settings: Mapping[str, Any], name: object) -> dict[str, Any]:
 
 
 def _is_random(name: str, value: Any, structure: str | TorchOptimiser) -> bool:
-    """Whether a value is to be drawn. Classes have arguments that are lists and functions."""
+    """Return True if a value is to be drawn. Classes have arguments that are lists and functions."""
     if isinstance(structure, str) or name in _COMMON:
         return isinstance(value, Distribution | list | tuple | dict) or callable(value)
     return isinstance(value, Distribution)

@@ -1,10 +1,11 @@
-"""Where and how trainings are computed: one value, which changes nothing of what they mean."""
+"""Where and how trainings are computed, as one value: device, precision, engine, workers, checkpoints, executor."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, get_args
 
@@ -57,11 +58,21 @@ class Compute:
             )
         if self.engine not in get_args(Choice):
             raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {self.engine!r}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1; it is {self.workers}")
+        if self.workers is not None and (not isinstance(self.workers, Integral) or self.workers < 1):
+            raise ValueError(f"workers must be a whole number, at least 1; it is {self.workers!r}")
+        Checkpoints.of(self.checkpoints)  # raises unless it is a folder
+        if self.executor is not None:
+            _check_executor(self.executor)
+
+    @staticmethod
+    def of(given: Compute | None) -> Compute:
+        """Return what was given as `compute`, or the defaults."""
+        if given is not None and not isinstance(given, Compute):
+            raise TypeError(f"compute must be wf.Compute(...), such as wf.Compute(workers=2), not {given!r}")
+        return given or Compute()
 
     def but(self, **changes: Any) -> Compute:
-        """Return the same with some of it changed; None leaves it as it is."""
+        """Return a copy with these fields changed; None leaves a field as it is."""
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     @property
@@ -78,15 +89,39 @@ class Compute:
         units = [
             Unit(trainer, group) for trainer, of_cohort in zip(trainers, groups, strict=True) for group in of_cohort
         ]
-        trained = iter(executor.map(units, report))
+        results = list(executor.map(units, report))
+        _check_results(executor, results, units)
+        trained = iter(results)
         return [[member for _ in of_cohort for member in next(trained)] for of_cohort in groups]
 
     @property
     def without_company(self) -> Compute:
-        """The same without what belongs to one call alone: its files, its progress, and who did it."""
+        """A copy without what belongs to one call alone: its files, its progress, and its executor."""
         return replace(self, checkpoints=None, progress=None, executor=None)
 
     def announce(self, message: str) -> None:
         """Tell whoever waits why, unless nothing is to be shown."""
         if self.progress is not False:
             print(f"wherefrom: {message}", file=sys.stderr, flush=True)
+
+
+def _check_executor(executor: Any) -> None:
+    """Raise unless an executor has a `width` and a `map`."""
+    width, rule = getattr(executor, "width", None), "an executor has a `width`, at least 1, and a method `map`"
+    if isinstance(executor, type) or not callable(getattr(executor, "map", None)):
+        raise TypeError(f"{rule} (see docs/extending.md): {executor!r} has no `map` to call")
+    if not isinstance(width, Integral) or width < 1:
+        raise TypeError(f"{rule} (see docs/extending.md): the width of {executor!r} is {width!r}")
+
+
+def _check_results(executor: Executor, results: Sequence[Any], units: Sequence[Unit]) -> None:
+    """Raise unless an executor has returned what every member of every unit left."""
+    rule = "map must return a list for each unit, of what `unit.train` returned"
+    if len(results) != len(units):
+        raise RuntimeError(f"{rule}: {executor!r} returned {len(results)} for {len(units)} units")
+    for number, (members, unit) in enumerate(zip(results, units, strict=True)):
+        if not isinstance(members, Sequence) or len(members) != len(unit.members):
+            count = len(members) if isinstance(members, Sequence) else type(members).__name__
+            raise RuntimeError(
+                f"{rule}: unit {number} has {len(unit.members)} members, but {executor!r} returned {count}"
+            )

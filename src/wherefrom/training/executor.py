@@ -1,4 +1,4 @@
-"""Who does the trainings: units that hold all that a training takes, and executors that have them done.
+"""Units, which hold all that a training takes, and executors, which train them.
 
 A cohort is cut into units, one for each group of members that train together. A unit can be pickled, and trained in any
 process: it describes its members and holds their rows, but no engine and no lock; whoever trains it makes an engine.
@@ -25,7 +25,10 @@ Report = Callable[[int], None]  # hears of members' epochs done; what it raises 
 class Executor(Protocol):
     """Has units of training done, here or elsewhere."""
 
-    width: int  # how many units it does at once
+    @property
+    def width(self) -> int:
+        """The number of units that it trains at once."""
+        ...
 
     def map(self, units: Sequence[Unit], report: Report) -> list[list[Trained]]:
         """Train every unit, and return what the members of each left, in the units' order."""

@@ -99,5 +99,5 @@ def first_bad_epoch(losses: NDArray[np.float64], ended_well: bool) -> int | None
 
 
 def _is_finite(theta: Tensor) -> bool:
-    """Whether all numbers are; their sum tells it sooner, unless it is too large for a number."""
+    """Return True if all numbers are finite; their sum tells it sooner, unless it overflows."""
     return bool(torch.isfinite(theta.sum())) or bool(torch.isfinite(theta).all())

@@ -1,4 +1,4 @@
-"""What training minimises: a mean over rows, for one member or for many at once.
+"""Losses that training minimises: a mean over rows, for one member or for many at once.
 
 Outputs are (..., rows, outputs), y is (..., rows, targets); weights, where there are any, are (..., rows) with a mean
 of about one, and multiply each row's loss.

@@ -57,12 +57,12 @@ class Site:
 
     @property
     def scale(self) -> float:
-        """What survives is divided by 1 - rate, so that the mean stays."""
+        """The factor of what survives, 1 / (1 - rate), so that the mean stays."""
         return 1.0 / (1.0 - self.rate)
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """The same images, each pixel's channels side by side in memory.  # (..., channels, height, width)
+    """Return images with each pixel's channels side by side in memory.  # (..., channels, height, width)
 
     Torch convolves the images of one network faster in that order, and keeps it from layer to layer.
     """
@@ -111,7 +111,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The same with a column of ones for the bias: cheap for few rows and many members, and a pass less for each."""
+    """Apply a linear layer with a column of ones for the bias: a pass less, and cheap for few rows and many members."""
     if bias is None or input.ndim != 2:
         return _linear(input, weight, bias)
     ones = input.new_ones(len(input), 1)
@@ -121,7 +121,7 @@ def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = 
 @stored("Layout")
 @dataclass(frozen=True)
 class Layout:
-    """Where each tensor of a module stands in a flat theta.
+    """The position of each tensor of a module in a flat theta.
 
     First what is trained, then buffers that training moves, then what stays as it was initialised: frozen parameters
     and constant buffers, which belong to a member all the same, but not to its law.
@@ -268,7 +268,7 @@ class Network:
         return vmap(lambda p, rows, m: self._call(p, rows, m, training))(tensors, x, list(masks))
 
     def largest_group(self, batch_size: int) -> int:
-        """How many members to train as one program: as many as a core's cache holds the activations of.
+        """Return the number of members to train as one program: those whose activations a core's cache holds.
 
         Beyond it memory sets the pace. Many networks' convolutions are one convolution in groups, which saves the
         time to issue it for each, but multiplies more slowly: large ones run best alone.
@@ -287,7 +287,7 @@ class Network:
         return vmap(lambda p, m: self._call(p, x, m, False, shared=True))(tensors, list(masks))
 
     def _runs_alone(self, members: int, rows: int) -> bool:
-        """Whether members answer the same rows one after another, and not as one program."""
+        """Return True if members answer the same rows one after another, and not as one program."""
         return not self.stackable or (self.convolves and (members == 1 or self.largest_group(rows) == 1))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> Tensor:
@@ -353,7 +353,7 @@ class Network:
             )
 
     def _takes_channels_last(self, module: nn.Module, x: Tensor) -> bool:
-        """Whether images may come with their channels last in memory: a forward could ask how they lie there."""
+        """Return True if images may have their channels last in memory: a forward could ask for their order."""
         if x.ndim != 4 or not any(isinstance(part, _CONVOLUTION) for part in module.modules()):
             return False
         last = channels_last(x)
@@ -368,7 +368,7 @@ class Network:
         return True
 
     def _can_be_stacked(self, module: nn.Module, x: Tensor) -> bool:
-        """Whether vmap gives every member its own outputs and gradients.
+        """Return True if vmap gives every member its own outputs and gradients.
 
         One that looks at its numbers (`if x.sum() > 0`), that has an operation which vmap would do member by member,
         with a warning, or one for which its rule is wrong (an embedding's padding row), trains one at a time. So does a
@@ -400,8 +400,11 @@ class Network:
         return torch.cat([slope.reshape(len(theta), -1) for slope in slopes], dim=1)
 
     def private(self, worker: Any) -> Network:
-        """The same network for one of several threads: calling a module sets and unsets its parameters, and what is
-        recorded has memory of its own. Each worker of each thread gets the same one again."""
+        """Return a copy of the network for one of several threads.
+
+        Calling a module sets and unsets its parameters, and a recorded program has its memory. Each worker of each
+        thread gets the same copy again.
+        """
         key = (threading.get_ident(), worker)
         if key not in self._private:
             alive = {thread.ident for thread in threading.enumerate()}
@@ -413,7 +416,7 @@ class Network:
         return self._private[key]
 
     def with_dropout_rate(self, rate: float) -> Network:
-        """The same network with every dropout site at another rate; for one rate, always the same object."""
+        """Return the network with every dropout site at another rate; for one rate, always the same object."""
         if not 0 <= rate < 1:
             raise ValueError(f"a dropout rate must lie in [0, 1); one of {rate} was drawn")
         if rate not in self._at_rates:
@@ -424,7 +427,7 @@ class Network:
         return self._at_rates[rate]
 
     def with_weight_dropout(self, rate: float) -> Network:
-        """The same network, whose weights are dropped one by one: those that multiply something, and no others."""
+        """Return the network with its weights dropped one by one: those that multiply something, and no others."""
         changed = copy.copy(self)
         changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
         trained = list(zip(self.layout.names, self.layout.shapes, strict=True))[: self.layout.trained]
@@ -433,7 +436,7 @@ class Network:
         return changed
 
     def _multiplies(self, name: str, shape: torch.Size) -> bool:
-        """Whether a parameter is a weight of connections, and not a bias or a scale of normalisation."""
+        """Return True if a parameter is a weight of connections, and not a bias or a scale of normalisation."""
         owner, _, own_name = name.rpartition(".")
         return (
             len(shape) > 1
@@ -483,7 +486,7 @@ def _tensors(module: nn.Module) -> Parameters:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a few rows show of a module."""
+    """Facts about a module that a few rows show."""
 
     sites: tuple[Site, ...]
     drops: tuple[bool, ...]  # for every call of dropout in a forward pass, whether training drops anything there
@@ -558,7 +561,7 @@ def _sites(calls: Sequence[Call], rows: int) -> list[tuple[Site, bool]]:
 
 
 def _why_random(calls: Sequence[Call]) -> str:
-    """What draws random numbers that nobody outside can name, as far as the calls show it."""
+    """Return the reason why random numbers of a forward cannot be repeated, as far as its calls show it."""
     for call in calls:
         if call.function not in _ATTENTION:
             continue

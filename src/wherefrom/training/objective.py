@@ -1,4 +1,4 @@
-"""What training asks of a likelihood: what y becomes, how many outputs it needs, and the loss to minimise.
+"""The part of a likelihood that training uses: how y is encoded, the number of outputs, and the loss.
 
 The likelihoods themselves (room `likelihoods/`) also know what to predict; training never looks at that.
 """
@@ -35,7 +35,7 @@ class Objective(Protocol):
 
     @property
     def fits_noise(self) -> bool:
-        """Whether rows must be held out of training to fit the noise on."""
+        """True if rows must be held out of training to fit the noise on."""
         ...
 
     @property

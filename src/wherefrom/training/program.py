@@ -168,13 +168,13 @@ class _Recorder(TorchDispatchMode):
         return results
 
     def did_the_same(self, other: _Recorder) -> bool:
-        """Whether the same operations were done, and nothing from outside depended on the numbers."""
+        """Return True if the same operations were done, and nothing from outside depended on the numbers."""
         if self.functions != other.functions or len(self.foreign) != len(other.foreign):
             return False
         return all(map(torch.equal, self.foreign, other.foreign))
 
     def tape(self, results: Any) -> list[Operation]:
-        """What a replay does, where `results` are what the function returned, and stay where they are."""
+        """Return the operations of a replay; `results`, which the function returned, stay at their addresses."""
         last_use = {
             memory: number
             for number, (func, *held) in enumerate(self.seen)
@@ -199,7 +199,7 @@ class _Recorder(TorchDispatchMode):
 
 
 class _Slot:
-    """Where a large result is found, which every replay makes anew."""
+    """The address of a large result, which every replay makes anew."""
 
     def __init__(self, recorded: Tensor) -> None:
         self.size, self.stride = recorded.shape, recorded.stride()
@@ -264,7 +264,7 @@ _HOLDERS = (_InSlot, list, tuple, dict)
 
 
 def _stays_where_it_is_made(func: Any, made: Any, old: set[int]) -> bool:
-    """Whether a result is too large to be copied: new memory, of an operation that cannot be told where to write."""
+    """Return True if a result is too large to be copied: new memory, of an operation without an `out`."""
     results = _tensors(made)
     if func._schema.is_mutable or func in _COPIES or max((t.numel() for t in results), default=0) < _LARGE:
         return False
@@ -315,7 +315,7 @@ def _shape_depends_on_numbers(func: Any, args: Any) -> bool:
 
 
 def _is_view(func: Any) -> bool:
-    """Whether an operation only looks at memory in another way, which it still does when the memory has changed."""
+    """Return True if an operation only views memory, which it still does when the memory has changed."""
     return func.is_view or func is _aten._unsafe_view.default or torch.Tag.inplace_view in func.tags
 
 
@@ -364,7 +364,7 @@ def _compute_and_copy(func: Callable[..., Any], args: Any, kwargs: Any, places: 
 
 
 def _detached(tree: Any) -> Any:
-    """The same with tensors that are no part of autograd's graph."""
+    """Return a tree of tensors without autograd's graph."""
     if isinstance(tree, Tensor):
         return tree.detach()
     if isinstance(tree, tuple | list):
@@ -386,7 +386,7 @@ def _written(func: Any, before: tuple[Any, Any]) -> list[Tensor]:
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
-    """The same but for rounding, infinities and missing values included."""
+    """Return True if two tensors are equal up to rounding, infinities and missing values included."""
     size = float(torch.nan_to_num(b.detach(), 0.0, 0.0, 0.0).abs().max()) if b.numel() else 0.0
     return a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=1e-4 * size + 1e-7, equal_nan=True)
 

@@ -212,7 +212,7 @@ SCHEDULES: dict[str, type] = {
 
 
 def factors(schedule: Schedule, progress: Array) -> Array:
-    """What a schedule says at some moments, checked: a number for each, none of them negative.  # progress's shape
+    """Return a schedule's factors at some moments, checked: one for each, none of them negative.  # progress's shape
 
     A function of one number (`lambda p: 1.0 if p < 0.5 else 0.1`) is asked one by one.
     """
@@ -245,7 +245,7 @@ def factors(schedule: Schedule, progress: Array) -> Array:
 
 
 def check(schedule: Any) -> None:
-    """Whether it can be a schedule, asked at some moments of a training."""
+    """Raise unless it can be a schedule, asked at some moments of a training."""
     if schedule is None:
         return
     if isinstance(schedule, type) or not callable(schedule):

@@ -74,7 +74,7 @@ class Streamed:
         )
 
     def fingerprint(self) -> bytes:
-        """By which the rows are known again: some of them, as one stream draws them."""
+        """Return bytes that identify the rows: some of them, as one stream draws them."""
         told = repr((tuple(self.shape), self.dtype)).encode()
         return told + self[:: -(-len(self) // _ASKED)].read().numpy().tobytes()
 
@@ -88,7 +88,7 @@ def in_memory(x: Any) -> Any:
 
 
 def as_numbers(x: Tensor) -> Tensor:
-    """What is to be computed with: bytes in images are pixels, from 0 to 1 as torchvision's ToTensor has them.
+    """Return x as numbers: bytes in images are pixels, from 0 to 1 as in torchvision's ToTensor.
 
     Other whole numbers stay: they are taken as indices (for embeddings).
     """
@@ -149,7 +149,7 @@ def _length(dataset: Any) -> int:
 
 
 def _draws_at_random(dataset: Any, count: int) -> bool:
-    """Whether items draw from the global generators, also where that seldom shows; they may draw from no others."""
+    """Return True if items draw from the global generators, even seldom; they may draw from no others."""
     asked = range(0, count, -(-count // _ASKED))
     first = [_as_row(_first_item(dataset, 0, number)) for number in asked]
     for _ in range(_TIMES - 1):
@@ -235,6 +235,6 @@ def _generators(seed: int, *name: str | int) -> Iterator[Callable[[], bool]]:
 
 
 def _states() -> tuple[Any, ...]:
-    """Where the three generators stand."""
+    """Return the states of the three generators."""
     legacy: Any = np.random.get_state()  # noqa: NPY002
     return torch.get_rng_state().numpy().tobytes(), legacy[1].tobytes(), legacy[2], random.getstate()

@@ -82,7 +82,7 @@ def generator(seed: int, *name: str | int) -> np.random.Generator:
 
 
 def torch_generator(seed: int, *name: str | int) -> torch.Generator:
-    """The same of torch's, which is faster for many normals."""
+    """Return torch's generator of a stream, which is faster for many normals."""
     return torch.Generator().manual_seed(key(seed, *name) >> 1)
 
 

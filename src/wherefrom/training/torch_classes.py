@@ -49,7 +49,7 @@ class TorchOptimiser:
         return cls(name_of(kind), kind, dict(fixed))
 
     def takes(self, name: str) -> bool:
-        """Whether the class has such an argument; true where the class is not known."""
+        """Return True if the class has such an argument, or is not known."""
         if not is_class(self.kind):
             return True
         parameters = list(inspect.signature(self.kind).parameters.values())[1:]

@@ -92,7 +92,7 @@ class Axis:
 
     @property
     def weights(self) -> tuple[float, ...] | None:
-        """Of its draws, where they are all there are and not equally likely."""
+        """The probabilities of its draws, where they are all there are and not equally likely."""
         return self.variables[0].weights if self.is_finite else None
 
 
@@ -165,7 +165,7 @@ class Design:
 
     @property
     def of_masks(self) -> str:
-        """What dropout is called: F, or the paper's M where F is the family."""
+        """The name of dropout: F, or the paper's M where F is the family."""
         return "M" if any("F" in axis.name.split("+") for axis in self.axes) else "F"
 
     @property
@@ -178,7 +178,7 @@ class Design:
 
     @property
     def size(self) -> int:
-        """How many trainings it asks for."""
+        """The number of trainings."""
         return math.prod(axis.draws for axis in self.axes)
 
     def axis(self, name: str) -> Axis:
@@ -201,7 +201,7 @@ class Design:
         return Run(dict(zip((a.name for a in self.axes), draws, strict=True)), slots, choices)
 
     def _chosen(self, variable: Drawn, seed: int, draw: int, others: Mapping[str, Any]) -> dict[str, Any]:
-        """What a draw chooses, if nothing else has chosen it and trainings will look for it there."""
+        """Return the choices of a draw; raise if another has made them, or no training would read them."""
         chosen, who = variable.choices(seed, draw), type(variable).__name__
         if not isinstance(chosen, Mapping):
             raise TypeError(f'{who}.choices returns a dictionary, such as {{"lr": 0.01}}, not {chosen!r}')
@@ -215,7 +215,7 @@ class Design:
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in chosen.items()}
 
     def extended(self, name: str, more: int) -> Design:
-        """The same design with more draws of one axis."""
+        """Return the design with more draws of one axis."""
         grown = self.axis(name)
         if any(variable.is_finite for variable in grown.variables):
             raise ValueError(f"{grown.name} already goes through all of its points; there are no more to draw")
@@ -233,7 +233,7 @@ def _axis(name: str, variables: tuple[Drawn, ...], draws: int) -> Axis:
 
 
 def _check(variable: Drawn) -> None:
-    """What a variable of the user's own may lack."""
+    """Raise where a variable of the user's own lacks something."""
     slot, who = getattr(variable, "slot", None), type(variable).__name__
     if not isinstance(slot, str) or not slot or "+" in slot or " x " in slot or slot in _TAKEN:
         raise ValueError(
@@ -253,7 +253,7 @@ def _rank(variable: Drawn) -> tuple[int, str]:
 
 
 def _name(variables: Sequence[Drawn]) -> str:
-    """By what is drawn: its slots, and the settings of algorithms that draw them."""
+    """Return the name of an axis: the slots that are drawn, and the settings of algorithms that draw them."""
     parts = [part for v in variables for part in ((v.slot, "h") if _draws_settings(v) else (v.slot,))]
     return "+".join(parts)
 
@@ -263,7 +263,7 @@ def _draws_settings(variable: Drawn) -> bool:
 
 
 def _hint(found: object) -> str:
-    """What was probably meant."""
+    """Return what was probably meant."""
     if hasattr(found, "collector") and not isinstance(found, type):
         return f": a law stands in wf.Iterations({found!r})"
     if callable(found):

@@ -1,4 +1,4 @@
-"""What all variables have in common that are drawn before training: a slot that they redraw, and a number of draws."""
+"""The class of all variables that are drawn before training: a slot that they redraw, and a number of draws."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class Drawn(ABC):
 
     @property
     def is_finite(self) -> bool:
-        """Whether its draws are all the values there are, not a sample of them."""
+        """True if its draws are all the values there are, not a sample of them."""
         return False
 
     def drawn_jointly(self) -> Self:
-        """The same within `Jointly`: at random, and `Jointly` says how often."""
+        """Return the variable as it is within `Jointly`: drawn at random, as often as `Jointly` says."""
         return self
 
     @abstractmethod
     def choices(self, seed: int, draw: int) -> dict[str, Any]:
-        """What this draw changes in the training, and the same whenever it is asked: settings by their names."""
+        """Return the settings that this draw changes in the training, by name; the same in every call."""
 
     def generator(self, seed: int, draw: int) -> np.random.Generator:
         """The random numbers of one draw, whichever other draws and variables there are."""

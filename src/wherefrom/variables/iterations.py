@@ -73,9 +73,10 @@ class Iterations:
             every = steps_per_epoch if often == "epoch" else int(often)
             steps = range(self._first_epoch(epochs, losses) * steps_per_epoch + every, total + 1, every)
         if len(steps) < self.law.fewest:
+            more = "start earlier, or collect more often" if self.steps is None else "or name more steps"
             raise ValueError(
-                f"{self} sees {len(steps)} iterations of {epochs} epochs, but needs at least {self.law.fewest}: train "
-                "longer, start earlier, or collect more often"
+                f"{self} sees {len(steps)} iteration{'s' * (len(steps) != 1)} of {epochs} epoch{'s' * (epochs != 1)}, "
+                f"but needs at least {self.law.fewest}: train longer, {more}"
             )
         return Collection(self.law, steps)
 

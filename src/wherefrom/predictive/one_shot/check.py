@@ -1,4 +1,4 @@
-"""How far one-shot is from Monte Carlo on the user's own rows, beyond what the samples' own noise explains."""
+"""The error of one-shot against Monte Carlo on the user's rows, beyond what the noise of the samples explains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a random tensor inside a network: its mean, and how it varies.
+"""Moments of a random tensor inside a network: its mean, and how it varies.
 
     x = mean  +  sum_r z_r factors_r  +  rest,        z ~ N(0, 1) shared by the whole network,    Var rest = variance
 

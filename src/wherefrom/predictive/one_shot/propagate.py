@@ -138,10 +138,10 @@ class Passes:
             for first, row in itertools.product(range(0, len(centres), together), range(0, len(x), rows_at_once)):
                 some, rows = slice(first, first + together), slice(row, row + rows_at_once)
                 noise = None if x_variance is None else x_variance[rows]
-                own = [theta[some] for theta in thetas]
+                some_thetas = [theta[some] for theta in thetas]
                 # What is recorded keeps all of its memory: too much where one row is more than a call should be.
                 answer = pass_through if width <= _CALL_NUMBERS else pass_through.once
-                means[some, rows], variances[some, rows] = answer(x[rows], noise, *own)
+                means[some, rows], variances[some, rows] = answer(x[rows], noise, *some_thetas)
         shape = (len(self.members), -1, len(x), network.outputs)
         return means.reshape(shape), variances.reshape(shape)
 
@@ -150,7 +150,7 @@ class Passes:
         laws = [member.law for member in self.members]
         if not vary or not all(isinstance(law, Gaussian) for law in laws):
             points = [_points(member, vary) for member in self.members]
-            if len({len(own) for own in points}) > 1:
+            if len({len(each) for each in points}) > 1:
                 raise NoRuleError("the members' laws have different numbers of points: predict(x, samples=...)")
             return self._refreshed(torch.cat(points)), None, None
         centres = torch.stack([_centre(member) for member in self.members])
@@ -200,13 +200,13 @@ class Passes:
         return theta if self.refresh is None else self.refresh(self.network.private("one shot"), theta)
 
     def _prepared(self) -> _Prepared:
-        own = self.network.private("one shot")
-        if "one shot" not in own.kept:
+        network = self.network.private("one shot")
+        if "one shot" not in network.kept:
             theta = _centre(self.members[0])
             if "graph" not in self.network.kept:
-                self.network.kept["graph"] = graph_of(own, theta)
-            own.kept["one shot"] = _Prepared(own, self.network.kept["graph"], theta)
-        return own.kept["one shot"]
+                self.network.kept["graph"] = graph_of(network, theta)
+            network.kept["one shot"] = _Prepared(network, self.network.kept["graph"], theta)
+        return network.kept["one shot"]
 
 
 class _Prepared:
@@ -229,9 +229,9 @@ class _Prepared:
         with torch.no_grad():
             expected = network.call(network.layout.views(theta), rows, (), False)
             out = self.graph.run(Moments(rows), tensors_of(network, False, theta), drops_of(network, False))
-        found = out.mean.reshape(expected.shape)
+        answers = out.mean.reshape(expected.shape)
         size = float(expected.nan_to_num().abs().max())
-        if not torch.allclose(found, expected, rtol=1e-3, atol=1e-4 * size + 1e-6, equal_nan=True):
+        if not torch.allclose(answers, expected, rtol=1e-3, atol=1e-4 * size + 1e-6, equal_nan=True):
             raise NoRuleError(
                 "one-shot's reading of the network does not give the network's own answers. Does its forward look at "
                 "its numbers, change tensors in place, or have hooks, or is a rule of your own wrong? "
@@ -258,12 +258,12 @@ class _Pass:
                 self.recorded.clear()
             self.recorded[key] = None
             return call(*given)
-        known = self.recorded[key]
-        if known is None:
+        record = self.recorded[key]
+        if record is None:
             memory = [tensor.clone() for tensor in given]
             others = [tensor.flip(0) for tensor in memory[: len(memory) - len(thetas)]] + memory[-len(thetas) :]
-            known = self.recorded[key] = memory, program.record(call, tuple(memory), tuple(others))
-        memory, recorded = known
+            record = self.recorded[key] = memory, program.record(call, tuple(memory), tuple(others))
+        memory, recorded = record
         for kept, new in zip(memory, given, strict=True):
             kept.copy_(new)
         return recorded()
@@ -280,8 +280,8 @@ class _Pass:
 def _points(member: RandomTheta, vary: bool) -> Tensor:
     """The points of a law that has any, or its mean."""
     points = member.law.tensors().get("points") if vary else None
-    own = (member.law.mean.unsqueeze(0) if points is None else points).to(member.fixed)
-    return torch.cat([own, member.fixed.expand(len(own), -1)], dim=1)
+    values = (member.law.mean.unsqueeze(0) if points is None else points).to(member.fixed)
+    return torch.cat([values, member.fixed.expand(len(values), -1)], dim=1)
 
 
 def _centre(member: RandomTheta) -> Tensor:
@@ -291,7 +291,7 @@ def _centre(member: RandomTheta) -> Tensor:
 def _stacked(factors: Sequence[Tensor]) -> Tensor:
     """Stack with rows of zeros where a law has fewer factors than others.  # (components, rank, size)"""
     rank = max(map(len, factors))
-    return torch.stack([torch.cat([own, own.new_zeros(rank - len(own), own.shape[1])]) for own in factors])
+    return torch.stack([torch.cat([each, each.new_zeros(rank - len(each), each.shape[1])]) for each in factors])
 
 
 def _padded(member: RandomTheta, spread: Tensor) -> Tensor:

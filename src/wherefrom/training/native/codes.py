@@ -1,4 +1,4 @@
-"""What the kernel knows by number: operations, losses and optimisers. (Numba is not needed to read them.)"""
+"""Numbers by which the kernel knows operations, losses and optimisers. (Numba is not needed to read them.)"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _one_at_a_time = threading.Lock()
 
 
 def folder(kernel: Any) -> Path:
-    """Where this version of a kernel is kept for this processor."""
+    """Return the folder of this version of a kernel for this processor."""
     kernel_file = Path(kernel.py_func.__code__.co_filename)
     sources = (*sorted(Path(__file__).parent.glob("*.py")), Path(streams.__file__), kernel_file)
     processor = llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten()

@@ -1,4 +1,4 @@
-"""How the kernel is compiled: rounding may be rearranged, but infinities and NaN mean what they mean."""
+"""Options for compiling the kernel: rounding may be rearranged, but infinities and NaN mean what they mean."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def jit(function: Callable[..., Any]) -> Any:
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """The same for a few operations in a hot loop, which become part of their caller."""
+    """Compile a few operations of a hot loop into their caller."""
     return numba.njit(**_OPTIONS, **_ONLY_FROM_COMPILED_CODE, forceinline=True)(function)
 
 
 def as_written(function: Callable[..., Any]) -> Any:
-    """The same, with its sums and products in the order in which they stand."""
+    """Compile a function with its sums and products in the order in which they stand."""
     options = _OPTIONS | {"fastmath": {"contract", "nsz"}}
     return numba.njit(**options, **_ONLY_FROM_COMPILED_CODE, forceinline=True)(function)
 
 
 def merged(function: Callable[..., Any]) -> Any:
-    """The same for a function that is called in one place: it is compiled there, and not on its own."""
+    """Compile a function that has one caller there, and not by itself."""
     return numba.njit(**_OPTIONS, **_ONLY_FROM_COMPILED_CODE, inline="always")(function)
 
 

@@ -159,7 +159,7 @@ def _outputs(net, theta, space, rows):
 
 @inlined
 def _numbers(net, level, rows):
-    """How many numbers the activations of a level take."""
+    """Return the number of activations of a level."""
     return (net.width[level] if level == len(net.width) - 1 else rows) * net.padded[level]
 
 

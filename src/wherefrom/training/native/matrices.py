@@ -222,7 +222,7 @@ class _Writer:
         self.context, self.builder = context, builder
 
     def data(self, kind: Any, array: ir.Value) -> ir.Value:
-        """Where an array's numbers begin."""
+        """Return the address of an array's first number."""
         return self.context.make_array(kind)(self.context, self.builder, array).data
 
     def at(self, start: ir.Value, stride: ir.Value, index: int) -> ir.Value:

@@ -93,7 +93,7 @@ def digit_bits(size):
 
 @jit
 def poisson(cumulative, key, step):
-    """How many cells a step drops: the first entry of the table beyond a uniform number."""
+    """Return the number of cells that a step drops: the first entry of the table beyond a uniform number."""
     uniform = np.float64(number(key, step, 0) >> _u(11)) * _UNIT
     below, beyond = 0, len(cumulative)
     while below < beyond:

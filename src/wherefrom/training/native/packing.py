@@ -35,7 +35,7 @@ def _whole(numbers: Iterable[int]) -> NDArray[np.int64]:
 
 
 def _starts(sizes: Iterable[int]) -> NDArray[np.int64]:
-    """Where each of several stretches begins, and where the last one ends."""
+    """Return the start of each of several stretches, and the end of the last one."""
     return np.cumsum([0, *sizes], dtype=np.int64)
 
 

@@ -44,7 +44,7 @@ class PlainMLP:
 
     @property
     def multiplications(self) -> int:
-        """Of one row, forward and backward."""
+        """The number of multiplications for one row, forward and backward."""
         pairs = list(zip(self.widths, self.widths[1:], strict=False))
         return 3 * sum(a * b for a, b in pairs) - pairs[0][0] * pairs[0][1]
 

@@ -1,4 +1,4 @@
-"""What moves entries about, splits or joins them, or leaves them as they are."""
+"""Rules for layers that move, split or join entries, or leave them as they are."""
 
 from __future__ import annotations
 
