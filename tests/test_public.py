@@ -46,6 +46,7 @@ IN_THEIR_ROOMS = [
     "callbacks",
     "Prediction",
     "ClassPrediction",
+    "CountPrediction",
     "one_shot",
     "Sources",
     "Advice",

@@ -344,6 +344,9 @@ def test_one_shot_is_near_many_samples(posterior):
     torch.testing.assert_close(moments.mean, sampled.mean, rtol=0.02, atol=0)
     torch.testing.assert_close(moments.std, sampled.std, rtol=0.03, atol=0)
     assert moments.nll(y) == pytest.approx(sampled.nll(y), abs=0.01)
+    means, a = moments._components()
+    inside, between = (means + a * means.square()).mean(0), means.var(0, correction=0)
+    torch.testing.assert_close((inside + between)[:, 0], moments.variance)  # of the distribution itself
     ours, theirs = moments.sources().overall, sampled.sources().overall
     assert ours["t"].share == pytest.approx(theirs["t"].share, abs=0.03)
 

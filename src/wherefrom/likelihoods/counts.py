@@ -176,35 +176,41 @@ class Counts(OfNumbers):
         return self.dispersion if isinstance(self.dispersion, str) else "given"
 
     def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
-        """The mean of y in units of the training rows' mean; log-normal where outputs vary."""
-        log_mean = outputs.chunk(2, dim=-1)[0] if self.dispersion == "predicted" else outputs
-        log_mean = log_mean.double().clamp(-_MOST_LOG, _MOST_LOG)
+        """Return the mean of y in units of the training rows' mean, and the dispersion where outputs say it.
+
+        Both are log-normal where outputs vary.
+        """
+        middle = outputs.double() if spread is None else outputs.double() + 0.5 * spread.double()
+        middle = middle.clamp(-_MOST_LOG, _MOST_LOG).exp()
+        mean, dispersion = middle.chunk(2, dim=-1) if self.dispersion == "predicted" else (middle, None)
         if spread is None:
-            return Moments(log_mean.exp(), None, None)
-        log_spread = spread.chunk(2, dim=-1)[0] if self.dispersion == "predicted" else spread
-        log_spread = log_spread.double()
-        mean = (log_mean + 0.5 * log_spread).exp()
-        return Moments(mean, mean.square() * torch.expm1(log_spread), None)
+            return Moments(mean, None, dispersion)
+        log_spread = spread.double()[..., : mean.shape[-1]]
+        return Moments(mean, mean.square() * torch.expm1(log_spread), dispersion)
+
+    def noise_of(self, moments: Moments, scaler: Scaler, fitted: Tensor | None) -> Tensor:
+        """Return the mean of mu + a mu^2, in units of the squared mean of the training rows."""
+        answers, spread, _ = moments
+        square = answers.square() if spread is None else answers.square() + spread
+        return answers / scaler.y_std + self._dispersion(moments, fitted) * square
 
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> CountPrediction:
-        answers, spread, _ = self.moments(outputs.answers, outputs.spread)
-        dispersion = self._dispersion(outputs, fitted)
+        moments = self.moments(outputs.answers, outputs.spread)
+        answers, spread, _ = moments
+        dispersion = self._dispersion(moments, fitted)
         within = outputs.within
         if outputs.spread is not None and spread is not None:
             log_spread = outputs.spread.double()[..., : schema.targets]
             factor = torch.where(log_spread > 0, spread / log_spread.clamp_min(_TINY), 0.0).mean(1)
             within = outputs.within_changed(lambda part: part[..., : schema.targets] * factor)
-        noise = answers / scaler.y_std + dispersion * answers.square()
+        noise = self.noise_of(moments, scaler, fitted)
         mixture = replace(outputs, answers=answers, spread=spread, noise=noise, within=within)
         return CountPrediction(mixture, dispersion, scaler.y_std, schema.y_is_flat, schema.y_names)
 
-    def _dispersion(self, outputs: Mixture, fitted: Tensor | None) -> Tensor:
-        """Dispersion of every answer, or of all.  # broadcastable to (members, samples, rows, columns)"""
-        if self.dispersion == "predicted":
-            logs = outputs.answers.chunk(2, dim=-1)[1].double()
-            if outputs.spread is not None:  # the mean of a log-normal variable
-                logs = logs + 0.5 * outputs.spread.chunk(2, dim=-1)[1].double()
-            return logs.clamp(-_MOST_LOG, _MOST_LOG).exp()
+    def _dispersion(self, moments: Moments, fitted: Tensor | None) -> Tensor:
+        """Dispersion of every answer, or of all.  # broadcastable to (..., rows, columns)"""
+        if moments.noise is not None:
+            return moments.noise
         if self.dispersion == "fit":
             return fitted_noise("dispersion", fitted)
         return torch.tensor([float(self.dispersion)], dtype=torch.float64)
@@ -224,12 +230,10 @@ class Counts(OfNumbers):
 
     def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
         """Return the scores, with the dispersion that each network says, or that suits it best."""
-        y, means = y.double(), scaler.y_std * self.moments(outputs, None).answers  # (members, rows, columns)
+        means, _, a = self.moments(outputs, None)
+        y, means = y.double(), scaler.y_std * means  # (members, rows, columns)
         with one_core():
-            if self.dispersion == "predicted":
-                a = outputs.chunk(2, dim=-1)[1].double().clamp(-_MOST_LOG, _MOST_LOG).exp()
-            else:
-                a = _suiting_dispersion(means, y)
+            a = _suiting_dispersion(means, y) if a is None else a
             nll = -_log_probability(y, means, a).sum(-1)
             return nll, (_distance(y, means, a) - _spacing(means, a)).mean(-1)
 
