@@ -48,6 +48,7 @@ IN_THEIR_ROOMS = [
     "callbacks",
     "Prediction",
     "ClassPrediction",
+    "CountPrediction",
     "one_shot",
     "Sources",
     "Advice",

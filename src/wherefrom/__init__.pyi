@@ -34,6 +34,7 @@ __version__: str
 # Documented in their rooms, and not in `__all__`; these spellings work all the same.
 # isort: split
 from wherefrom.likelihoods import ClassPrediction as ClassPrediction
+from wherefrom.likelihoods import CountPrediction as CountPrediction
 from wherefrom.likelihoods import Prediction as Prediction
 from wherefrom.own_loop import callbacks as callbacks
 from wherefrom.own_loop.recorder import Recorder as Recorder

@@ -24,6 +24,7 @@ from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.training.cohort import Examples
+from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.losses import together
 
 MEANS = torch.tensor([1e-6, 0.3, 2.0, 17.5, 400.0, 3e4], dtype=torch.float64)
@@ -96,6 +97,104 @@ def test_crps_of_large_counts_is_that_of_samples():
     assert found.crps(y) == pytest.approx(expected, abs=4 * error)
 
 
+WIDTHS = [0.0, 0.5, 5.0, 50.0]
+MEMBERS = [[0.01], [10.0], [2000.0], [1e5], [3.0, 5000.0], [0.01, 1e5], [2.0, 3.0, 700.0], [0.9e4, 1e4, 1.1e4]]
+
+
+@pytest.mark.parametrize("a", WIDTHS)
+@pytest.mark.parametrize("means", MEMBERS)
+def test_quantiles_are_the_least_counts_with_their_probability(means, a):
+    found, parts = predicted(np.array(means).reshape(-1, 1, 1), a), [distribution(mean, a) for mean in means]
+    for p in (1e-13, 1e-6, 0.025, 0.1, 0.5, 0.9, 0.999999, 1 - 1e-15):
+        k = float(found.quantile(p))
+        assert k == round(k) >= 0
+        below, there = (np.mean([part.cdf(count) for part in parts]) for count in (k - 1, k))
+        assert below - 1e-9 < p <= there + 1e-9
+        if 1e-6 <= p <= 0.999999:
+            assert k == 0 or float(found.cdf([k - 1])) < p + 1e-11
+            assert float(found.cdf([k])) > p - 1e-11
+
+
+def test_quantiles_of_several_columns_with_weights():
+    """Each cell by itself, whatever stands beside it, and however many are tabulated at once."""
+    generator = np.random.default_rng(4)
+    means = np.exp(generator.uniform(-3, 9, size=(5, 2, 30, 2)))
+    a, weights = np.array([0.02, 7.0]), np.array([0.1, 0.4, 0.0, 0.3, 0.2])
+    plan, one = Plan(2, vary_theta=True, vary_mask=False), torch.ones(2, dtype=torch.float64)
+    mixture = Mixture(torch.as_tensor(means), plan, (), weights=torch.as_tensor(weights))
+    found = CountPrediction(mixture, torch.as_tensor(a), one, is_flat=False)
+    share = np.repeat(weights, 2)[:, None, None] / 2
+    flat = means.reshape(10, 30, 2)
+
+    def cdf(k):
+        return (share * stats.nbinom(1 / a, 1 / (1 + a * flat)).cdf(k)).sum(0)
+
+    for p in (0.05, 0.5, 0.99):
+        k = found.quantile(p).numpy()
+        assert (cdf(k - 1) < p + 1e-11).all()  # between separate members it can be all but equal
+        assert (cdf(k) > p - 1e-11).all()
+        some = found.of_rows(slice(3, 7))
+        np.testing.assert_array_equal(some.quantile(p), k[3:7])
+
+
+def brute_crps(parts, weights, y: float, last: int) -> float:
+    counts = np.arange(last)
+    below = sum(weight * part.cdf(counts) for part, weight in zip(parts, weights, strict=True))
+    return float(np.square(below - (counts >= y)).sum())
+
+
+@pytest.mark.parametrize("a", WIDTHS)
+@pytest.mark.parametrize("means", [*MEMBERS[:3], *MEMBERS[4:7], [1.5, 1.5]])
+def test_crps_is_the_sum_over_all_counts(means, a):
+    parts = [distribution(mean, a) for mean in means]
+    last = int(min(max(part.isf(1e-11) for part in parts), 3e6)) + 10
+    weights = torch.arange(1, len(means) + 1, dtype=torch.float64) / sum(range(1, len(means) + 1))
+    found = predicted(np.array(means).reshape(-1, 1, 1), a, weights=weights)
+    for y in (0.0, round(means[0]), round(3 * means[-1])):
+        if max(part.sf(last) for part in parts) < 1e-10:
+            expected = brute_crps(parts, weights.tolist(), y, max(last, int(y) + 1))
+            assert found.crps([y]) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize("a", WIDTHS)
+def test_one_component_scores_as_two_that_agree(a):
+    """The integral for one component against the table of counts for several."""
+    means = np.array([0.01, 0.7, 30.0, 900.0, 2e4, 1e5])
+    y = np.round(np.array([0.0, 4.0, 11.0, 900.0, 0.0, 2e5]))
+    once, twice = predicted(means.reshape(1, 1, -1), a), predicted(np.stack([means, means])[:, None], a)
+    torch.testing.assert_close(once.crps(y, by_row=True), twice.crps(y, by_row=True), rtol=1e-6, atol=1e-10)
+
+
+@pytest.mark.parametrize("a", [1e-12, 1e-9, 1e-8, 1e-6, 1e-5])
+def test_small_dispersions_are_next_to_the_poisson(a):
+    """P(k) = Poisson(k) (1 + a ((k - mu)^2 - k) / 2) + O(a^2), and the sum of it."""
+    for mean in (0.3, 5.0, 40.0):
+        known, counts = stats.poisson(mean), np.arange(60.0)
+        ratio = 1 + a * ((counts - mean) ** 2 - counts) / 2
+        arguments = torch.as_tensor(counts), torch.tensor(mean).double(), torch.tensor(a).double()
+        room = 1e-9 + 1e7 * a * a
+        np.testing.assert_allclose(_log_probability(*arguments), known.logpmf(counts) + np.log(ratio), atol=room)
+        np.testing.assert_allclose(_probability_below(*arguments), (known.pmf(counts) * ratio).cumsum(), atol=room)
+
+
+def test_scores_of_many_networks_are_those_of_each():
+    generator = torch.Generator().manual_seed(2)
+    y = torch.poisson(torch.full((80, 2), 6.0, dtype=torch.float64), generator=generator)
+    scaler = Scaler(torch.zeros(1), torch.ones(1), torch.zeros(2).double(), torch.tensor([6.0, 3.0]).double())
+    for likelihood, size in ((wf.Counts(0.0), 2), (wf.Counts("predicted"), 4)):
+        outputs = 0.5 * torch.randn(3, 80, size, generator=generator)
+        nll, crps = likelihood.member_scores(outputs, y, scaler)
+        for k, each in enumerate(outputs):
+            mixture = Mixture(each[None, None], Plan(1, vary_theta=False, vary_mask=False), ())
+            says = likelihood.dispersion == "predicted"
+            fitted = None if says else likelihood.fit_noise(mixture, y, scaler, None)
+            chosen = likelihood if says else wf.Counts("fit")
+            alone = chosen.predictive(mixture, Schema((), (), True, 2, (), False, ""), scaler, fitted)
+            torch.testing.assert_close(nll[k], alone.nll(y, by_row=True), rtol=2e-3, atol=1e-3)
+            torch.testing.assert_close(crps[k], alone.crps(y, by_row=True), rtol=2e-3, atol=1e-3)
+            assert float(nll[k].mean()) == pytest.approx(alone.nll(y), rel=1e-5)
+
+
 def test_samples_have_the_moments_that_are_said():
     found = predicted(np.array([[[2.0, 50.0]], [[8.0, 50.0]]]), 0.2)
     samples = found.sample(20_000, seed=1)
@@ -134,6 +233,35 @@ def test_losses_are_negative_log_likelihoods_up_to_a_constant():
     theirs = gradients(lambda outputs, _: nll(outputs, outputs[:, 1:].exp()), both, y)
     assert ours[0] == pytest.approx(theirs[0])
     torch.testing.assert_close(ours[1], theirs[1])
+
+
+@pytest.mark.parametrize("scale", [0.3, 7.0, 200.0])
+def test_single_precision_is_enough_to_learn_a_dispersion(scale):
+    """Losses and gradients are those of double precision, from next to none to one that is far too large."""
+    logs = torch.arange(-24.0, 13.0, 0.5)
+    generator = torch.Generator().manual_seed(0)
+    for f in (-2.0, 0.0, 1.5):
+        mean = torch.full((len(logs), 1), scale * np.exp(f))
+        y = torch.poisson(mean, generator=generator)
+        outputs = torch.stack([torch.full_like(logs, f), logs], 1)
+        for each, count in zip(outputs, y, strict=True):
+            single = gradients(PredictedDispersionNLL((scale,)), each[None], count[None] / scale)
+            double = gradients(PredictedDispersionNLL((scale,)), each[None].double(), count[None].double() / scale)
+            room = 2e-6 * (2 + float(mean[0] + count))
+            assert single[0] == pytest.approx(double[0], rel=1e-5, abs=room)
+            torch.testing.assert_close(single[1].double(), double[1], rtol=1e-4, atol=room)
+            a = np.exp(np.clip(float(each[1]), -20, 20))
+            if a > 1e-5:
+                assert double[0] == pytest.approx(
+                    -stats.nbinom(1 / a, 1 / (1 + a * scale * np.exp(f))).logpmf(float(count)), abs=1e-5
+                )
+
+
+def test_the_loss_of_a_small_dispersion_is_nearly_the_poissons():
+    f, y = torch.linspace(-1, 1, 9).unsqueeze(1), torch.arange(9.0).unsqueeze(1) / 4
+    small, poisson = gradients(NegativeBinomialNLL((1e6,)), f, y), gradients(PoissonNLL(), f, y)
+    assert small[0] == pytest.approx(poisson[0], abs=1e-5)
+    torch.testing.assert_close(small[1], poisson[1], rtol=1e-4, atol=1e-6)
 
 
 def test_members_with_their_own_numbers_train_together():
@@ -216,6 +344,9 @@ def test_one_shot_is_near_many_samples(posterior):
     torch.testing.assert_close(moments.mean, sampled.mean, rtol=0.02, atol=0)
     torch.testing.assert_close(moments.std, sampled.std, rtol=0.03, atol=0)
     assert moments.nll(y) == pytest.approx(sampled.nll(y), abs=0.01)
+    means, a = moments._components()
+    inside, between = (means + a * means.square()).mean(0), means.var(0, correction=0)
+    torch.testing.assert_close((inside + between)[:, 0], moments.variance)  # of the distribution itself
     ours, theirs = moments.sources().overall, sampled.sources().overall
     assert ours["t"].share == pytest.approx(theirs["t"].share, abs=0.03)
 

@@ -206,6 +206,9 @@ class Classification:
         """Return the outputs: one-shot prediction has passed the softmax already, and probabilities have no noise."""
         return Moments(outputs, spread, None)
 
+    def noise_of(self, moments: Moments, scaler: Scaler, fitted: Tensor | None) -> None:
+        return None
+
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> ClassPrediction:
         if outputs.spread is None:
             with one_core():

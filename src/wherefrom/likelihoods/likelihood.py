@@ -32,7 +32,7 @@ class Moments(NamedTuple):
 
     answers: Tensor  # (..., rows, targets), the mean of y
     spread: Tensor | None  # the variance of the answers, where outputs are known by their moments
-    noise: Tensor | None  # the variance of y given the answers, where the outputs say it
+    noise: Tensor | None  # where the outputs say it: the variance of y given the answers, or a dispersion
 
 
 class Summary(NamedTuple):
@@ -169,6 +169,13 @@ class Likelihood(Objective, Protocol[P_co]):
 
     def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
         """Return the moments of y; `spread` is the variance of the outputs where they are given by their moments."""
+        ...
+
+    def noise_of(self, moments: Moments, scaler: Scaler, fitted: Tensor | None) -> Tensor | None:
+        """Return the variance of y given the answers, in standardised units.
+
+        # of all answers, (targets,), or of each, (..., rows, targets)
+        """
         ...
 
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> P_co:

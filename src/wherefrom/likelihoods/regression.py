@@ -132,14 +132,18 @@ class Regression(OfNumbers):
             log_variance = log_variance + 0.5 * log_spread.double()
         return Moments(mean, spread, log_variance.clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp())
 
-    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Prediction:
-        answers, spread, noise = self.moments(outputs.answers, outputs.spread)
+    def noise_of(self, moments: Moments, scaler: Scaler, fitted: Tensor | None) -> Tensor | None:
         if self.noise == "fit":
-            noise = fitted_noise("noise", fitted)
-        elif not isinstance(self.noise, str | None):
-            noise = (self.noise / scaler.y_std).square()
+            return fitted_noise("noise", fitted)
+        if isinstance(self.noise, str | None):
+            return moments.noise
+        return (self.noise / scaler.y_std).square()
+
+    def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Prediction:
+        moments = self.moments(outputs.answers, outputs.spread)
+        noise = self.noise_of(moments, scaler, fitted)
         within = outputs.within_changed(lambda part: part[..., : schema.targets])
-        mixture = replace(outputs, answers=answers, spread=spread, noise=noise, within=within)
+        mixture = replace(outputs, answers=moments.answers, spread=moments.spread, noise=noise, within=within)
         return Prediction(mixture, scaler.y_mean, scaler.y_std, schema.y_is_flat, schema.y_names, least=self.least)
 
     def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:

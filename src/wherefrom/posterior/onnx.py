@@ -93,8 +93,7 @@ class _Model(nn.Module):
         self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, head=self.likelihood.head)
         self.rewritten = _Rewritten()
         self.finished = prediction.exported
-        noise = prediction.mixture.noise
-        self.noise = None if noise is None or noise.ndim == 4 else noise.cpu()  # of all rows, and calibrated already
+        self.fitted_noise = posterior.fitted_noise
         factors = [torch.tensor(each.factor, dtype=torch.float64) for each in _scales(posterior)]
         self.factor = math.prod(factors, start=torch.ones((), dtype=torch.float64))
         weights = torch.tensor(posterior.weights, dtype=torch.float64) / prediction.answers.shape[1]
@@ -116,14 +115,14 @@ class _Model(nn.Module):
 
     def mixed(self, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of y, in double precision as the library's.  # from (components, rows, outputs)"""
-        mean, spread, noise = means.double(), variances.double(), self.noise
-        mean, moments_spread, predicted = self.likelihood.moments(mean, spread)
-        spread = spread if moments_spread is None else moments_spread
-        if predicted is not None:
-            noise = self.factor * self._average(predicted)
-        centre = self._average(mean)
-        variance = self.factor * (self._average(spread) + self._average((mean - centre).square()))
-        return self.finished(centre, variance if noise is None else variance + noise)
+        moments = self.likelihood.moments(means.double(), variances.double())
+        noise = self.likelihood.noise_of(moments, self.scaler, self.fitted_noise)
+        centre = self._average(moments.answers)
+        spread = variances.double() if moments.spread is None else moments.spread
+        variance = self._average(spread) + self._average((moments.answers - centre).square())
+        if noise is not None:
+            variance = variance + (self._average(noise) if noise.ndim == 3 else noise)
+        return self.finished(centre, self.factor * variance)
 
 
 class _Rewritten(TorchFunctionMode):
@@ -292,7 +291,8 @@ def _check(path: Path, rows: Tensor, prediction: Any) -> None:
 def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
     from wherefrom import __version__
 
-    noise, scales = getattr(posterior.training.likelihood, "noise", None), _scales(posterior)
+    likelihood, scales = posterior.training.likelihood, _scales(posterior)
+    noise = getattr(likelihood, "noise", getattr(likelihood, "dispersion", None))
     return {
         "wherefrom_version": __version__,
         "x_names": json.dumps(posterior.schema.x_names),

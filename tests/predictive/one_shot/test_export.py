@@ -304,3 +304,15 @@ def test_bad_wishes(whole, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ImportError, match=r"pip install 'wherefrom\[onnx\]'"):
         whole.export_onnx(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("dispersion", ["fit", "predicted", 0.5])
+def test_counts(rows, tmp_path, dispersion):
+    """The variance in the file holds the noise of counts, which differs from row to row and member to member."""
+    y = np.random.default_rng(5).poisson(np.exp(2.0 + 0.3 * rows[:90, 1])).astype(float)
+    likelihood = wf.Counts(dispersion, held_out=0.2)
+    model = mlp(outputs=likelihood.outputs(1))
+    known = posterior((rows[:90], y), [wf.InitialCondition(2), wf.Iterations(wf.SWAG(3))], model, likelihood=likelihood)
+    written(known, tmp_path, rows[:40])
+    said = session(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map
+    assert (said["noise"], said["variance_includes_noise"]) == (str(dispersion), "yes")
