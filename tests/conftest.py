@@ -97,10 +97,11 @@ def kinds(folder):
 
 
 def _fitted(path: Path, target: str):
-    from wherefrom.tables.fitting import Request, fit
+    from wherefrom.tables.fitting import learn
+    from wherefrom.tables.options import Request
     from wherefrom.tables.reading import read
 
-    return path, fit(read(path), Request(target, **QUICK), lambda line: None, False)
+    return path, learn(read(path), Request(target, **QUICK), lambda line: None, False)
 
 
 @pytest.fixture

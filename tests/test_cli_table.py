@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from made_table import made, without, write
 from wherefrom.cli import app
+from wherefrom.tables.model import Model
 from wherefrom.tables.reading import read
-from wherefrom.tables.run import Run
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def test_the_engine_is_the_one_that_is_named(place, tmp_path):
         out = tmp_path / engine
         said = wherefrom("fit", place / "train.csv", "--target", "y", "--out", out, "--engine", engine, *QUICK)
         assert said.exit_code == 0, said.output
-        assert Run.load(out).posterior.engines == (engine,)
+        assert Model.load(out).posterior.engines == (engine,)
 
 
 def test_predictions_are_the_posteriors_own(place, tmp_path):
@@ -75,7 +75,7 @@ def test_predictions_are_the_posteriors_own(place, tmp_path):
     found = rows_of(tmp_path / "p.csv")
     assert [row["shop"] for row in found] == made(40, 1)["shop"]
     assert [row["id"] for row in found] == [str(k) for k in range(40)]
-    run = Run.load(place / "train")
+    run = Model.load(place / "train")
     prediction = run.posterior.predict(run.encoder.encode(read(place / "new.csv")), 8)
     low, high = prediction.interval(0.8)
     for name, own in (("mean", prediction.mean), ("std", prediction.std), ("lower", low), ("upper", high)):
@@ -264,9 +264,9 @@ def test_dates_may_be_written_in_another_way_that_cannot_be_mistaken(tmp_path):
 
 
 def test_a_large_report_says_how_many_rows_it_is_of(place, tmp_path, monkeypatch):
-    from wherefrom.tables import commands
+    from wherefrom.tables import reporting
 
-    monkeypatch.setattr(commands, "_REPORT_NUMBERS", 0)  # then it is 200 rows
+    monkeypatch.setattr(reporting, "_REPORT_NUMBERS", 0)  # then it is 200 rows
     write(tmp_path / "many.csv", made(250, 3))
     said = wherefrom("report", place / "train", tmp_path / "many.csv", "--out", tmp_path / "r.html")
     assert "Of 250 rows, 200 at random are scored here" in said.output
@@ -322,12 +322,12 @@ def test_errors_of_prediction(place, tmp_path):
 
 
 def test_what_is_ours_keeps_its_traceback(monkeypatch, place):
-    from wherefrom.tables import commands
+    from wherefrom.tables import model
 
     def bug(*_, **__):
         raise KeyError("ours")
 
-    monkeypatch.setattr(commands, "look", bug)
+    monkeypatch.setattr(model, "look", bug)
     said = wherefrom("predict", place / "train", place / "new.csv")
     assert said.exit_code == 1
     assert isinstance(said.exception, KeyError)
@@ -354,7 +354,7 @@ def test_the_decimal_sign_is_remembered(tmp_path):
     said = wherefrom("fit", path, "--target", "y", "--out", tmp_path / "run", *QUICK)
     assert said.exit_code == 0, said.output
     assert "has a decimal comma" in said.output
-    assert Run.load(tmp_path / "run").about["decimal"] == ","
+    assert Model.load(tmp_path / "run").about["decimal"] == ","
     new = with_decimal_commas(tmp_path / "new.csv", 1, 1)
     head, row = new.read_text().splitlines()
     cells = dict(zip(head.split(";"), row.split(";"), strict=True)) | {"x0": "1,234", "x1": "2"}

@@ -14,6 +14,8 @@ FIRST_WEEK = [
     "Classification",
     "Counts",
     "marginalise",
+    "fit",
+    "Model",
     "Compute",
     "InitialCondition",
     "Iterations",

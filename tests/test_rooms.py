@@ -24,6 +24,7 @@ posterior
 recipes
 estimators own_loop report
 tables reproduce
+loading
 cli
 __main__
 """

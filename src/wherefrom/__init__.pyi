@@ -9,11 +9,13 @@ from wherefrom.laws import Snapshots as Snapshots
 from wherefrom.likelihoods import Classification as Classification
 from wherefrom.likelihoods import Counts as Counts
 from wherefrom.likelihoods import Regression as Regression
+from wherefrom.loading import load as load
 from wherefrom.posterior import Posterior as Posterior
 from wherefrom.posterior.marginalise import marginalise as marginalise
 from wherefrom.posterior.point import Algorithm as Algorithm
 from wherefrom.posterior.point import Training as Training
-from wherefrom.posterior.store import load as load
+from wherefrom.tables.fitting import fit as fit
+from wherefrom.tables.model import Model as Model
 from wherefrom.training.compute import Compute as Compute
 from wherefrom.training.mlp import MLP as MLP
 from wherefrom.variables import Algorithms as Algorithms

@@ -76,7 +76,7 @@ def _of_every_table(
 ) -> dict[str, Any]:
     """Return how a file is read, and who listens, as the commands take them."""
     from wherefrom.tables.commands import Talk
-    from wherefrom.tables.reading import Format
+    from wherefrom.tables.raw import Format
 
     return {"how": Format(separator, decimal, encoding, tuple(missing or ())), "talk": Talk(quiet, json)}
 
@@ -154,31 +154,35 @@ def fit(
     talk: Any,
 ) -> None:
     """Learn to predict a column of your own table, and how sure to be."""
-    from wherefrom.tables import commands, fitting, plan
-    from wherefrom.training.compute import Compute
+    from wherefrom.tables import commands
+    from wherefrom.tables.options import Request
 
-    kinds = dict.fromkeys(number or (), "number") | dict.fromkeys(text or (), "text")
-    for one in date or ():
-        name, _, written = one.partition("=")
-        kinds[name] = f"date:{written}" if written else "date"
-    kinds |= dict.fromkeys(drop or (), "drop")
-    request = fitting.Request(
-        target=target,
+    request = Request.of(
+        target,
         task=task,
-        least=fitting.as_least(least),
-        kinds=kinds,
+        least=least,
         over=over,
         recipe=recipe,
         draws=draws,
-        settings=plan.Settings(plan.as_hidden(hidden), dropout, lr, batch_size, noise),
-        epochs=fitting.as_epochs(epochs),
-        budget=None if budget is None else fitting.seconds(budget),
+        noise=noise,
+        epochs=epochs,
+        budget=budget,
         calibrate=calibrate,
+        number=number or (),
+        text=text or (),
+        date=date or (),
+        drop=drop or (),
+        hidden=hidden,
+        dropout=dropout,
+        lr=lr,
+        batch_size=batch_size,
         held_out=held_out,
         level=level,
         samples=samples,
         seed=seed,
-        compute=Compute(device, engine=engine, workers=workers),  # type: ignore[arg-type]
+        device=device,
+        engine=engine,
+        workers=workers,
     )
     commands.fit_table(table, out, request, how, overwrite=overwrite, keeps_data=not no_data, talk=talk)
 
@@ -201,9 +205,10 @@ def predict(
 ) -> None:
     """Predict every row of a table: mean and interval, or classes; whose doubt it is; and which rows are strange."""
     from wherefrom.tables import commands
+    from wherefrom.tables.looking import How
 
-    question = commands.Question(run, table, how, keep or (), samples, level, method)  # type: ignore[arg-type]
-    commands.predict_table(question, out, talk)
+    asked = How(level, samples, method, keep or ())  # type: ignore[arg-type]
+    commands.predict_table(commands.Question(run, table, how, asked), out, talk)
 
 
 @app.command()
@@ -221,8 +226,10 @@ def sources(
 ) -> None:
     """Say where the doubt comes from, over a table and at the rows most in doubt."""
     from wherefrom.tables import commands
+    from wherefrom.tables.looking import How
 
-    commands.sources_table(commands.Question(run, table, how, keep or (), samples), out, rows, talk)
+    asked = How(samples=samples, keep=keep or ())
+    commands.sources_table(commands.Question(run, table, how, asked), out, rows, talk)
 
 
 @app.command()

@@ -111,10 +111,13 @@ class _Estimator(BaseEstimator):
         settings = decay | dict(self.optimiser_settings or {})
         algorithm = Algorithm(self.optimiser, lr=self.lr, batch_size=self.batch_size, **settings)
         model = self._model(rows, likelihood, design)
-        epochs = self._most_epochs(rows, algorithm.batch_size) if self.epochs is None else self.epochs
+        aside_share = self._held_out(rows, likelihood) or 0.0
+        steps = algorithm.steps_per_epoch(len(rows) - round(aside_share * len(rows)))
+        most = min(max(_STEPS // steps, _LEAST_EPOCHS), _MOST_EPOCHS)
+        epochs = most if self.epochs is None else self.epochs
         training = Training(model, algorithm, epochs, likelihood, self.standardise)
         if self.epochs is None and isinstance(model, MLP):
-            training = replace(training, epochs=_best_epochs(training, rows, design, seed, self._how))
+            training = replace(training, epochs=_best_epochs(training, rows, design, seed, steps, self._how))
         posterior = marginalise(
             training, rows, over, seed, held_out=self._held_out(rows, likelihood), groups=copies, compute=self._how
         )
@@ -156,11 +159,6 @@ class _Estimator(BaseEstimator):
         if isinstance(self.model, MLP | torch.nn.Module) or not callable(self.model):
             return self.model  # of which Training has its own opinion
         return _sized(self.model, rows.x.shape[1], likelihood.outputs(rows.targets))
-
-    def _most_epochs(self, rows: Rows, batch_size: int) -> int:
-        """Enough for some thousand steps."""
-        steps = -(-len(rows) // batch_size)
-        return min(max(_STEPS // steps, _LEAST_EPOCHS), _MOST_EPOCHS)
 
     @property
     def _how(self) -> Compute:
@@ -388,7 +386,7 @@ def _sized(factory: Callable[..., Any], inputs: int, outputs: int) -> Callable[[
 # ---------------------------------------------------------------------- when to stop
 
 
-def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, compute: Compute) -> int:
+def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, steps: int, compute: Compute) -> int:
     """Return after how many of its epochs rows that are set aside are best predicted: by folds, each with one network.
 
     What is scored is what a training of so many epochs would leave: its last iterate or, where t is marginalised, the
@@ -404,7 +402,6 @@ def _best_epochs(training: Training, rows: Rows, design: Design, seed: int, comp
     aside = [rows.take(test) for _, test in parts]
     stops = stopping.scored(pilots, [pilot.mixture[0] for pilot in pilots], aside, design.iterations is not None)
     weights = None if rows.weights is None else rows.weights[np.concatenate([test for _, test in parts])]
-    steps = -(-len(rows) // training.algorithm.batch_size)
     return stops.epochs[stops.first_good(weights, lambda epochs: _is_enough(design, epochs, steps))]
 
 

@@ -20,8 +20,8 @@ from wherefrom.laws import TRADI, Gaussian, Points
 from wherefrom.posterior.member import Member, Origin
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
+from wherefrom.tables.model import HeldOut
 from wherefrom.tables.outside import Surroundings
-from wherefrom.tables.run import HeldOut
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
 from wherefrom.training import schedules

@@ -10,8 +10,8 @@ from safetensors.torch import load, save_file
 
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.tables import run as runs
-from wherefrom.tables.run import Run
+from wherefrom.tables import model as models
+from wherefrom.tables.model import Model
 from wherefrom.variables import Families
 
 pytestmark = pytest.mark.slow
@@ -162,13 +162,13 @@ def test_every_value_of_a_recorder(tmp_path):
 def test_every_value_of_a_run_of_a_table(quantities, tmp_path, monkeypatch):
     _, run = quantities
     run.save(tmp_path / "run")
-    monkeypatch.setattr(runs.store, "load", lambda folder: run.posterior)  # whose file is not touched
+    monkeypatch.setattr(models.store, "load", lambda folder: run.posterior)  # whose file is not touched
     path = tmp_path / "run" / "table.json"
     document = json.loads(path.read_text())
     for place, spot in enumerate(spots(document)):
         for change in (removed, lambda parent, key, place=place: parent.__setitem__(key, WRONG[place % len(WRONG)])):
             path.write_text(json.dumps(changed(document, spot, change)))
-            assert_words(lambda: Run.load(tmp_path / "run"), "run")
+            assert_words(lambda: Model.load(tmp_path / "run"), "run")
 
 
 def test_checkpoints_that_were_changed_are_named(problem, tmp_path):

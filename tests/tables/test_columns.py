@@ -5,7 +5,8 @@ import pytest
 
 from reloaded import reloaded
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
-from wherefrom.tables.reading import Format, read
+from wherefrom.tables.raw import Format
+from wherefrom.tables.reading import read
 
 
 def table_of(tmp_path, columns, name="data.csv", **how):

@@ -18,7 +18,8 @@ from wherefrom.predictive.calibration import Conformal, Fit, Temperature, Varian
 from wherefrom.tables import fitting, plan
 from wherefrom.tables import pilot as fitting_pilot
 from wherefrom.tables.columns import Encoded
-from wherefrom.tables.fitting import Request, fit, seconds, split
+from wherefrom.tables.fitting import learn, split
+from wherefrom.tables.options import Request, seconds
 from wherefrom.tables.pilot import LEAST_EPOCHS, pilot
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import read
@@ -111,7 +112,7 @@ def test_a_pilot_that_diverges_goes_slower(random):
 def test_what_is_done_is_told(quantities, folder):
     path, _ = quantities
     told = []
-    fit(read(path), Request("y", **QUICK), told.append, False)
+    learn(read(path), Request("y", **QUICK), told.append, False)
     text = "\n".join(told)
     assert "400 rows: 280 to train on, 60 to calibrate, 60 to test" in text
     assert "y: regression, because it holds numbers" in text
@@ -124,27 +125,27 @@ def test_what_is_done_is_told(quantities, folder):
 
 def test_the_same_seed_gives_the_same_run(quantities):
     path, run = quantities
-    again = fit(read(path), Request("y", **QUICK), lambda line: None, False)
+    again = learn(read(path), Request("y", **QUICK), lambda line: None, False)
     assert again.scores == run.scores
-    other = fit(read(path), Request("y", **QUICK, seed=1), lambda line: None, False)
+    other = learn(read(path), Request("y", **QUICK, seed=1), lambda line: None, False)
     assert other.scores != run.scores
 
 
 def test_rows_without_a_target_are_left_out_and_told(folder):
     cells = made(100)
     cells["y"][3] = cells["y"][50] = ""
-    run = fit(read(write(folder / "gaps.csv", cells)), Request("y", **QUICK), lambda line: None, False)
+    run = learn(read(write(folder / "gaps.csv", cells)), Request("y", **QUICK), lambda line: None, False)
     assert run.about["rows"]["all"] == 98
     assert "2 rows without 'y' left out" in run.about["notes"]
     few = write(folder / "few.csv", made(15))
     with pytest.raises(ValueError, match="15 rows with 'y': it takes at least 20"):
-        fit(read(few), Request("y", **QUICK), lambda line: None, False)
+        learn(read(few), Request("y", **QUICK), lambda line: None, False)
 
 
 @pytest.mark.parametrize("calibrate", ["variance", "conformal", "none"])
 def test_calibration_is_as_asked(quantities, calibrate):
     path, _ = quantities
-    run = fit(read(path), Request("y", **QUICK, calibrate=calibrate), lambda line: None, False)
+    run = learn(read(path), Request("y", **QUICK, calibrate=calibrate), lambda line: None, False)
     assert [each.by for each in run.posterior.calibration] == ([] if calibrate == "none" else [calibrate])
 
 
@@ -153,13 +154,13 @@ def test_calibration_that_cannot_be_is_refused_before_anything_is_trained(which,
     path, run = request.getfixturevalue(which)
     monkeypatch.setattr(fitting, "_train", None)
     with pytest.raises(ValueError, match=f"--calibrate {by} is not for"):
-        fit(read(path), Request(run.target.name, **QUICK, calibrate=by), lambda line: None, False)
+        learn(read(path), Request(run.target.name, **QUICK, calibrate=by), lambda line: None, False)
 
 
 @pytest.mark.parametrize("noise", ["predicted", "none", "2.5"])
 def test_noise_is_as_asked(quantities, noise):
     asked = Request("y", **QUICK, settings=plan.Settings(noise=noise))
-    run = fit(read(quantities[0]), asked, lambda line: None, False)
+    run = learn(read(quantities[0]), asked, lambda line: None, False)
     assert ("noise" in predict_rows(run.posterior, run.rows_to_test()[0], 0.9, 8).sources) == (noise != "none")
 
 
@@ -246,7 +247,7 @@ def test_copies_are_set_aside_together(random):
 
 def test_networks_of_a_pilot_leave_no_notes(folder):
     cells = made(150)
-    run = fit(
+    run = learn(
         read(write(folder / "wild.csv", cells)),
         Request("y", draws=2, samples=8, settings=plan.Settings(lr=1.0), epochs=6),
         lambda line: None,
@@ -275,7 +276,7 @@ def test_a_quantity_that_is_never_negative_stays_so(folder):
     cells["y"] = [f"{max(0.0, float(value) - 14):.5g}" for value in cells["y"]]  # half of them are 0
     told = []
     table = read(write(folder / "positive.csv", cells))
-    run = fit(table, Request("y", **QUICK), told.append, False)
+    run = learn(table, Request("y", **QUICK), told.append, False)
     assert run.target.least == 0
     assert "y is never below 0, nor are its predictions (--least none lets them)" in told
     x, y, _ = run.rows_to_test()
@@ -316,7 +317,7 @@ def test_what_should_be_known_is_told_before_the_training(folder):
     cells = made(100)
     cells["y"][3] = ""
     heard = []
-    fit(read(write(folder / "gap.csv", cells)), Request("y", **QUICK), heard.append, False, heard.append)
+    learn(read(write(folder / "gap.csv", cells)), Request("y", **QUICK), heard.append, False, None, heard.append)
     note = heard.index("1 row without 'y' left out")
     assert note < next(place for place, line in enumerate(heard) if line.startswith("training"))
 
@@ -326,17 +327,17 @@ def test_options_of_a_quantity_are_refused_for_classes(kinds, monkeypatch):
     monkeypatch.setattr(fitting, "_train", None)
     for changes in ({"least": 5.0}, {"settings": plan.Settings(noise="fit")}):
         with pytest.raises(ValueError, match=r"--(noise|least) is not for classes, which 'kind' holds"):
-            fit(read(path), Request("kind", **QUICK, **changes), lambda line: None, False)
+            learn(read(path), Request("kind", **QUICK, **changes), lambda line: None, False)
 
 
 def test_a_budget_decides_the_draws(quantities):
     told = []
     asked = Request("y", epochs=4, samples=8, budget=1e6)
-    run = fit(read(quantities[0]), asked, told.append, False)
+    run = learn(read(quantities[0]), asked, told.append, False)
     assert len(run.posterior) == 20
     assert any("the budget allows for 20 draws" in line for line in told)
     told = []
-    run = fit(read(quantities[0]), Request("y", samples=8, budget=0.01), told.append, False)
+    run = learn(read(quantities[0]), Request("y", samples=8, budget=0.01), told.append, False)
     assert len(run.posterior) == 2
     assert run.posterior.training.epochs >= LEAST_EPOCHS
 
@@ -344,7 +345,7 @@ def test_a_budget_decides_the_draws(quantities):
 def test_intervals_hold_on_rows_never_seen(folder):
     """With defaults, and 92 to 98% besides what chance does to so few calibration rows and so many new ones."""
     table = read(write(folder / "covered.csv", made(2500, 5)))
-    run = fit(table, Request("y", samples=20), lambda line: None, False)
+    run = learn(table, Request("y", samples=20), lambda line: None, False)
     new = read(write(folder / "new.csv", made(3000, 6)))
     truth = run.target.values(new)
     scores = predict_rows(run.posterior, run.encoder.encode(new), 0.95, 20, truth).scores
@@ -369,7 +370,7 @@ def test_copies_are_found_by_the_columns_that_are_used(folder):
     cells = {name: own * 2 for name, own in made(150).items()}
     cells["id"] = [str(k) for k in range(300)]  # a copy has a number of its own
     table = read(write(folder / "copies.csv", cells))
-    run = fit(table, Request("y", **QUICK), lambda line: None, False)
+    run = learn(table, Request("y", **QUICK), lambda line: None, False)
     assert any("150 rows are copies of others" in note for note in run.about["notes"])
     held = set(((run.held_out.rows - 2) % 150).tolist())
     assert len(run.held_out.rows) == 2 * len(held) == 90
@@ -377,7 +378,7 @@ def test_copies_are_found_by_the_columns_that_are_used(folder):
 
 def test_few_different_rows_are_split_as_they_are(folder):
     cells = {"a": [str(k % 5) for k in range(200)], "y": [str(k % 3) for k in range(200)]}
-    run = fit(read(write(folder / "repeats.csv", cells)), Request("y", **QUICK), lambda line: None, False)
+    run = learn(read(write(folder / "repeats.csv", cells)), Request("y", **QUICK), lambda line: None, False)
     assert any("only 15 rows are different" in note for note in run.about["notes"])
 
 

@@ -5,7 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from wherefrom.tables.reading import Format, as_numbers, read
+from wherefrom.tables.raw import Format, as_numbers
+from wherefrom.tables.reading import read
 
 
 def csv(tmp_path, text, name="data.csv", encoding="utf-8"):

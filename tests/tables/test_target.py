@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from wherefrom.tables.reading import Format, read
+from wherefrom.tables.raw import Format
+from wherefrom.tables.reading import read
 from wherefrom.tables.target import Target, known
 
 

@@ -46,7 +46,8 @@ def with_noise(posterior: Posterior, data: Any, samples: int) -> Posterior:
         can_fit = "noise" in likelihood.table_options
         advice = f"; use {type(likelihood).of_table(TableWishes(noise='fit'))}" if can_fit else ""
         raise ValueError(f"{likelihood} has no noise to fit{advice}")
-    return calibrated_anew(_with_noise(posterior, _noise(posterior, data, samples)))
+    rows = not_trained_on(posterior, data, "fit_noise((x, y))")
+    return calibrated_anew(_with_noise(posterior, _noise(posterior, rows, samples)))
 
 
 def _with_noise(posterior: Posterior, noise: Tensor | None) -> Posterior:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from wherefrom.posterior.point import Training
 from wherefrom.training import streams
@@ -26,6 +27,7 @@ class Fold:
     scaler: Scaler
     rows: Rows | None = None  # to train on
     held_out: Rows | None = None  # to fit the noise on, and to judge the members by
+    aside: Tensor | None = None  # numbers of the rows that were held out, among all that count
 
     @classmethod
     def of(
@@ -44,17 +46,20 @@ class Fold:
             share = 0.0
         elif held_out is not None:
             share = float(held_out)
+            if isinstance(held_out, bool) or not 0 < share < 1:
+                raise ValueError(f"held_out is a fraction of the rows, between 0 and 1, or rows (x, y); not {held_out}")
+        aside = None
         if share:
-            is_aside = torch.from_numpy(_drawn_apart(len(rows), share, groups, seed))
-            aside = int(is_aside.sum())
-            if aside < 2 or len(rows) - aside < 1:
+            aside = torch.from_numpy(np.flatnonzero(_drawn_apart(len(rows), share, groups, seed)))
+            if len(aside) < 2 or len(rows) - len(aside) < 1:
                 raise ValueError(
-                    f'noise="fit" would hold {aside} of {len(rows)} rows out, which is too few; '
-                    "raise held_out, or give the noise as a number"
+                    f"to fit the noise on, {len(aside)} of {len(rows)} rows would be held out, which is too few: raise "
+                    "held_out, or give the noise as a number"
                 )
-            held_out, rows = rows.take(is_aside), rows.take(~is_aside)
-        held_out = held_out if isinstance(held_out, Rows) else None
-        return cls(seed, rows.schema, Scaler.of(rows, training.standardise, training.likelihood), rows, held_out)
+        rows, drawn = _cut(rows, aside)
+        held_out = held_out if isinstance(held_out, Rows) else drawn
+        scaler = Scaler.of(rows, training.standardise, training.likelihood)
+        return cls(seed, rows.schema, scaler, rows, held_out, aside)
 
     @property
     def trained_on(self) -> Rows:
@@ -63,9 +68,23 @@ class Fold:
             raise ValueError("a loaded posterior has no data: give it again, as wf.load(folder, model, data=(x, y))")
         return self.rows
 
-    def with_rows(self, other: Fold) -> Fold:
-        """The same with the rows of another, which are what it was made of."""
-        return replace(self, rows=other.rows, held_out=other.held_out)
+    def with_rows(self, rows: Rows) -> Fold:
+        """Take up the rows that it was made of, given again, and hold the same ones out; others are refused."""
+        rows = rows.that_count
+        if self.aside is None or int(self.aside.max()) < len(rows):
+            trained_on, drawn = _cut(rows, self.aside)
+            if not self.schema.digest or trained_on.schema.digest == self.schema.digest:
+                return replace(self, rows=trained_on, held_out=drawn)
+        raise ValueError("this is not the data that the posterior was trained on")
+
+
+def _cut(rows: Rows, aside: Tensor | None) -> tuple[Rows, Rows | None]:
+    """Return the rows to train on, and those that are set aside."""
+    if aside is None:
+        return rows, None
+    is_aside = torch.zeros(len(rows), dtype=torch.bool)
+    is_aside[aside] = True
+    return rows.take(~is_aside), rows.take(is_aside)
 
 
 def _drawn_apart(rows: int, share: float, groups: Any, seed: int) -> NDArray[np.bool_]:

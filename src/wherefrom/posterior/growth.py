@@ -111,14 +111,11 @@ def _fold(posterior: Posterior, data: Any) -> Fold:
         if posterior.rows is None:
             raise ValueError("a loaded posterior has no data: give it again, as extend((x, y), theta0=5)")
         return posterior.fold
-    return posterior.fold.with_rows(same_data(posterior, data))
+    return same_data(posterior, data)
 
 
 def same_data(posterior: Posterior, data: Any) -> Fold:
-    """Return the data that the posterior was trained on, given again: anything else is refused."""
-    fold = Fold.of(posterior.training, like_training(posterior, data), posterior.seed)
-    posterior.schema.inputs(fold.trained_on.x)
-    # Of members that were trained elsewhere, the data may never have been seen.
-    if posterior.schema.digest and fold.schema.digest != posterior.schema.digest:
-        raise ValueError("this is not the data that the posterior was trained on")
-    return fold
+    """Return the posterior's fold with its data, given again: anything else is refused."""
+    rows = like_training(posterior, data)
+    posterior.schema.inputs(rows.x)
+    return posterior.fold.with_rows(rows)

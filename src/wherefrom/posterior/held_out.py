@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from wherefrom.posterior.fold import Fold
+from wherefrom.posterior.caller import users_stacklevel
 from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
@@ -34,14 +34,25 @@ def not_trained_on(posterior: Posterior, data: Any, call: str) -> Rows:
             raise ValueError(f"{call} needs rows that were not trained on")
         return posterior.held_out
     rows = like_training(posterior, data).that_count
-    overlap = part_trained_on(posterior, rows)
+    _refuse(part_trained_on(posterior, rows))
+    return rows
+
+
+def check_apart(trained: Rows, given: Rows) -> None:
+    """Raise, or warn, if rows that are to judge the members are among those to train on."""
+    _refuse(_overlap(trained, given))
+
+
+def _refuse(overlap: float) -> None:
+    """Raise if most of some rows were trained on, and warn if some of them were."""
     if overlap == 1:
         raise ValueError("these are the rows that the members were trained on: give others")
     if overlap >= _REFUSED:
         raise ValueError(f"{overlap:.0%} of these rows were trained on: give others")
     if overlap >= _WARNED:
-        warnings.warn(f"{overlap:.0%} of these rows were trained on, which flatters the members", stacklevel=4)
-    return rows
+        warnings.warn(
+            f"{overlap:.0%} of these rows were trained on, which flatters the members", stacklevel=users_stacklevel()
+        )
 
 
 def part_trained_on(posterior: Posterior, rows: Rows) -> float:
@@ -59,10 +70,10 @@ def _is_training_data(posterior: Posterior, rows: Rows) -> bool:
     if rows.schema.digest == trained_on:
         return True
     try:
-        fold = Fold.of(posterior.training, rows, posterior.seed)
-    except ValueError:  # too few to hold any out
+        posterior.fold.with_rows(rows)
+    except ValueError:
         return False
-    return fold.schema.digest == trained_on
+    return True
 
 
 def _overlap(trained: Rows, given: Rows) -> float:

@@ -13,6 +13,7 @@ import torch
 
 from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.growth import Divergence, without_diverged
+from wherefrom.posterior.held_out import check_apart
 from wherefrom.posterior.member import Origin
 from wherefrom.posterior.networks import build_networks
 from wherefrom.posterior.point import P, Training
@@ -119,7 +120,11 @@ def marginalise(
     rows, device, design = as_rows(data, training.likelihood), compute.torch_device, Design.of(over)
     if held_out is not None and not isinstance(held_out, Real):
         held_out = as_rows(held_out, training.likelihood, rows.classes).that_count
+        for index in [slice(None)] if folds is None else folds:
+            check_apart(rows.take(index).that_count, held_out)
     together = None if groups is None else np.asarray(groups)
+    if together is not None and together.shape != (len(rows),):
+        raise ValueError(f"groups must have one entry for each of the {len(rows)} rows, not shape {together.shape}")
     parts = [
         Fold.of(training, rows.take(index), int(seed) + number, held_out, None if together is None else together[index])
         for number, index in enumerate([slice(None)] if folds is None else folds)

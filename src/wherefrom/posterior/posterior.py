@@ -362,7 +362,7 @@ class Posterior(Generic[P]):
 
     def with_data(self, data: Any) -> Posterior[P]:
         """Give the posterior its training data again, after `wf.load`."""
-        return replace(self, fold=self.fold.with_rows(growth.same_data(self, data)))
+        return replace(self, fold=growth.same_data(self, data))
 
     def report(self, path: str | Path, data: Any, **about: Any) -> Path:
         """Write a page for the browser about these labelled rows, which were not trained on, and return where it is.

@@ -101,7 +101,7 @@ class _Trainings:
             batch_size = min(algorithm.batch_size, rows)
             collection = None
             if collects and self.design.iterations is not None:
-                steps = rows // batch_size if algorithm.drop_last else -(-rows // batch_size)
+                steps = algorithm.steps_per_epoch(rows)
                 collection = self.design.iterations.collection(self.training.epochs, steps, losses.get(job))
                 collection = self.collections.setdefault(collection.steps, collection)
             family, drops = self._family(job), algorithm.drop_last and bool(rows % batch_size)

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
-from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers, likely, nearest
+from wherefrom.tables.raw import Column, Numbers, RawTable, as_numbers, likely, nearest
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
 

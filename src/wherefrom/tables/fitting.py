@@ -8,13 +8,12 @@ rows.
 
 from __future__ import annotations
 
-import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,19 +25,19 @@ from wherefrom.posterior.point import Training
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
 from wherefrom.tables.columns import Encoded, TableEncoder, rows_of
+from wherefrom.tables.model import HeldOut, Model, as_table
+from wherefrom.tables.options import Request
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
 from wherefrom.tables.predicting import predict_rows
-from wherefrom.tables.reading import Integers, RawTable
-from wherefrom.tables.run import HeldOut, Run
+from wherefrom.tables.raw import Format, Integers, RawTable
 from wherefrom.tables.target import Target, known
 from wherefrom.training import streams
 from wherefrom.training.compute import Compute
+from wherefrom.training.engines import Choice
 from wherefrom.training.progress import Show
 from wherefrom.variables import Design
 
-CALIBRATIONS = ("auto", "variance", "temperature", "conformal", "none")
-FEWEST_SAMPLES = 4
 _FEWEST_ROWS = 20
 _MOST_HELD_OUT = 6000
 _FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
@@ -47,67 +46,6 @@ _MOST_DRAWS = 20
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Request:
-    """All that a user may say about a run."""
-
-    target: str
-    task: str | None = None
-    least: float | Literal["auto"] | None = "auto"  # that a quantity can be
-    kinds: Mapping[str, str] = field(default_factory=dict)
-    over: str | None = None
-    recipe: str | None = None
-    draws: int | None = None
-    settings: plan.Settings = field(default_factory=plan.Settings)
-    epochs: int | None = None  # None: found by a pilot
-    budget: float | None = None  # seconds
-    calibrate: str = "auto"
-    held_out: float = 0.15
-    level: float = 0.95
-    samples: int = 100
-    seed: int = 0
-    compute: Compute = field(default_factory=Compute)
-
-    def __post_init__(self) -> None:
-        if self.calibrate not in CALIBRATIONS:
-            raise ValueError(f"--calibrate is one of {', '.join(CALIBRATIONS)}, not {self.calibrate!r}")
-        if not 0.02 <= self.held_out <= 0.5:
-            raise ValueError(f"--held-out is a share of the rows, from 0.02 to 0.5, not {self.held_out}")
-        if self.epochs is not None and self.epochs < 2:
-            raise ValueError(f"--epochs is auto, or a number from 2 on, not {self.epochs}")
-        if self.samples < FEWEST_SAMPLES:
-            raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {self.samples}")
-        if not 0 < self.level < 1:
-            raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {self.level}")
-        plan.variables(self.over, self.recipe, self.draws, lr=0.001)  # raises where they cannot be
-
-
-def seconds(written: str) -> float:
-    """
-    >>> seconds("90s"), seconds("5min"), seconds("1.5h")
-    (90.0, 300.0, 5400.0)
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|hours?)", written.strip())
-    if not match or not float(match[1]) > 0:
-        raise ValueError(f"--budget is a time with its unit, such as 90s, 5min or 1h, not {written!r}")
-    return float(match[1]) * {"m": 60, "h": 3600}.get(match[2][0], 1)
-
-
-def as_epochs(written: str) -> int | None:
-    if written != "auto" and not written.isdigit():
-        raise ValueError(f"--epochs is auto, or a number, not {written!r}")
-    return None if written == "auto" else int(written)
-
-
-def as_least(written: str) -> float | Literal["auto"] | None:
-    if written in ("auto", "none"):
-        return "auto" if written == "auto" else None
-    try:
-        return float(written)
-    except ValueError:
-        raise ValueError(f"--least is auto, none, or a number, not {written!r}") from None
 
 
 @dataclass(frozen=True)
@@ -203,7 +141,116 @@ class _Notes(list[str]):
             self.tell(line)
 
 
-def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, note: Tell | None = None) -> Run:
+def fit(
+    table: Any,
+    target: str,
+    *,
+    task: str | None = None,
+    least: Any = "auto",
+    over: str | None = None,
+    recipe: str | None = None,
+    draws: int | None = None,
+    noise: Any = "auto",
+    epochs: Any = "auto",
+    budget: str | float | None = None,
+    calibrate: str = "auto",
+    number: Sequence[str] = (),
+    text: Sequence[str] = (),
+    date: Sequence[str] = (),
+    drop: Sequence[str] = (),
+    missing: Sequence[str] = (),
+    hidden: str | int | Sequence[int] | None = None,
+    dropout: float | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    held_out: float = 0.15,
+    level: float = 0.95,
+    samples: int = 100,
+    seed: int = 0,
+    compute: Compute | None = None,
+    device: str | None = None,
+    engine: Choice | None = None,
+    workers: int | None = None,
+    verbose: bool = False,
+) -> Model:
+    """Learn to predict a column of a table from the others, and how sure to be.
+
+    It is `wherefrom fit` in Python, with the same options and the same result: text, dates and missing values are
+    taken as they are, settings are found by first networks, and intervals are calibrated on rows that are held out.
+
+    table: a pandas or polars frame, a dictionary of columns, or a CSV or Parquet file.
+    target: the column to predict.
+    task: "regression", "classification" or "counts" (default: by the target).
+    least: the least that a quantity can be, None, or "auto" (default: 0 if no row of 100 or more is below).
+    over, recipe, draws: the choices to marginalise, as "theta0=5,t=swag,F=dropout", or a recipe's name and how many
+        networks it trains (default: multi_swag with 5).
+    noise: of a quantity, "auto" (default), "fit", "predicted", None, or a standard deviation.
+    epochs: "auto" (default: found by first networks), or a number.
+    budget: time to spend, about, as "5min" or in seconds: as many draws as fit are trained.
+    calibrate: "auto" (default), "variance", "temperature", "conformal" or "none".
+    number, text, date, drop: columns that are to be taken so; a date may have a format, as "when=%d/%m/%Y".
+    missing: further words for a missing value.
+    hidden, dropout, lr, batch_size: of the training (default: by the data).
+    held_out: share of rows to calibrate and test by (default 0.15, and 6,000 rows at most).
+    level, samples: of intervals, and of each network's samples (default 0.95 and 100).
+    seed: the same seed gives the same model.
+    compute: where and how it is computed, `wf.Compute`; device, engine and workers say some of it by themselves.
+    verbose: print what is done, and show progress (default False).
+
+    >>> import numpy as np
+    >>> random = np.random.default_rng(0)
+    >>> ward = random.choice(["A", "B"], size=300)
+    >>> age = random.uniform(20, 90, size=300)
+    >>> table = {"ward": ward, "age": age, "stay": np.where(ward == "A", 2, 5) + age / 20 + random.normal(size=300)}
+    >>> model = fit(table, target="stay", draws=3, epochs=30)
+    >>> predictions = model.predict({"ward": ["A", "B"], "age": [40, 80]})
+    >>> list(predictions)[:4]
+    ['mean', 'std', 'lower', 'upper']
+    """
+    request = Request.of(
+        target,
+        task=task,
+        least=least,
+        over=over,
+        recipe=recipe,
+        draws=draws,
+        noise=noise,
+        epochs=epochs,
+        budget=budget,
+        calibrate=calibrate,
+        number=number,
+        text=text,
+        date=date,
+        drop=drop,
+        hidden=hidden,
+        dropout=dropout,
+        lr=lr,
+        batch_size=batch_size,
+        held_out=held_out,
+        level=level,
+        samples=samples,
+        seed=seed,
+        compute=compute,
+        device=device,
+        engine=engine,
+        workers=workers,
+    )
+    how = Format(missing=tuple(missing))
+    tell: Tell = print if verbose else lambda _: None
+    model = learn(as_table(table, how), request, tell, None if verbose else False, how)
+    for note in model.notes:
+        warnings.warn(note, stacklevel=2)
+    return model
+
+
+def learn(
+    table: RawTable,
+    request: Request,
+    tell: Tell,
+    progress: Show = None,
+    reading: Format | None = None,
+    note: Tell | None = None,
+) -> Model:
     """Learn from a table: `tell` hears what is done, `note` what the user should know."""
     began = time.monotonic()
     target = Target.of(table, request.target, request.task, request.least)
@@ -236,12 +283,14 @@ def fit(table: RawTable, request: Request, tell: Tell, progress: Show = None, no
     held_out = np.concatenate([rows.calibrate, rows.test])
     about = {
         "source": table.source,
+        "missing": list((reading or Format()).missing),
+        "decimal": table.decimal,
         "rows": counts,
         "seconds": round(time.monotonic() - began, 1),
         "pilot": None if first is None else asdict(replace(first, training=None)),  # type: ignore[arg-type]
         "notes": list(notes),
     }
-    return Run(
+    return Model(
         posterior,
         encoder,
         target,
@@ -329,7 +378,7 @@ def _train(
         training = replace(training, epochs=request.epochs)
     if request.budget is not None and first is not None:
         training, over = _within_budget(training, over, request, first, began, tell)
-    steps = -(-count // training.algorithm.batch_size)
+    steps = training.algorithm.steps_per_epoch(count)
     over = plan.collecting(over, training.epochs, steps)
     draws = Design.of(over).size
     tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")
@@ -341,6 +390,8 @@ def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried
     names: list[Tried] = []
     if request.epochs is None:
         names += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
+    if "dropout" in names and design.dropout is None:
+        names.append("no dropout")
     if "hidden" in names and (design.dropout is not None or request.settings.dropout):
         names.remove("hidden")  # without hidden units there is nothing to drop
     if request.settings.noise == "auto" and "noise" in LIKELIHOODS[target.task].table_options:

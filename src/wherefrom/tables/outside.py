@@ -27,7 +27,7 @@ import numpy as np
 
 from wherefrom.files.codec import stored
 from wherefrom.tables.columns import Encoded, TableEncoder
-from wherefrom.tables.reading import Numbers
+from wherefrom.tables.raw import Numbers
 
 EDGE = 0.995
 _SHRINKAGE = 0.1  # towards columns that do not depend on each other

@@ -28,12 +28,12 @@ from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.member import Member
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.stopping import Stops
-from wherefrom.tables.reading import Integers
+from wherefrom.tables.raw import Integers
 from wherefrom.training.compute import Compute
 from wherefrom.training.mlp import MLP
 from wherefrom.variables import Hyperparameters
 
-Tried = Literal["lr", "dropout", "hidden", "noise"]
+Tried = Literal["lr", "dropout", "no dropout", "hidden", "noise"]
 
 LEAST_EPOCHS = 5
 _FIRST_EPOCHS, _FIRST_STEPS, _MOST_STEPS = 10, 2000, 40_000
@@ -104,7 +104,7 @@ def pilot(
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
     rates = {"lr"} & {*tried}
-    best = search.best(training, {*tried} & {"lr", "dropout"})
+    best = search.best(training, {*tried} & {"lr", "dropout", "no dropout"})
     if "hidden" in tried and not search.is_late(best):
         plain = replace(best.training, model=MLP(()))
         if rates:
@@ -143,6 +143,7 @@ def _settings(training: Training, tried: Collection[str]) -> list[Training]:
         values["lr"] = [rate(training) * times for times in _RATES]
     if "dropout" in tried and dropout(training):
         values["dropout"] = [min(0.5, dropout(training) * times) for times in _DROPOUTS]
+        values["dropout"] += [0.0] if "no dropout" in tried else []
     return [_at(training, dict(zip(values, point, strict=True))) for point in product(*values.values())]
 
 
@@ -182,7 +183,7 @@ class _Search:
 
         With a rival, they begin with as many epochs as it had, and go no further where it is clearly better.
         """
-        steps = -(-len(self.folds[0][0]) // training.algorithm.batch_size)
+        steps = training.algorithm.steps_per_epoch(len(self.folds[0][0]))
         length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
         length = length if rival is None else rival.stops.epochs[-1]
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
@@ -217,7 +218,7 @@ class _Search:
                 with warnings.catch_warnings():  # of networks that nobody will see
                     warnings.simplefilter("ignore", UserWarning)
                     posteriors = marginalise(
-                        settings[0],
+                        max(settings, key=dropout),  # one without dropout has no units to drop at another's rate
                         self.data,
                         [*over, *tried],
                         self.seed,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,9 +56,12 @@ class Settings:
             raise ValueError(f"--batch-size is a number of rows, from 1 on, not {self.batch_size}")
 
 
-def as_hidden(written: str | None) -> tuple[int, ...] | None:
+def as_hidden(written: str | int | Sequence[int] | None) -> tuple[int, ...] | None:
+    """Return the units of each layer; None leaves them to the table's size."""
     if written is None:
         return None
+    if not isinstance(written, str):
+        written = ",".join(map(str, [written] if isinstance(written, int) else written))
     widths = tuple(int(width) for width in written.split(",") if width.strip().isdigit())
     if len(widths) != len(written.split(",")) or min(widths) < 1:
         raise ValueError(f"--hidden is the units of each layer, such as 64,64, not {written!r}")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wherefrom.files.codec import stored
 from wherefrom.likelihoods import LIKELIHOODS
 from wherefrom.tables.columns import quantities, quoted, rows_of
-from wherefrom.tables.reading import Column, Numbers, RawTable, as_numbers
+from wherefrom.tables.raw import Column, Numbers, RawTable, as_numbers
 
 _FEW = 10  # different whole numbers are classes, more are a quantity
 _MOST_CLASSES = 200

@@ -91,6 +91,11 @@ class Algorithm:
         object.__setattr__(self, "structure", structure)
         object.__setattr__(self, "random", random)
 
+    def steps_per_epoch(self, rows: int) -> int:
+        """Return the steps that an epoch of so many rows has."""
+        batch_size = min(self.batch_size, rows)
+        return rows // batch_size if self.drop_last else -(-rows // batch_size)
+
     def but(self, **changes: Any) -> Algorithm:
         """Return the same algorithm with some settings changed; `schedule__final=0.1` changes a field of its schedule.
 

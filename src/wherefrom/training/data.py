@@ -17,7 +17,7 @@ from wherefrom.training import streamed
 from wherefrom.training.objective import Label, Objective
 from wherefrom.training.streamed import Streamed
 
-_MOST_Y = 1e100  # whose squares, and sums of them, are numbers
+_MOST = 1e100  # whose squares, and sums of them, are numbers
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,8 @@ def as_inputs(x: Any) -> Tensor:
     if column_names(x) and not tensor.is_floating_point():
         tensor = tensor.double()
     _check_finite(tensor, "x", column_names(x))
+    if tensor.dtype == torch.float64 and tensor.numel() and float(largest := tensor.abs().max()) > _MOST:
+        raise ValueError(f"x is as large as {float(largest):.3g}, too large to be squared: give it in other units")
     return tensor
 
 
@@ -203,8 +205,8 @@ def as_targets(y: Any) -> Tensor:
     if tensor.ndim not in (1, 2):
         raise ValueError(f"y must have shape (rows,) or (rows, outputs), not {tuple(tensor.shape)}")
     _check_finite(tensor, "y", column_names(y))
-    if len(tensor) and float(largest := tensor.abs().max()) > _MOST_Y:
-        raise ValueError(f"y is as large as {float(largest):.3g}, whose square is no number: give it in other units")
+    if len(tensor) and float(largest := tensor.abs().max()) > _MOST:
+        raise ValueError(f"y is as large as {float(largest):.3g}, too large to be squared: give it in other units")
     return tensor
 
 

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import wherefrom as wf
-from wherefrom.tables import run as runs
+from wherefrom.tables import model as models
+from wherefrom.tables.model import Model
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import read
-from wherefrom.tables.run import Run
 
 
 @pytest.mark.parametrize("which", ["quantities", "kinds"])
 def test_a_reload_predicts_the_same(which, request, tmp_path):
     path, run = request.getfixturevalue(which)
     run.save(tmp_path / "run", command="wherefrom fit")
-    again = Run.load(tmp_path / "run")
+    again = Model.load(tmp_path / "run")
     table = read(path)
     one, two = (predict_rows(r.posterior, r.encoder.encode(table), 0.95, 8) for r in (run, again))
     for name, values in one.answers.items():
@@ -26,7 +26,7 @@ def test_a_reload_predicts_the_same(which, request, tmp_path):
     assert again.scores == run.scores
     distances = [r.around.look(r.encoder.encode(table))[0] for r in (run, again)]
     np.testing.assert_array_equal(*distances)
-    own = wf.load(tmp_path / "run").predict(run.encoder.encode(table), 8)  # without the table's rules
+    own = wf.load(tmp_path / "run").posterior.predict(run.encoder.encode(table), 8)  # without the rules
     name = "mean" if which == "quantities" else "confidence"
     np.testing.assert_array_equal(getattr(own, name), two.answers[name])
 
@@ -35,7 +35,7 @@ def test_the_folder_says_how_it_came_about(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run", command="wherefrom fit data.csv --target y")
     document = json.loads((tmp_path / "run" / "table.json").read_text())
-    assert document["format"] == runs.FORMAT
+    assert document["format"] == models.FORMAT
     assert document["command"] == "wherefrom fit data.csv --target y"
     assert document["versions"]["wherefrom"] == wf.__version__
     assert document["seed"] == 0
@@ -45,7 +45,7 @@ def test_the_folder_says_how_it_came_about(quantities, tmp_path):
 def test_rows_to_test_had_no_part_in_it(quantities, tmp_path):
     path, run = quantities
     run.save(tmp_path / "run")
-    again = Run.load(tmp_path / "run")
+    again = Model.load(tmp_path / "run")
     x, y, names = again.rows_to_test()
     rows = again.held_out.rows[again.held_out.calibrate :]
     assert names == tuple(str(number - 2) for number in rows.tolist())  # the identifier, which counts from 0
@@ -62,7 +62,7 @@ def test_rows_to_test_had_no_part_in_it(quantities, tmp_path):
 def test_parts_are_fitted_anew_by_the_rows_that_were_kept(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run")
-    again = Run.load(tmp_path / "run")
+    again = Model.load(tmp_path / "run")
     x, y, _ = again.rows_to_test()
     part = again.with_rows_to_calibrate().marginalising("t")
     assert [each.by for each in part.calibration] == ["conformal"]
@@ -72,7 +72,7 @@ def test_parts_are_fitted_anew_by_the_rows_that_were_kept(quantities, tmp_path):
 def test_data_can_be_left_out(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run", keeps_data=False)
-    again = Run.load(tmp_path / "run")
+    again = Model.load(tmp_path / "run")
     assert again.rows_to_test() is None
     assert again.with_rows_to_calibrate() is again.posterior
 
@@ -81,22 +81,22 @@ def test_a_newer_format_is_refused_in_words(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run")
     path = tmp_path / "run" / "table.json"
-    path.write_text(path.read_text().replace(f'"format": {runs.FORMAT}', '"format": 99'))
+    path.write_text(path.read_text().replace(f'"format": {models.FORMAT}', '"format": 99'))
     with pytest.raises(ValueError, match=r"newer version \(format 99; this one reads up to 2\): update wherefrom"):
-        Run.load(tmp_path / "run")
+        Model.load(tmp_path / "run")
 
 
 def test_folders_that_hold_no_run(quantities, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"does not exist: make one, as wherefrom fit"):
-        Run.load(tmp_path / "nothing")
+        Model.load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match=r"holds no run of a table"):
-        Run.load(tmp_path)
+        Model.load(tmp_path)
     (tmp_path / "table.json").write_text("{")
     with pytest.raises(ValueError, match=r"table.json is damaged \(.*\): fit it again"):
-        Run.load(tmp_path)
+        Model.load(tmp_path)
     (tmp_path / "table.json").write_text("{}")
     with pytest.raises(ValueError, match=r"was not written by wherefrom fit"):
-        Run.load(tmp_path)
+        Model.load(tmp_path)
 
 
 def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
@@ -117,12 +117,12 @@ def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs.atomic, "write_tensors", broken)
+        patch.setattr(models.atomic, "write_tensors", broken)
         with pytest.raises(OSError, match=r"the disk is full"):
             run.save(folder, overwrite=True)
-    assert Run.load(folder).scores == run.scores
+    assert Model.load(folder).scores == run.scores
     run.save(folder, overwrite=True)
-    assert Run.load(folder).scores == run.scores
+    assert Model.load(folder).scores == run.scores
     assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", "run"]
 
 
@@ -138,7 +138,7 @@ def test_overwriting_replaces_the_runs_own_files_alone(quantities, tmp_path):
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("posterior"))
     assert names == ["data", "notes.txt", "table.json", "table.safetensors"]
     assert len(list(folder.glob("posterior*"))) == 2
-    assert Run.load(folder).scores == run.scores
+    assert Model.load(folder).scores == run.scores
 
 
 def test_a_run_can_be_written_here_or_it_is_told_before(quantities, tmp_path, monkeypatch):
@@ -146,19 +146,19 @@ def test_a_run_can_be_written_here_or_it_is_told_before(quantities, tmp_path, mo
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     run.save(Path())
-    assert Run.load(tmp_path / "here").scores == run.scores
+    assert Model.load(tmp_path / "here").scores == run.scores
     (tmp_path / "file").write_text("")
     with pytest.raises(FileExistsError, match=r"file is a file: give --out a folder"):
-        runs.check_free(tmp_path / "file" / "run", overwrite=False)
-    monkeypatch.setattr(runs.os, "access", lambda *_: False)
+        models.check_free(tmp_path / "file" / "run", overwrite=False)
+    monkeypatch.setattr(models.os, "access", lambda *_: False)
     with pytest.raises(PermissionError, match=r"cannot be written to: give --out another folder"):
-        runs.check_free(tmp_path / "a" / "run", overwrite=False)
+        models.check_free(tmp_path / "a" / "run", overwrite=False)
 
 
 def test_rows_for_the_noise_are_those_that_it_was_fitted_on(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run")
-    posterior = Run.load(tmp_path / "run").with_rows_to_calibrate()
+    posterior = Model.load(tmp_path / "run").with_rows_to_calibrate()
     np.testing.assert_array_equal(posterior.held_out.x, run.posterior.held_out.x)
     np.testing.assert_array_equal(posterior.held_out.y, run.posterior.held_out.y)
     assert {len(each.fit.data) for each in posterior.calibration} == {run.held_out.calibrate}

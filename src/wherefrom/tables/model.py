@@ -1,4 +1,4 @@
-"""A run of a table on disk: one folder that holds all it takes to predict.
+"""What was learnt from a table: all it takes to predict more rows of it, in memory and as one folder on disk.
 
     posterior.json, posterior-*.safetensors   the posterior, as `wf.load` reads it
     table.json                                what each column becomes, the target, scores, and how it came about
@@ -16,7 +16,8 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -31,13 +32,19 @@ from wherefrom.files import atomic, codec
 from wherefrom.files.codec import stored
 from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
 from wherefrom.posterior import Posterior, store
+from wherefrom.posterior.predicting import Method
+from wherefrom.table import Table
+from wherefrom.tables import frames
 from wherefrom.tables.columns import Encoded, TableEncoder
+from wherefrom.tables.looking import How, Looked, look
 from wherefrom.tables.outside import Surroundings
-from wherefrom.tables.reading import Integers, Numbers
+from wherefrom.tables.raw import Format, Integers, Numbers, RawTable
+from wherefrom.tables.reading import read
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
 from wherefrom.tables.writing import finite
 from wherefrom.training.data import as_rows
+from wherefrom.training.progress import Show
 
 FORMAT = 2
 JSON, TENSORS = "table.json", "table.safetensors"
@@ -76,8 +83,16 @@ class HeldOut:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """All that was learnt from a table, and that it takes to predict more rows of it."""
+class Model:
+    """A column of a table, learnt from the others: made by `wf.fit`, and read again by `wf.load`.
+
+    Tables are pandas or polars frames, dictionaries of columns, or files (CSV, Parquet). What comes back is of the same
+    kind as what was given; of a file, a dictionary.
+
+    posterior: the networks, as `wf.marginalise` returns them.
+    scores: those of the rows that had no part in training; `print(model.scores)` shows them.
+    notes: what the user should know about the table.
+    """
 
     posterior: Posterior
     encoder: TableEncoder
@@ -89,8 +104,13 @@ class Run:
     about: dict[str, Any]
     held_out: HeldOut | None
 
-    def save(self, folder: Path, *, overwrite: bool = False, keeps_data: bool = True, command: str = "") -> None:
-        """Whole, or not at all; what is there is kept unless it is a run that may be overwritten."""
+    def save(self, folder: str | Path, *, overwrite: bool = False, keeps_data: bool = True, command: str = "") -> None:
+        """Write the model into a folder: whole, or not at all.
+
+        overwrite: replace a model that is there.
+        keeps_data: keep the held-out rows, which its report is about (default True).
+        """
+        folder = Path(folder)
         check_free(folder, overwrite)
         noise = self.posterior.held_out if keeps_data else None
         values = {name: getattr(self, name) for name in _STORED}
@@ -121,7 +141,9 @@ class Run:
         }
 
     @classmethod
-    def load(cls, folder: Path) -> Run:
+    def load(cls, folder: str | Path) -> Model:
+        """Read a model that `save` wrote, or `wherefrom fit`."""
+        folder = Path(folder)
         document = _document(folder)
         try:
             (_, tensors), posterior = read_tensors(folder / TENSORS), store.load(folder)
@@ -136,6 +158,71 @@ class Run:
                 rows = as_rows((Encoded(x, values["encoder"].features), y[:, 0]), posterior.training.likelihood)
                 posterior = replace(posterior, fold=replace(posterior.fold, held_out=rows))
             return cls(posterior, **values)
+
+    # ------------------------------------------------------------------ prediction
+
+    def predict(
+        self,
+        table: Any,
+        *,
+        level: float | None = None,
+        samples: int | None = None,
+        method: Method = "monte_carlo",
+        keep: Sequence[str] = (),
+        progress: Show = False,
+    ) -> Any:
+        """Predict every row of a table: its columns are those that `wherefrom predict` writes.
+
+        level: of the intervals (default: the model's own).
+        samples: of each network (default: the model's own).
+        method: "monte_carlo" (default), "one_shot" or "auto".
+        keep: columns of the table to show beside the predictions.
+        """
+        looked = self.look(table, How(level, samples, method, keep), progress)
+        _warn(looked.notes)
+        return frames.like(table, looked.columns())
+
+    def score(self, table: Any, *, samples: int | None = None, level: float | None = None) -> Scores:
+        """Score the predictions of rows whose target is known, each score with its standard error."""
+        looked = self.look(table, How(level, samples))
+        _warn(looked.notes)
+        if not looked.predicted.scores:
+            raise ValueError(f"{looked.table.source} has no row with a {self.target.name!r} to compare with")
+        return looked.predicted.scores
+
+    def sources(self, table: Any, *, samples: int | None = None) -> TableSources:
+        """Split the doubt by its sources, over all rows of a table and for each of them."""
+        looked = self.look(table, How(samples=samples))
+        _warn(looked.notes)
+        shares = {name: values for name, values in looked.columns().items() if name.startswith("share_")}
+        return TableSources(looked.overall(), frames.like(table, shares))
+
+    def report(self, path: str | Path, table: Any = None) -> Path:
+        """Write a page about the model on these rows, or on those that it kept, and return where it is."""
+        from wherefrom.tables.reporting import report
+
+        return report(self, Path(path), None if table is None else self.as_table(table)).path
+
+    def look(self, table: Any, how: How | None = None, progress: Show = False) -> Looked:
+        """Predict a table, and keep all that is known about it."""
+        return look(self, self.as_table(table), how, progress)
+
+    def as_table(self, table: Any, how: Format | None = None) -> RawTable:
+        """Return a table read as the model's own was: with its words for missing, and its decimal sign."""
+        how = how or Format()
+        words = tuple(dict.fromkeys((*self.about.get("missing", ()), *how.missing)))
+        return as_table(table, replace(how, missing=words, decimal=how.decimal or self.about.get("decimal")))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the table that it was fitted to."""
+        return tuple(self.about["notes"])
+
+    def __repr__(self) -> str:
+        rows = self.about["rows"]["all"]
+        return (
+            f"Model({self.target.name}: {self.target.task}, {len(self.posterior)} networks, learnt from {rows:,} rows)"
+        )
 
     # ------------------------------------------------------------------ held-out rows
 
@@ -158,6 +245,36 @@ class Run:
         x, y, _ = self._held(slice(None, self.held_out.calibrate))
         rows = as_rows((x, y), self.posterior.training.likelihood, self.posterior.schema.classes)
         return replace(self.posterior, fitted=self.posterior.fitted.with_rows(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class TableSources:
+    """Shares of the doubt: of every source over all rows, and for each row.
+
+    overall: name -> share and share_error.
+    rows: a column for each source, a row for each row of the table.
+    """
+
+    overall: Mapping[str, Any]
+    rows: Any
+
+    def __str__(self) -> str:
+        lines = [(name, f"{part.share:.1%}", f"± {part.share_error:.1%}") for name, part in self.overall.items()]
+        return str(Table(("source", "share", ""), lines))
+
+    __repr__ = __str__
+
+
+def as_table(table: Any, how: Format | None = None) -> RawTable:
+    """Return a frame, a dictionary of columns, or a file as a table of cells."""
+    if isinstance(table, RawTable):
+        return table
+    return read(table, how) if isinstance(table, str | Path) else frames.table_of(table, how)
+
+
+def _warn(notes: Sequence[str]) -> None:
+    for note in notes:
+        warnings.warn(note, stacklevel=3)
 
 
 def _check_writable(folder: Path) -> None:
