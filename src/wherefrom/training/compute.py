@@ -59,7 +59,7 @@ class Compute:
         if self.engine not in get_args(Choice):
             raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {self.engine!r}")
         if self.workers is not None and (not isinstance(self.workers, Integral) or self.workers < 1):
-            raise ValueError(f"workers must be a whole number, at least 1; it is {self.workers!r}")
+            raise ValueError(f"workers must be at least 1, a whole number; it is {self.workers!r}")
         Checkpoints.of(self.checkpoints)  # raises unless it is a folder
         if self.executor is not None:
             _check_executor(self.executor)
