@@ -175,6 +175,20 @@ def test_many_rows_go_in_blocks(fitted, table, monkeypatch):
     assert np.array_equal(fitted.predict_interval(table[0]), whole)
 
 
+def test_compute_is_one_value_and_single_words_win(table):
+    how = wf.Compute(dtype=torch.float64, workers=1, engine="torch")
+    found = regressor(epochs=5, compute=how).fit(*table)
+    assert found.posterior_.dtype == torch.float64
+    assert found.posterior_.engines == ("torch",)
+    assert found._how.progress is False  # unless verbose
+    assert regressor(compute=how, verbose=True, workers=2)._how == wf.Compute(
+        dtype=torch.float64, workers=2, engine="torch", progress=True
+    )
+    assert clone(found).get_params()["compute"] == how
+    with pytest.raises(TypeError, match=r"compute must be wf\.Compute"):
+        regressor(compute={"workers": 1}).fit(*table)
+
+
 def test_calibration(table, labelled):
     x, y = table
     for calibrate in ("variance", "conformal"):

@@ -163,8 +163,9 @@ class _Estimator(BaseEstimator):
     @property
     def _how(self) -> Compute:
         """The way trainings are computed; parameters that are given win over those of `compute`."""
-        how = self.compute or Compute(progress=False)
-        return how.but(device=self.device, engine=self.engine, workers=self.workers, progress=self.verbose or None)
+        how = Compute.of(self.compute)
+        how = how.but(device=self.device, engine=self.engine, workers=self.workers, progress=self.verbose or None)
+        return how if how.progress is not None else how.but(progress=False)
 
     def _calibration_rows(self, rows: Rows, seed: int) -> tuple[Rows, Rows | None]:
         """The rows to train on, and those to calibrate by, if there are to be any."""
