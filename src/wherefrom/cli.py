@@ -132,6 +132,9 @@ def fit(
         Columns, typer.Option(help="A column of dates, if need be with their format: when=%d/%m/%Y.")
     ] = None,
     drop: Annotated[Columns, typer.Option(help="A column to leave out.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="A column, such as patient_id, whose rows are trained on, or held out, together.")
+    ] = None,
     hidden: Annotated[
         str | None, typer.Option(help="Hidden units by layer, such as 64,64; by the data if not said.")
     ] = None,
@@ -172,6 +175,7 @@ def fit(
         text=text or (),
         date=date or (),
         drop=drop or (),
+        group=group,
         hidden=hidden,
         dropout=dropout,
         lr=lr,

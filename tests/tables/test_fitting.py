@@ -18,11 +18,12 @@ from wherefrom.predictive.calibration import Conformal, Fit, Temperature, Varian
 from wherefrom.tables import fitting, plan
 from wherefrom.tables import pilot as fitting_pilot
 from wherefrom.tables.columns import Encoded
-from wherefrom.tables.fitting import learn, split
+from wherefrom.tables.fitting import learn
 from wherefrom.tables.options import Request, seconds
 from wherefrom.tables.pilot import LEAST_EPOCHS, pilot
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import read
+from wherefrom.tables.splitting import split
 from wherefrom.tables.target import Target
 from wherefrom.variables import Design
 
@@ -99,6 +100,17 @@ def test_a_pilot_tries_settings_unless_they_are_given(random):
     given = pilot(training, (x, y), averages=True, tried=[], epochs=7, compute=QUIET)
     assert given.training.epochs == 7
     assert given.epochs[-1] == 7
+
+
+def test_a_pilot_may_drop_nothing(random):
+    """A smooth function without noise, which dropout can only blur."""
+    x = random.normal(size=(300, 3))
+    data = Encoded(x, ("a", "b", "c")), np.sin(2 * x[:, 0]) + x[:, 1]
+    training = plan.training_for(300, Target("y", "regression"), plan.Settings(lr=0.01))
+    found = pilot(training, data, averages=True, tried=["dropout", "no dropout"], compute=QUIET)
+    assert found.training.model.dropout == 0
+    dropping = pilot(training, data, averages=True, tried=["dropout"], compute=QUIET)
+    assert min(found.scores) < min(dropping.scores)
 
 
 @pytest.mark.filterwarnings("ignore:.*have learnt nothing")
@@ -263,9 +275,10 @@ def test_what_is_left_open_is_tried():
         target = Target("y", task, ("a", "b") if task == "classification" else ())
         return fitting._to_be_tried(asked, target, Design.of(plan.variables(over, None, None, lr=0.01)))
 
-    assert tried() == ["lr", "dropout", "hidden", "noise"]
-    assert tried(task="classification") == ["lr", "dropout", "hidden"]
-    assert tried(lr=0.1, hidden=(5,), noise="fit") == ["dropout"]
+    assert tried() == ["lr", "dropout", "hidden", "no dropout", "noise"]
+    assert tried(task="classification") == ["lr", "dropout", "hidden", "no dropout"]
+    assert tried(lr=0.1, hidden=(5,), noise="fit") == ["dropout", "no dropout"]
+    assert "no dropout" not in tried("theta0=2,F=dropout")  # whose sub-networks are marginalised
     assert tried(epochs=10) == ["noise"]
     assert "hidden" not in tried("theta0=2,F=dropout")
     assert "hidden" not in tried(dropout=0.3)
@@ -371,7 +384,7 @@ def test_copies_are_found_by_the_columns_that_are_used(folder):
     cells["id"] = [str(k) for k in range(300)]  # a copy has a number of its own
     table = read(write(folder / "copies.csv", cells))
     run = learn(table, Request("y", **QUICK), lambda line: None, False)
-    assert any("150 rows are copies of others" in note for note in run.about["notes"])
+    assert any("150 rows have the inputs of another" in note for note in run.about["notes"])
     held = set(((run.held_out.rows - 2) % 150).tolist())
     assert len(run.held_out.rows) == 2 * len(held) == 90
 
@@ -379,7 +392,7 @@ def test_copies_are_found_by_the_columns_that_are_used(folder):
 def test_few_different_rows_are_split_as_they_are(folder):
     cells = {"a": [str(k % 5) for k in range(200)], "y": [str(k % 3) for k in range(200)]}
     run = learn(read(write(folder / "repeats.csv", cells)), Request("y", **QUICK), lambda line: None, False)
-    assert any("only 15 rows are different" in note for note in run.about["notes"])
+    assert any("only 5 of 200 rows differ in their inputs" in note for note in run.about["notes"])
 
 
 def test_rows_that_set_the_temperature_are_from_the_whole_file():

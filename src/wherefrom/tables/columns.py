@@ -286,8 +286,16 @@ def _kind(table: RawTable, column: Column, asked: str | None) -> tuple[Any, str]
     return "text", ""
 
 
+def looks_like_identifier(name: str) -> bool:
+    """
+    >>> looks_like_identifier("patient_id"), looks_like_identifier("patientId"), looks_like_identifier("humid")
+    (True, True, False)
+    """
+    return bool(_IDENTIFIER.fullmatch(name) or _CAMEL_IDENTIFIER.fullmatch(name))
+
+
 def _is_identifier(name: str, values: Numbers) -> bool:
-    if not (_IDENTIFIER.fullmatch(name) or _CAMEL_IDENTIFIER.fullmatch(name)) or np.isnan(values).any():
+    if not looks_like_identifier(name) or np.isnan(values).any():
         return False
     return bool((values == np.round(values)).all()) and len(np.unique(values)) == len(values)
 

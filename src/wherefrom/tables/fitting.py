@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,14 @@ from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.point import Training
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
-from wherefrom.tables.columns import Encoded, TableEncoder, rows_of
+from wherefrom.tables.columns import Encoded, TableEncoder, quoted, rows_of
 from wherefrom.tables.model import HeldOut, Model, as_table
 from wherefrom.tables.options import Request
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.raw import Format, Integers, RawTable
+from wherefrom.tables.splitting import kept_together, likely_groups, split
 from wherefrom.tables.target import Target, known
 from wherefrom.training import streams
 from wherefrom.training.compute import Compute
@@ -39,93 +40,11 @@ from wherefrom.training.progress import Show
 from wherefrom.variables import Design
 
 _FEWEST_ROWS = 20
-_MOST_HELD_OUT = 6000
 _FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
-_FEWEST_DIFFERENT = 100  # rows; fewer are those of a few levels, which repeat by their nature
 _MOST_DRAWS = 20
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
 
 Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Split:
-    """Rows by what they are for."""
-
-    train: Integers
-    calibrate: Integers
-    test: Integers
-
-
-def split(y: NDArray[Any], share: float, seed: int, copies: Integers | None = None) -> Split:
-    """Rows at random, or classes in proportion; of every class at least one row to train on.
-
-    `copies` has the same number for rows that are copies of each other; they stay together.
-    """
-    group = np.arange(len(y)) if copies is None else copies
-    _, first, sizes = np.unique(group, return_index=True, return_counts=True)
-    chosen = _chosen(y[first], sizes, min(_MOST_HELD_OUT, round(share * len(y))), seed)
-    part = np.zeros(len(first), dtype=np.int64)
-    part[chosen[::2]], part[chosen[1::2]] = 1, 2
-    part = part[group]
-    return Split(*(np.flatnonzero(part == which) for which in range(3)))
-
-
-def _chosen(y: NDArray[Any], sizes: Integers, aside: int, seed: int) -> Integers:
-    """Choose groups of rows to hold out, so that their sizes make up what is to be set aside."""
-    random, count = streams.generator(seed, "tables", "split"), len(y)
-    order = random.permutation(count)
-    if y.dtype == object:  # the rows of each class are spread evenly over [0, 1), and all but its first may be held out
-        position = np.full(count, np.inf)
-        for label in dict.fromkeys(y.tolist()):
-            others = order[y[order] == label][1:]
-            position[others] = (np.arange(len(others)) + random.random()) / max(1, len(others))
-        order = np.argsort(position, kind="stable")
-        order = order[np.isfinite(position[order])]
-    chosen = order[_that_fit(sizes[order], aside)]
-    if y.dtype == object:
-        # Sorted by class, so that each half has its share of every class.
-        chosen = np.array(sorted(chosen.tolist(), key=lambda row: str(y[row])), dtype=np.int64)
-    return chosen
-
-
-def _that_fit(sizes: Integers, room: int) -> list[int]:
-    """Places, in their order, of those for which there is room."""
-    indices = []
-    for index, size in enumerate(sizes.tolist()):
-        if size <= room:
-            indices.append(index)
-            room -= size
-        if not room:
-            break
-    return indices
-
-
-def copies_of(table: RawTable, names: Sequence[str]) -> Integers:
-    """A number for each row, the same for rows whose cells in these columns are the same."""
-    group = np.zeros(len(table), dtype=np.int64)
-    for name in names:
-        column = table.columns[name]
-        cells = column.codes if column.numbers is None else np.unique(column.numbers, return_inverse=True)[1]
-        _, group = np.unique(group * (int(cells.max()) + 2) + cells + 1, return_inverse=True)
-    return group
-
-
-def _kept_together(table: RawTable, names: Sequence[str], request: Request, notes: list[str]) -> Integers | None:
-    """Copies of rows, where a row is told by the columns that will be used; none where nearly all rows are copies."""
-    used = TableEncoder.of(table, names, request.kinds, np.arange(len(table))).names
-    group = copies_of(table, (*used, request.target))
-    different = int(group.max()) + 1
-    if different == len(group):
-        return None
-    if different < _FEWEST_DIFFERENT:
-        notes.append(f"only {different} rows are different: copies of rows that are held out are among those to train")
-        return None
-    copies = len(group) - different
-    notes.append(
-        f"{rows_of(copies)} {'is a copy' if copies == 1 else 'are copies'} of others, and kept together with them"
-    )
-    return group
 
 
 class _Notes(list[str]):
@@ -159,6 +78,7 @@ def fit(
     date: Sequence[str] = (),
     drop: Sequence[str] = (),
     missing: Sequence[str] = (),
+    group: str | None = None,
     hidden: str | int | Sequence[int] | None = None,
     dropout: float | None = None,
     lr: float | None = None,
@@ -190,6 +110,7 @@ def fit(
     calibrate: "auto" (default), "variance", "temperature", "conformal" or "none".
     number, text, date, drop: columns that are to be taken so; a date may have a format, as "when=%d/%m/%Y".
     missing: further words for a missing value.
+    group: a column whose rows with the same value (a patient's) are trained on, or held out, together.
     hidden, dropout, lr, batch_size: of the training (default: by the data).
     held_out: share of rows to calibrate and test by (default 0.15, and 6,000 rows at most).
     level, samples: of intervals, and of each network's samples (default 0.95 and 100).
@@ -222,6 +143,7 @@ def fit(
         text=text,
         date=date,
         drop=drop,
+        group=group,
         hidden=hidden,
         dropout=dropout,
         lr=lr,
@@ -259,8 +181,13 @@ def learn(
     for line in table.notes:
         notes.append(line)
     table, y = _with_target(table, target, notes)
-    names = [name for name in table.columns if name != target.name]
-    copies = _kept_together(table, names, request, notes)
+    names = [name for name in table.columns if name not in (target.name, request.group)]
+    copies = kept_together(table, names, request, notes)
+    for name in likely_groups(table, [name for name in names if name not in request.kinds]):
+        notes.append(
+            f"{name!r} looks like an identifier, and its values stand in several rows: if those belong together, say "
+            f"--group {quoted(name)}, so that none is trained on while another is held out"
+        )
     rows = split(y, request.held_out, request.seed, copies)
     encoder = TableEncoder.of(table, names, request.kinds, rows.train)
     encoded = encoder.encode(table)
@@ -285,6 +212,7 @@ def learn(
         "source": table.source,
         "missing": list((reading or Format()).missing),
         "decimal": table.decimal,
+        "group": request.group,
         "rows": counts,
         "seconds": round(time.monotonic() - began, 1),
         "pilot": None if first is None else asdict(replace(first, training=None)),  # type: ignore[arg-type]

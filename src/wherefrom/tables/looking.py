@@ -86,7 +86,7 @@ def look(model: Model, table: RawTable, how: How | None = None, progress: Show =
     how = how or How()
     encoded = model.encoder.encode(table)
     notes = [*table.notes, *encoded.notes]
-    expected = {rule.name for rule in model.encoder.rules} | {model.target.name, *how.keep}
+    expected = {rule.name for rule in model.encoder.rules} | {model.target.name, model.about.get("group"), *how.keep}
     if extra := [name for name in table.columns if name not in expected]:
         shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
         notes.append(f"{table.source} has columns that the run does not know, and ignores: {shown}")

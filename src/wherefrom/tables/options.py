@@ -25,6 +25,7 @@ class Request:
     over: str | None = None
     recipe: str | None = None
     draws: int | None = None
+    group: str | None = None  # a column of rows that belong together
     settings: plan.Settings = field(default_factory=plan.Settings)
     epochs: int | None = None  # None: found by a pilot
     budget: float | None = None  # seconds
