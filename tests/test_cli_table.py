@@ -363,6 +363,17 @@ def test_the_decimal_sign_is_remembered(tmp_path):
     assert said.exit_code == 0, said.output
 
 
+def test_no_cell_is_a_formula(place, tmp_path):
+    """Text of the table that a spreadsheet would run, in a kept column and in its name."""
+    cells = made(40, 1)
+    cells["=1+1"] = ["=cmd()", "+x", "@SUM(A1)", "-5", "-5x", "plain"] + [""] * 34
+    write(tmp_path / "new.csv", cells)
+    said = wherefrom("predict", place / "train", tmp_path / "new.csv", "--keep", "=1+1", "--out", tmp_path / "out.csv")
+    assert said.exit_code == 0, said.output
+    written = [row["'=1+1"] for row in rows_of(tmp_path / "out.csv")]
+    assert written[:6] == ["'=cmd()", "'+x", "'@SUM(A1)", "-5", "'-5x", "plain"]
+
+
 @pytest.mark.parametrize("name", ["mean", "outside", "distance", "why"])
 def test_a_kept_column_is_never_overwritten(place, tmp_path, name):
     path = write(tmp_path / "new.csv", made(5, 1) | {name: ["mine"] * 5})

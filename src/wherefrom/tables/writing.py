@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from wherefrom.files import atomic
+from wherefrom.tables.raw import NUMBER
 from wherefrom.tables.reading import PARQUET
 
 Columns = Mapping[str, Sequence[Any]]
 _CSV = ("", ".csv", ".txt")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a cell begins that a spreadsheet runs
 
 
 def check_writable(out: Path | None) -> None:
@@ -43,9 +45,9 @@ def write(columns: Columns, out: Path | None) -> None:
         return
     rows = zip(*(map(_written, values) for values in columns.values()), strict=True)
     if out is None or str(out) == "-":
-        csv.writer(sys.stdout, lineterminator="\n").writerows([tuple(columns), *rows])
+        csv.writer(sys.stdout, lineterminator="\n").writerows([tuple(map(harmless, columns)), *rows])
     else:
-        atomic.write_csv(out, columns, rows)
+        atomic.write_csv(out, map(harmless, columns), rows)
 
 
 def _polars() -> Any:
@@ -61,7 +63,16 @@ def _written(value: Any) -> Any:
         return f"{value:.8g}"
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
-    return value
+    return harmless(value) if isinstance(value, str) else value
+
+
+def harmless(text: str) -> str:
+    """Return text that no spreadsheet takes for a formula; numbers are left as they are.
+
+    >>> harmless("=SUM(A1:A9)"), harmless("-3.5"), harmless("ward A")
+    ("'=SUM(A1:A9)", '-3.5', 'ward A')
+    """
+    return f"'{text}" if text.startswith(_FORMULA) and not NUMBER.fullmatch(text) else text
 
 
 def _plain(value: Any) -> Any:
