@@ -317,7 +317,8 @@ def test_classes_stop_too():
 
 def test_steps_are_limited(table):
     x, y = curved(200)
-    assert regressor("one_network", epochs=None, batch_size=2, lr=1e-3).fit(x, y).n_iter_ == 2000 // 100
+    few = regressor("one_network", epochs=None, batch_size=2, lr=1e-3).fit(x, y)
+    assert 2000 // 100 <= few.n_iter_ <= 2000 // 90  # a tenth of the rows is held out
     assert regressor("one_network", epochs=None, lr=1e-3).fit(x, y).n_iter_ == 200
 
 

@@ -42,9 +42,13 @@ def test_nothing_is_fitted_on_what_was_trained_on(problem, tmp_path, cut):
     here = posterior(problem, **cut)
     here.save(tmp_path)
     for each in (here, wf.load(tmp_path, training().model)):
-        for judge in (each.fit_noise, lambda data, each=each: each.calibrated("variance", data)):
+        with pytest.raises(ValueError, match="the rows that the members were trained on"):
+            each.calibrated("variance", problem)
+        if cut.get("held_out") is OTHERS:
             with pytest.raises(ValueError, match="the rows that the members were trained on"):
-                judge(problem)
+                each.fit_noise(problem)
+        else:  # of all its data, those that were held out are taken
+            torch.testing.assert_close(each.fit_noise(problem).fitted_noise, here.fitted_noise)
 
 
 def test_rows_to_hold_out_are_not_those_to_train_on(problem):

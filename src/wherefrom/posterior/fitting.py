@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wherefrom.likelihoods.likelihood import TableWishes
 from wherefrom.posterior.caller import users_stacklevel
-from wherefrom.posterior.held_out import like_training, not_trained_on
+from wherefrom.posterior.held_out import held_out_of, like_training, not_trained_on
 from wherefrom.posterior.predicting import sampled_outputs
 from wherefrom.predictive.calibration import By, Calibration, Fit, Method, Reading, before, checked, compared, fitted
 from wherefrom.predictive.weights import greedy, stacking
@@ -46,7 +46,7 @@ def with_noise(posterior: Posterior, data: Any, samples: int) -> Posterior:
         can_fit = "noise" in likelihood.table_options
         advice = f"; use {type(likelihood).of_table(TableWishes(noise='fit'))}" if can_fit else ""
         raise ValueError(f"{likelihood} has no noise to fit{advice}")
-    rows = not_trained_on(posterior, data, "fit_noise((x, y))")
+    rows = held_out_of(posterior, data) or not_trained_on(posterior, data, "fit_noise((x, y))")
     return calibrated_anew(_with_noise(posterior, _noise(posterior, rows, samples)))
 
 

@@ -53,7 +53,7 @@ class Fold:
             aside = torch.from_numpy(np.flatnonzero(_drawn_apart(len(rows), share, groups, seed)))
             if len(aside) < 2 or len(rows) - len(aside) < 1:
                 raise ValueError(
-                    f"to fit the noise on, {len(aside)} of {len(rows)} rows would be held out, which is too few: raise "
+                    f"fitting the noise would hold {len(aside)} of {len(rows)} rows out, which is too few; raise "
                     "held_out, or give the noise as a number"
                 )
         rows, drawn = _cut(rows, aside)

@@ -38,6 +38,16 @@ def not_trained_on(posterior: Posterior, data: Any, call: str) -> Rows:
     return rows
 
 
+def held_out_of(posterior: Posterior, data: Any) -> Rows | None:
+    """Return the rows that were held out of these, where they are the posterior's own data; None if they are not."""
+    if posterior.fold.aside is None:
+        return None
+    try:
+        return posterior.fold.with_rows(like_training(posterior, data)).held_out
+    except ValueError:
+        return None
+
+
 def check_apart(trained: Rows, given: Rows) -> None:
     """Raise, or warn, if rows that are to judge the members are among those to train on."""
     _refuse(_overlap(trained, given))

@@ -257,8 +257,8 @@ class Posterior(Generic[P]):
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior[P]:
         """Estimate the noise on rows that were not trained on, for `noise="fit"`, and return the posterior with it.
 
-        One variance for each output: the one under which the mixture makes these rows most likely. A calibration, which
-        was of another noise, is fitted anew.
+        One variance for each output: the one under which the mixture makes these rows most likely. Of the posterior's
+        own data, the rows that were held out are taken. A calibration, which was of another noise, is fitted anew.
         """
         return fitting.with_noise(self, data, samples)
 
