@@ -315,11 +315,17 @@ def test_classes_stop_too():
     assert found.nll(truth > 0) < 0.9 * longest.nll(truth > 0)
 
 
-def test_steps_are_limited(table):
+def test_steps_are_limited(monkeypatch):
+    """Some 2,000 steps of the rows that train, and 200 epochs; the last of them where it is still getting better."""
     x, y = curved(200)
-    few = regressor("one_network", epochs=None, batch_size=2, lr=1e-3).fit(x, y)
-    assert 2000 // 100 <= few.n_iter_ <= 2000 // 90  # a tenth of the rows is held out
+    tried, kept = [], stopping.kept_trajectory
+    monkeypatch.setattr(stopping, "kept_trajectory", lambda epochs: tried.append(epochs) or kept(epochs))
+    regressor("one_network", epochs=None, batch_size=2).fit(x, y)
+    assert tried == [2000 // 90]  # a tenth of the 200 rows is held out to fit the noise
+    few = regressor("one_network", epochs=None, batch_size=2, lr=1e-3, noise=None).fit(x, y)
+    assert few.n_iter_ == 2000 // 100
     assert regressor("one_network", epochs=None, lr=1e-3).fit(x, y).n_iter_ == 200
+    assert tried[1:] == [20, 200]
 
 
 def test_where_nothing_is_tried_it_is_the_most(table):
