@@ -17,12 +17,11 @@ from wherefrom.likelihoods.counts import (
     NegativeBinomialNLL,
     PoissonNLL,
     PredictedDispersionNLL,
-    _log_probability,
-    _probability_below,
 )
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.predictive.negative_binomials import log_probability, probability_below
 from wherefrom.training.cohort import Examples
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.losses import together
@@ -60,9 +59,9 @@ def test_probabilities_are_scipys(mean, a):
     known = distribution(mean, a)
     counts = torch.unique(torch.as_tensor(known.ppf(np.linspace(0.001, 0.9999, 40))).round())
     arguments = torch.tensor(mean, dtype=torch.float64), torch.tensor(a, dtype=torch.float64)
-    np.testing.assert_allclose(_log_probability(counts, *arguments), known.logpmf(counts), rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(_probability_below(counts, *arguments), known.cdf(counts), rtol=1e-7, atol=1e-9)
-    assert float(_probability_below(torch.tensor(-1.0), *arguments)) == 0
+    np.testing.assert_allclose(log_probability(counts, *arguments), known.logpmf(counts), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(probability_below(counts, *arguments), known.cdf(counts), rtol=1e-7, atol=1e-9)
+    assert float(probability_below(torch.tensor(-1.0), *arguments)) == 0
 
 
 def test_a_mixture_by_hand():
@@ -173,8 +172,8 @@ def test_small_dispersions_are_next_to_the_poisson(a):
         ratio = 1 + a * ((counts - mean) ** 2 - counts) / 2
         arguments = torch.as_tensor(counts), torch.tensor(mean).double(), torch.tensor(a).double()
         room = 1e-9 + 1e7 * a * a
-        np.testing.assert_allclose(_log_probability(*arguments), known.logpmf(counts) + np.log(ratio), atol=room)
-        np.testing.assert_allclose(_probability_below(*arguments), (known.pmf(counts) * ratio).cumsum(), atol=room)
+        np.testing.assert_allclose(log_probability(*arguments), known.logpmf(counts) + np.log(ratio), atol=room)
+        np.testing.assert_allclose(probability_below(*arguments), (known.pmf(counts) * ratio).cumsum(), atol=room)
 
 
 def test_scores_of_many_networks_are_those_of_each():
@@ -221,7 +220,7 @@ def test_losses_are_negative_log_likelihoods_up_to_a_constant():
     logs = torch.randn(30, 1, generator=generator, dtype=torch.float64)
 
     def nll(outputs, a):
-        return -_log_probability(y, s * outputs[:, :1].exp(), a).mean()
+        return -log_probability(y, s * outputs[:, :1].exp(), a).mean()
 
     zero = torch.zeros((), dtype=torch.float64)
     for loss, a in ((PoissonNLL(), zero), (NegativeBinomialNLL((1 / (0.4 * s),)), zero + 0.4)):
