@@ -1,4 +1,4 @@
-"""What y is: quantities, classes, counts. One file each, and one line here."""
+"""Likelihoods, one for each kind of y: quantities, classes, counts. Each is one file, and one line here."""
 
 from __future__ import annotations
 

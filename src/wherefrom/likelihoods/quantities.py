@@ -7,6 +7,7 @@ Answers are standardised: y's unit is location + scale * answer.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from numbers import Real
@@ -30,7 +31,7 @@ from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
 
 
-class OfNumbers:
+class OfNumbers(ABC):
     """A likelihood of one or several columns of numbers."""
 
     named_classes: ClassVar[tuple[Label, ...]] = ()
@@ -40,13 +41,14 @@ class OfNumbers:
     held_out: float
 
     @property
-    def noise_kind(self) -> str:
-        raise NotImplementedError
+    @abstractmethod
+    def noise_kind(self) -> str: ...
 
     @property
     def fits_noise(self) -> bool:
         return self.noise_kind == "fit"
 
+    @abstractmethod
     def check_targets(self, y: Tensor) -> None:
         """Raise where y holds what it cannot be.  # (rows, columns)"""
 

@@ -347,12 +347,12 @@ def _temperature(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Temperatur
     def cost(log_temperature: Tensor) -> Tensor:
         return (share * nll(log_temperature)).sum(0) + log_temperature.square() / (2 * fit.rows)
 
-    found = lowest(cost, _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1), _SECTIONS)
+    best = lowest(cost, _grid(_LEAST_LOG / 2, _MOST_LOG / 2, 1), _SECTIONS)
     unchanged = prediction.nll(y, by_row=True).unsqueeze(1)
-    if not float(cost(found)) < float((share * unchanged).sum()):
-        found = torch.zeros(1, dtype=torch.float64)
-    value, error = float(found.exp()), float(_standard_error(nll, found, share, expected=1 / fit.rows))
-    return Temperature(value, value * error, _scored(fit, unchanged, nll(found), share))
+    if not float(cost(best)) < float((share * unchanged).sum()):
+        best = torch.zeros(1, dtype=torch.float64)
+    value, error = float(best.exp()), float(_standard_error(nll, best, share, expected=1 / fit.rows))
+    return Temperature(value, value * error, _scored(fit, unchanged, nll(best), share))
 
 
 def _scored(fit: Fit, unchanged: Tensor, changed: Tensor, share: Tensor) -> Fit:

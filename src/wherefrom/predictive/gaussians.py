@@ -57,8 +57,8 @@ def points_apart(points: Tensor, weights: Tensor | None) -> Tensor:
         rank = torch.arange(1, count + 1, dtype=torch.float64)
         return 2 * ((2 * rank - count - 1).view(-1, 1, 1) * points.sort(0).values).sum(0) / count**2
     points, order = points.sort(0)
-    own = weights[order]
-    return 2 * (own * (2 * own.cumsum(0) - own - 1) * points).sum(0)
+    sorted_weights = weights[order]
+    return 2 * (sorted_weights * (2 * sorted_weights.cumsum(0) - sorted_weights - 1) * points).sum(0)
 
 
 def gaussians_apart(means: Tensor, variances: Tensor, weights: Tensor | None) -> Tensor:

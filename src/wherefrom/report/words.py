@@ -1,4 +1,4 @@
-"""What the numbers of a report mean, in plain words: names of sources, and what to spend on next.
+"""Plain words for the numbers of a report: names of sources, and what to spend on next.
 
 The rules are few: the largest source decides the advice, the second is named if it matters, and where the estimates
 cannot tell them apart, the report says so. Whatever there is to do is written as Python or as options of the command

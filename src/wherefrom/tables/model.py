@@ -1,4 +1,4 @@
-"""What was learnt from a table: all it takes to predict more rows of it, in memory and as one folder on disk.
+"""The model of a table: all it takes to predict more rows of it, in memory and as one folder on disk.
 
     posterior.json, posterior-*.safetensors   the posterior, as `wf.load` reads it
     table.json                                what each column becomes, the target, scores, and how it came about
@@ -215,7 +215,7 @@ class Model:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know about the table that it was fitted to."""
+        """Notes for the user about the table that it was fitted to."""
         return tuple(self.about["notes"])
 
     def __repr__(self) -> str:

@@ -104,7 +104,7 @@ def _numbers(column: Column, decimal: str) -> Numbers:
 
 
 def _quantity_because(numbers: Numbers, column: Column) -> str:
-    """Why it is taken for a quantity; nothing, if it is not."""
+    """Return the reason to take it for a quantity; an empty one, if it is none."""
     if np.isnan(numbers).mean() > 0.2:
         return ""
     there = numbers[~np.isnan(numbers)]

@@ -1,4 +1,4 @@
-"""Where and how trainings are computed, as one value: device, precision, engine, workers, checkpoints, executor."""
+"""The way trainings are computed, as one value: device, precision, engine, workers, checkpoints, executor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wherefrom.training.workers import available, available_cores
 
 @dataclass(frozen=True)
 class Compute:
-    """Where and how trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
+    """The way trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
 
     device: "cpu", "cuda", "cuda:1", ... (default "cpu").
     dtype: torch.float32 (default) or torch.float64.

@@ -1,4 +1,4 @@
-"""What a report shows of quantities and of classes: figures, panels and words. Likelihoods share them."""
+"""Views of quantities and of classes for the report: figures, panels and words. Likelihoods share them."""
 
 from __future__ import annotations
 
