@@ -75,6 +75,16 @@ def test_predictions_are_of_the_frames_kind(model):
         assert pandas[name].tolist() == polars[name].to_list() == list(arrays[name])
 
 
+def test_a_file_is_predicted_as_its_frame_is(model, tmp_path):
+    path = write(tmp_path / "new.csv", made(40, 1))
+    of_file, of_frame = model.predict(path), model.predict(framed(40, 1))
+    assert isinstance(of_file, dict)
+    assert list(of_file) == list(of_frame.columns)
+    np.testing.assert_allclose(of_file["mean"], of_frame["mean"], rtol=1e-12)
+    assert model.score(str(path)) == model.score(framed(40, 1))
+    np.testing.assert_allclose(sum(model.sources(path).rows.values()), 1, atol=1e-6)
+
+
 def test_options_of_predict(model):
     new = framed(5, 1)
     wide, narrow = (model.predict(new, level=level) for level in (0.95, 0.5))

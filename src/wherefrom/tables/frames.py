@@ -1,6 +1,6 @@
 """Frames of pandas and polars -> columns as a file would have them; and columns of predictions -> a frame again.
 
-Neither library is imported here: whoever gives a frame has it.
+Neither library is needed without a frame of it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import numbers
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,7 +25,7 @@ def table_of(frame: Any, how: Format | None = None, source: str = SOURCE) -> Raw
     how = how or Format()
     kind, columns = _columns(frame)
     names = [name for name, _ in columns]
-    if doubled := sorted({name for name in names if names.count(name) > 1}):
+    if doubled := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ValueError(f"{source} has several columns named {', '.join(map(repr, doubled))}: rename all but one")
     read = _of_polars if kind == "polars" else _of_values
     table = {name: read(name, values, source, how) for name, values in columns}
@@ -36,31 +37,24 @@ def table_of(frame: Any, how: Format | None = None, source: str = SOURCE) -> Raw
     return RawTable(source, table, np.arange(lengths[0]))
 
 
-def is_frame(value: Any) -> bool:
-    """Return True for what `table_of` takes."""
-    return isinstance(value, Mapping) or (hasattr(value, "columns") and hasattr(value, "shape"))
-
-
 def like(frame: Any, columns: Mapping[str, Any]) -> Any:
-    """Return columns as a frame of the same library, with the same index; a dictionary stays one."""
-    if isinstance(frame, Mapping):
+    """Return columns as a frame of the same library, with the same index; for a dictionary or a file, a dictionary."""
+    is_polars = _is_polars(frame)
+    if not is_polars and not hasattr(frame, "iloc"):
         return dict(columns)
-    library = _library(frame)
     values = {name: list(each) if isinstance(each, list | tuple) else each for name, each in columns.items()}
-    if library == "polars":
-        return type(frame)(values)
-    return type(frame)(values, index=frame.index)
+    return type(frame)(values) if is_polars else type(frame)(values, index=frame.index)
 
 
-def _library(frame: Any) -> str:
-    return type(frame).__module__.partition(".")[0]
+def _is_polars(frame: Any) -> bool:
+    return type(frame).__module__.partition(".")[0] == "polars"
 
 
 def _columns(frame: Any) -> tuple[str, list[tuple[str, Any]]]:
     """Return the kind of the frame, and its columns by name."""
     if isinstance(frame, Mapping):
         return "arrays", [(str(name), values) for name, values in frame.items()]
-    if _library(frame) == "polars":
+    if _is_polars(frame):
         frame = frame.collect() if hasattr(frame, "collect") else frame
         return "polars", [(name, frame[name]) for name in frame.columns]
     if hasattr(frame, "iloc") and hasattr(frame, "columns"):
