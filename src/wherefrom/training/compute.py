@@ -33,7 +33,7 @@ class Compute:
     checkpoints: a folder, or `wf.Checkpoints`, in which every training is written down about once a minute, so that
         the same call goes on where it was interrupted (default None).
     progress: True or False shows a bar or not (default: on a terminal); a function is called with the epochs done.
-    executor: who does the trainings: anything with a `map` of units of training, see docs/training.md (default:
+    executor: who does the trainings: anything with a `map` of units of training, see docs/extending.md (default:
         threads of this process).
 
     >>> Compute(engine="torch").but(workers=2, device=None).workers
