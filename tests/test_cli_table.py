@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from made_table import made, without, write
 from wherefrom.cli import app
 from wherefrom.tables.model import Model
+from wherefrom.tables.outside import weight
 from wherefrom.tables.reading import read
 
 pytestmark = pytest.mark.slow
@@ -47,13 +49,18 @@ def test_two_commands_from_a_table_to_predictions(place, tmp_path):
     assert "coverage of the 95% interval" in said.output
     assert f"Next: wherefrom predict {tmp_path / 'run'} new.csv" in said.output
     out = tmp_path / "predictions.csv"
-    said = wherefrom("predict", tmp_path / "run", place / "new.csv", "--out", out)
+    said = wherefrom("predict", tmp_path / "run", place / "new.csv", "--out", out, "--digits", "10")
     assert said.exit_code == 0, said.output
     assert "40 rows predicted into" in said.output
     assert "RMSE" in said.output  # y is there
     found = rows_of(out)
     assert len(found) == 40
-    assert list(found[0])[:5] == ["id", "mean", "std", "lower", "upper"]
+    assert list(found[0]) == [
+        *("id", "mean", "median", "std", "lower", "upper"),
+        *("share_initial_weights", "share_rows", "share_gaps", "share_together"),
+        *("share_unexplained", "share_outside"),  # without share_stopping, since t did not help
+        *("measure_next", "expected_fall", "outside", "distance", "why"),
+    ]
     for row in found:
         assert float(row["lower"]) < float(row["mean"]) < float(row["upper"])
         assert sum(float(row[name]) for name in row if name.startswith("share_")) == pytest.approx(1, abs=1e-6)
@@ -70,16 +77,27 @@ def test_the_engine_is_the_one_that_is_named(place, tmp_path):
 
 def test_predictions_are_the_posteriors_own(place, tmp_path):
     wherefrom(
-        "predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", "--keep", "shop", "--level", "0.8"
+        *("predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", "--keep", "shop"),
+        *("--level", "0.8", "--digits", "10"),
     )
     found = rows_of(tmp_path / "p.csv")
     assert [row["shop"] for row in found] == made(40, 1)["shop"]
     assert [row["id"] for row in found] == [str(k) for k in range(40)]
     run = Model.load(place / "train")
-    prediction = run.posterior.predict(run.encoder.encode(read(place / "new.csv")), 8)
+    x = run.encoder.encode(read(place / "new.csv"))
+    complete = np.flatnonzero(~x.has_gaps)
+    distance, _ = run.around.look(x.take(complete))
+    prediction = run.posterior.predict(x.take(complete), 8).blended(run.background.at(weight(distance)))
     low, high = prediction.interval(0.8)
-    for name, own in (("mean", prediction.mean), ("std", prediction.std), ("lower", low), ("upper", high)):
-        np.testing.assert_allclose([float(row[name]) for row in found], own, rtol=1e-6)
+    for name, own in (
+        ("mean", prediction.mean),
+        ("median", prediction.median),
+        ("std", prediction.std),
+        ("lower", low),
+        ("upper", high),
+    ):
+        np.testing.assert_allclose([float(found[row][name]) for row in complete], own, rtol=1e-6)
+    assert all(found[row]["measure_next"] == "" for row in complete)
 
 
 def test_the_target_need_not_be_there_and_other_columns_are_named(place, tmp_path):
@@ -101,11 +119,18 @@ def test_strange_rows_are_flagged(place, tmp_path):
     assert "column 'colour' has levels that training never saw, in 1 row: 'ultraviolet'" in said.output
     found = rows_of(tmp_path / "p.csv")
     assert (found[0]["outside"], found[0]["why"]) == ("true", "colour=ultraviolet was never seen")
-    assert (found[1]["outside"], found[1]["why"]) == ("true", "x0 is far off")
+    assert float(found[0]["distance"]) == 1.5
+    assert found[1]["outside"] == "true"
+    assert re.fullmatch(r"x0 1000 \(training -[\d.]+ to [\d.]+\)", found[1]["why"])
+    assert float(found[1]["share_outside"]) > 0.99
+    assert {float(row["share_outside"]) for row in found[2:] if row["outside"] == "false"} == {0.0}
+    widths = [float(row["upper"]) - float(row["lower"]) for row in found]
+    assert widths[1] == max(widths)
 
 
 def test_classes(place, tmp_path):
-    said = wherefrom("predict", place / "kinds", place / "kinds.csv", "--out", tmp_path / "p.csv")
+    command = ("predict", place / "kinds", place / "kinds.csv", "--out", tmp_path / "p.csv", "--digits", "10")
+    said = wherefrom(*command)
     assert said.exit_code == 0, said.output
     assert "accuracy" in said.output
     for row in rows_of(tmp_path / "p.csv"):
@@ -126,7 +151,7 @@ def test_standard_output_has_nothing_but_predictions(place):
     done = subprocess.run(command, input=(place / "new.csv").read_bytes(), capture_output=True, check=True)
     lines = done.stdout.decode().splitlines()
     assert len(lines) == 41
-    assert lines[0].startswith("id,mean,std,lower,upper,")
+    assert lines[0].startswith("id,mean,median,std,lower,upper,")
     assert "40 rows predicted" in done.stderr.decode()
 
 
@@ -146,9 +171,9 @@ def test_json_is_for_programs(place, tmp_path):
     fitted = wherefrom("fit", place / "train.csv", "--target", "y", "--out", tmp_path / "run", *QUICK, "--json")
     document = json.loads(fitted.stdout)
     assert document["task"] == "regression"
-    assert document["members"] == 3
+    assert document["members"] == 15
     assert set(document["dropped"]) == {"id", "customer"}
-    assert document["scores"]["rows"] == document["rows"]["test"]
+    assert document["scores"]["rows"] == document["rows"]["all"]
     predicted = json.loads(wherefrom("predict", place / "train", place / "new.csv", "--json", "--quiet").stdout)
     assert len(predicted["predictions"]) == predicted["rows"] == 40
     found = json.loads(wherefrom("sources", place / "train", place / "new.csv", "--json", "--quiet").stdout)
@@ -201,7 +226,7 @@ def broken(tmp_path, **changes):
 @pytest.mark.parametrize(
     ("changes", "words", "message"),
     [
-        ({"age": (4, "old")}, (), "broken.csv, column 'age', row 6: 'old' is no number; correct it, or say --missing"),
+        ({"age": (4, "old")}, (), "broken.csv, column 'age', row 6: 'old' is no number; correct it, or use --missing"),
         ({"y": (9, "high")}, (), "broken.csv, column 'y', row 11: 'high' is no number"),
         ({"x1": (0, "inf")}, (), "column 'x1', row 2: infinite"),
         ({}, ("--target", "z"), "has no column 'z'"),
@@ -238,7 +263,8 @@ def test_sources_are_shown_however_quiet(place):
     found = json.loads(wherefrom("sources", place / "train", place / "new.csv", "--rows", "2", "--json").stdout)
     for row in found["rows"]:
         assert isinstance(row["mean"], float)
-        assert 0 <= row["noise"] <= 1
+        assert 0 <= row["share_unexplained"] <= 1
+        assert isinstance(row["why"], str)
 
 
 def test_notes_are_in_the_document_too(place, tmp_path):
@@ -379,7 +405,7 @@ def test_a_kept_column_is_never_overwritten(place, tmp_path, name):
     path = write(tmp_path / "new.csv", made(5, 1) | {name: ["mine"] * 5})
     said = wherefrom("predict", place / "train", path, "--keep", name, "--out", tmp_path / "p.csv")
     assert said.exit_code == 2
-    assert f"--keep '{name}': predictions have a column of that name" in said.stderr
+    assert f"--keep {name}: predictions have a column of that name" in said.stderr
 
 
 def test_a_stray_word_in_the_target_does_not_stop_a_prediction(place, tmp_path):
@@ -399,7 +425,7 @@ def test_prediction_advises_what_it_can_do(place, tmp_path):
     path = write(tmp_path / "new.csv", cells)
     said = wherefrom("predict", place / "train", path)
     assert said.exit_code == 2
-    assert said.stderr.strip().endswith("correct it, or say --missing later if it means missing")
+    assert said.stderr.strip().endswith("correct it, or use --missing later if it means missing")
     for command in ("predict", "sources"):
         said = wherefrom(command, place / "train", place / "new.csv", "--samples", "0")
         assert said.exit_code == 2
@@ -413,3 +439,90 @@ def test_conformal_sets_are_written(place, tmp_path):
     assert "coverage of the 90% set" in said.output
     said = wherefrom("predict", tmp_path / "run", place / "kinds.csv", "--out", tmp_path / "p.csv")
     assert all(set(row["set"].split("|")) <= {"low", "mid", "high", ""} for row in rows_of(tmp_path / "p.csv"))
+
+
+def test_answers_have_four_digits_unless_more_are_asked_for(place, tmp_path):
+    exact = Model.load(place / "train").look(place / "new.csv").columns()["mean"]
+    for digits in (None, 2, 9):
+        more = () if digits is None else ("--digits", digits)
+        wherefrom("predict", place / "train", place / "new.csv", "--out", tmp_path / "p.csv", *more)
+        cells = [row["mean"] for row in rows_of(tmp_path / "p.csv")]
+        assert max(len(cell.replace(".", "").replace("-", "").lstrip("0")) for cell in cells) == (digits or 4)
+        np.testing.assert_allclose([float(cell) for cell in cells], exact, rtol=0.6 * 10 ** (1 - (digits or 4)))
+    said = wherefrom("predict", place / "train", place / "new.csv", "--digits", "0")
+    assert said.exit_code == 2
+    assert "--digits is a number of significant digits, from 1 to 17, not 0" in said.stderr
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory):
+    """A run of an outcome that one row in ten has, and its table."""
+    folder = tmp_path_factory.mktemp("rare")
+    cells = made(500)
+    y = np.array(cells.pop("y"), dtype=float)
+    cells["ill"] = np.where(y > np.quantile(y, 0.9), "yes", "no").tolist()
+    path = write(folder / "ill.csv", cells)
+    said = wherefrom("fit", path, "--target", "ill", "--out", folder / "run", *QUICK)
+    assert said.exit_code == 0, said.output
+    return folder, path, said.output
+
+
+def test_a_rare_outcome_is_scored_by_what_acting_on_it_would_do(rare, tmp_path):
+    metrics = pytest.importorskip("sklearn.metrics")
+    folder, path, said = rare
+    assert "The event is 'yes', the rarer class" in said
+    assert "average precision" in said
+    out = tmp_path / "p.csv"
+    found = json.loads(wherefrom("predict", folder / "run", path, "--out", out, "--json", "--digits", "12").stdout)
+    rows = rows_of(out)
+    risk = np.array([float(row["p_yes"]) for row in rows])
+    is_ill = np.array(made_cells(path)["ill"]) == "yes"
+    expected = metrics.average_precision_score(is_ill, risk)
+    assert found["scores"]["average precision"] == pytest.approx(expected, rel=1e-6)
+    assert found["baselines"]["average precision"] == found["scores"]["prevalence"] == pytest.approx(0.1)
+    event = found["event"]
+    assert event["label"] == "yes"
+    at = next(each for each in event["alerts"] if each["threshold"] == 0.1)
+    alerted = risk >= 0.1
+    assert at["sensitivity"] == pytest.approx((alerted & is_ill).sum() / is_ill.sum())
+    assert at["precision"] == pytest.approx((alerted & is_ill).sum() / alerted.sum())
+    assert len(event["curve"]) == 50
+
+
+def made_cells(path):
+    rows = rows_of(path)
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def test_rows_are_listed_by_their_risk_or_by_the_doubt_that_choices_cause(rare, tmp_path):
+    folder, path, _ = rare
+    said = wherefrom("predict", folder / "run", path, "--out", tmp_path / "p.csv")
+    rows = rows_of(tmp_path / "p.csv")
+    assert "The 10 rows at the highest risk of 'yes':" in said.output
+    listed = said.output.split("highest risk")[1].split("\n\n")[1].splitlines()[1:]
+    highest = sorted(range(len(rows)), key=lambda row: -float(rows[row]["p_yes"]))[:10]
+    assert {int(line.split()[0]) for line in listed} == {row + 2 for row in highest}
+    found = json.loads(wherefrom("sources", folder / "run", path, "--rows", "20", "--json").stdout)
+    told = [row["disagreement"] for row in found["rows"]]
+    assert told == sorted(told, reverse=True)
+    assert max(told) == pytest.approx(max(float(row["disagreement"]) for row in rows), rel=1e-3)
+
+
+def test_the_event_of_the_run_is_that_of_every_prediction(rare, tmp_path):
+    """Also of a file in which it is the more frequent class."""
+    folder, path, _ = rare
+    cells = made_cells(path)
+    kept = [row for row, label in enumerate(cells["ill"]) if label == "yes"] + [0, 1, 2]
+    some = write(tmp_path / "ill.csv", {name: [values[row] for row in kept] for name, values in cells.items()})
+    found = json.loads(wherefrom("predict", folder / "run", some, "--out", tmp_path / "p.csv", "--json").stdout)
+    assert found["event"]["label"] == "yes"
+    assert found["event"]["prevalence"] > 0.5
+
+
+def test_the_page_of_a_rare_outcome_has_a_decision_curve(rare):
+    folder, _, _ = rare
+    said = wherefrom("report", folder / "run")
+    assert said.exit_code == 0, said.output
+    page = (folder / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Is it worth acting on?" in page
+    assert "The rows at the highest risk of yes" in page

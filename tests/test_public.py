@@ -27,6 +27,7 @@ FIRST_WEEK = [
     "Algorithms",
     "BatchOrder",
     "Families",
+    "Folds",
     "MLP",
     "Dropout",
     "Resample",

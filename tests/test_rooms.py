@@ -22,9 +22,9 @@ predictive
 likelihoods
 posterior
 recipes
-estimators own_loop report
+own_loop report
 tables reproduce
-loading
+estimators loading
 cli
 __main__
 """

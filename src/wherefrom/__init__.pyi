@@ -22,6 +22,7 @@ from wherefrom.variables import Algorithms as Algorithms
 from wherefrom.variables import BatchOrder as BatchOrder
 from wherefrom.variables import Dropout as Dropout
 from wherefrom.variables import Families as Families
+from wherefrom.variables import Folds as Folds
 from wherefrom.variables import Hyperparameters as Hyperparameters
 from wherefrom.variables import InitialCondition as InitialCondition
 from wherefrom.variables import Iterations as Iterations

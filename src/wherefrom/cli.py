@@ -56,6 +56,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder that wherefrom fit wrote.")]
 Rows = Annotated[Path, typer.Argument(help="CSV (also .csv.gz, or - for standard input) or Parquet file.")]
 Samples = Annotated[int | None, typer.Option(help="Samples of each network; the run's own if not said.")]
+Digits = Annotated[int, typer.Option(help="Significant digits of answers, in CSV and in print (4).")]
 Columns = list[str] | None
 Keep = Annotated[Columns, typer.Option(help="A column of the table to show beside; may be repeated.")]
 
@@ -86,8 +87,11 @@ def of_tables(command: Callable[..., None]) -> Callable[..., None]:
     specific, common = (inspect.signature(each, eval_str=True) for each in (command, _of_every_table))
 
     def run(**given: Any) -> None:
+        from wherefrom.tables.wording import speaking
+
         options = {name: given.pop(name) for name in common.parameters}
-        command(**given, **_of_every_table(**options))
+        with speaking("command"):
+            command(**given, **_of_every_table(**options))
 
     kept = [each for name, each in specific.parameters.items() if name not in ("how", "talk")]
     parameters = [*kept, *common.parameters.values()]
@@ -135,15 +139,27 @@ def fit(
     group: Annotated[
         str | None, typer.Option(help="A column, such as patient_id, whose rows are trained on, or held out, together.")
     ] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="A column that says how much each row counts: 2 is the row twice.")
+    ] = None,
     hidden: Annotated[
         str | None, typer.Option(help="Hidden units by layer, such as 64,64; by the data if not said.")
     ] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network; by the data if not said.")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of adam; by the data if not said.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows in a batch; by the rows if not said.")] = None,
-    held_out: Annotated[float, typer.Option(help="Share of rows to calibrate and test by, 6,000 at most.")] = 0.15,
+    held_out: Annotated[
+        float | None,
+        typer.Option(help="Share of rows to hold out to calibrate and test by; none up to 50,000 rows if not said."),
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="Another file of rows to score the run by.")] = None,
+    test_after: Annotated[
+        str | None, typer.Option(help="A date, or column=date: rows from then on are to test on alone.")
+    ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
-    samples: Annotated[int, typer.Option(help="Samples of each network at prediction.")] = 100,
+    samples: Annotated[
+        int | None, typer.Option(help="Samples of each network at prediction; 500 of all together if not said.")
+    ] = None,
     no_data: Annotated[
         bool, typer.Option("--no-data", help="Keep no rows in the run, not even for its report.")
     ] = False,
@@ -176,11 +192,13 @@ def fit(
         date=date or (),
         drop=drop or (),
         group=group,
+        weight=weight,
         hidden=hidden,
         dropout=dropout,
         lr=lr,
         batch_size=batch_size,
         held_out=held_out,
+        test_after=test_after,
         level=level,
         samples=samples,
         seed=seed,
@@ -188,7 +206,7 @@ def fit(
         engine=engine,
         workers=workers,
     )
-    commands.fit_table(table, out, request, how, overwrite=overwrite, keeps_data=not no_data, talk=talk)
+    commands.fit_table(table, out, request, how, test=test, overwrite=overwrite, keeps_data=not no_data, talk=talk)
 
 
 @app.command()
@@ -203,6 +221,7 @@ def predict(
     keep: Keep = None,
     samples: Samples = None,
     method: Annotated[str, typer.Option(help="monte_carlo, one_shot, or auto.")] = "monte_carlo",
+    digits: Digits = 4,
     *,
     how: Any,
     talk: Any,
@@ -212,7 +231,7 @@ def predict(
     from wherefrom.tables.looking import How
 
     asked = How(level, samples, method, keep or ())  # type: ignore[arg-type]
-    commands.predict_table(commands.Question(run, table, how, asked), out, talk)
+    commands.predict_table(commands.Question(run, table, how, asked, digits), out, talk)
 
 
 @app.command()
@@ -220,10 +239,13 @@ def predict(
 def sources(
     run: RunFolder,
     table: Rows,
-    rows: Annotated[int, typer.Option(help="How many rows to list, those most in doubt.")] = 10,
+    rows: Annotated[
+        int, typer.Option(help="How many rows to list, those most in doubt by the choices of training.")
+    ] = 10,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file for every row's shares.")] = None,
     keep: Keep = None,
     samples: Samples = None,
+    digits: Digits = 4,
     *,
     how: Any,
     talk: Any,
@@ -233,7 +255,7 @@ def sources(
     from wherefrom.tables.looking import How
 
     asked = How(samples=samples, keep=keep or ())
-    commands.sources_table(commands.Question(run, table, how, asked), out, rows, talk)
+    commands.sources_table(commands.Question(run, table, how, asked, digits), out, rows, talk)
 
 
 @app.command()

@@ -18,9 +18,15 @@ from wherefrom.files.codec import REGISTRY, fits, pack, unpack
 from wherefrom.files.stand_in import StandIn
 from wherefrom.laws import TRADI, Gaussian, Points
 from wherefrom.posterior.member import Member, Origin
+from wherefrom.predictive.background import Background
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
+from wherefrom.predictive.conformal import CrossConformal
+from wherefrom.predictive.events import Alerts, Event
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
+from wherefrom.tables.dates import Date
+from wherefrom.tables.gaps import Donors
 from wherefrom.tables.model import HeldOut
+from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
@@ -36,6 +42,8 @@ ADAM = wf.Algorithm("adam", lr=0.01, batch_size=100)
 SGD = wf.Algorithm("sgd", lr=wf.LogUniform(0.01, 1), batch_size=[10, 20], momentum={0.5: 1, 0.9: 3}, clip=2.0)
 OWN = wf.Algorithm(torch.optim.Adafactor, lr=0.1, batch_size=5, eps=(None, 1e-3), schedule=schedules.Step((0.5,)))
 POINTS = Points(torch.randn(2, 3))
+ALERTS = Alerts(0.1, 0.5, None, 0.2, 0.7, -0.1, 0.05)
+EVENT = Event("yes", 0.1, None, (ALERTS,), (ALERTS, ALERTS))
 RUN = Run({"theta0": 1}, {"F": 0, "theta0": 1}, {"lr": 0.5, "schedule": schedules.Ramp(0.5), "share": None})
 TRAINED = Trained(torch.randn(3), POINTS, [0.5, math.nan], None, 1.5, "torch")
 FIT = Fit(20, before=1.5, on_held_out=True)
@@ -83,6 +91,8 @@ CASES = {
     "LogUniform": [wf.LogUniform(1e-4, 0.1)],
     "Given": [Given("annotator", 3, True)],
     "Resample": [wf.Resample(3, share=0.5)],
+    "Folds": [wf.Folds(5)],
+    "CrossConformal": [CrossConformal(torch.ones(3, 1), torch.tensor([0, 1, 1]), "D", Fit(3), is_signed=True)],
     "InitialCondition": [wf.InitialCondition(3), wf.InitialCondition()],
     "BatchOrder": [wf.BatchOrder(2)],
     "Hyperparameters": [
@@ -101,16 +111,35 @@ CASES = {
     "Axis": [*Design.of(OVER).axes, *Design.of(JOINT).axes],
     "Run": [RUN],
     "Design": [Design.of(OVER), Design.of([])],
-    "Quantity": [Quantity("a", "date", 1.5, 2.0, True, False, "%d.%m.%Y")],
-    "Categories": [Categories("b", ("x", "y"), (0.5, 0.25), True, False, ("z",), 0.25)],
+    "Quantity": [Quantity("a", "number", 1.5, 2.0, True, True)],
+    "Date": [Date("a", 1.5, True, has_season=True, date_format="%d.%m.%Y")],
+    "Categories": [Categories("b", ("x", "y"), (0.5, 0.25), True, False, ("z",), 0.25, (4, 2, 1))],
     "Dropped": [Dropped("c", "empty", is_identifier=True)],
     "TableEncoder": [TableEncoder((Quantity("a", "number", 1.5, math.inf, False), Dropped("c", "empty")))],
     "Target": [Target("y", "regression", why="it holds numbers", least=0.0), Target("y", "classification", ("a", 2))],
-    "Scores": [Scores(3, {"RMSE": 1.5, "NLL": math.nan}, {"RMSE": 0.1}, {})],
-    "Surroundings": [
-        Surroundings(("a",), (2,), np.ones(1), np.ones(1), np.ones((2, 1)), np.eye(1), (1.5, math.inf), 0.5)
+    "Alerts": [ALERTS],
+    "Event": [EVENT],
+    "Scores": [
+        Scores(3, {"RMSE": 1.5, "NLL": math.nan}, {"RMSE": 0.1}, {}),
+        Scores(3, {"AUC": 0.5}, {}, {}, EVENT),
     ],
-    "HeldOut": [HeldOut(np.ones((2, 3)), np.zeros(2), np.array([4, 5]), ("row 4", "row 5"), 1)],
+    "Surroundings": [
+        Surroundings(
+            ("a",),
+            ("number",),
+            (2,),
+            *(np.ones(1) for _ in range(4)),
+            np.ones((2, 1)),
+            np.ones(1),
+            np.ones(1),
+            np.eye(1),
+            math.inf,
+        )
+    ],
+    "HeldOut": [HeldOut(np.ones((2, 3)), np.zeros(2), np.array([4, 5]), ("row 4", "row 5"), np.array([0.5, 2.0]), 1)],
+    "Neighbour": [Neighbour("boosted trees", {"nll": 1.5}, 0.1, 0.02)],
+    "Donors": [Donors(np.ones((2, 3)), np.ones((2, 3), dtype=bool), (0, 0, 2), 8.0, 1)],
+    "Background": [Background(torch.ones(1, 2, 1), torch.zeros(1, 1), torch.ones(1), ("ward A",))],
 }
 
 

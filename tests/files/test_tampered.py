@@ -10,6 +10,7 @@ from safetensors.torch import load, save_file
 
 import wherefrom as wf
 from conftest import mlp, training
+from wherefrom.posterior import store
 from wherefrom.tables import model as models
 from wherefrom.tables.model import Model
 from wherefrom.variables import Families
@@ -83,7 +84,9 @@ def test_every_value_of_a_posterior(saved):
     assert read().design.families.factories.keys() == {"small", "large"}
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"format": "3"}', '{"format": 5}', "\x00"])
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "[" * 100_000, '{"format": "3"}', f'{{"format": {store.FORMAT}}}', "\x00"]
+)
 def test_json_that_is_none(saved, text):
     folder, read = saved
     path = folder / "posterior.json"

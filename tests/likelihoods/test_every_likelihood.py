@@ -12,6 +12,7 @@ import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.files import codec
 from wherefrom.likelihoods import LIKELIHOODS
+from wherefrom.predictive.background import OUTSIDE, Background
 from wherefrom.predictive.calibration import CALIBRATIONS
 from wherefrom.report.content import content
 from wherefrom.tables.scores import together
@@ -171,3 +172,31 @@ def test_tables_and_reports_show_it(case, posterior, prediction):
     assert view["headline"]["say"]
     assert set(view["scores"]) <= set(document["scores"])
     assert view["advice"]["say"]
+
+
+@pytest.mark.parametrize("method", ["monte_carlo", "one_shot"])
+def test_rows_outside_are_answered_by_what_is_known_without_columns(case, posterior, method):
+    likelihood = case.likelihood
+    y = likelihood.encode(case.y[:80]).y
+    points, noise = likelihood.background(y, posterior.scaler, posterior.schema.targets)
+    outputs = points.shape[-1]
+    known = Background(points[None], noise[None], torch.ones(outputs, dtype=torch.float64))
+    networks = posterior.predict(X[80:], samples=20, method=method)
+    assert (networks.needed_stretch(known, 0.9) >= 1).all()
+    inside, between, outside = (networks.blended(known.at(torch.full((ROWS - 80,), w))) for w in (0.0, 0.5, 1.0))
+    torch.testing.assert_close(inside.mean, networks.mean)
+    torch.testing.assert_close(inside.variance, networks.variance)
+    assert (inside.all_sources()[OUTSIDE] == 0).all()
+    assert (outside.all_sources()[OUTSIDE] == 1).all()
+    torch.testing.assert_close(between.mean, (networks.mean + outside.mean) / 2)
+    truth = case.y[80:]
+    for each in (inside, between, outside):
+        shares = sum(each.all_sources().values())
+        torch.testing.assert_close(shares, torch.ones_like(shares))
+        columns, _ = each.columns(0.9)
+        rows = each.row_scores(columns, truth)
+        assert all(np.isfinite(np.asarray(values, dtype=float)).all() for values in rows.values())
+        assert len(pickle.loads(pickle.dumps(each))) == ROWS - 80
+    doubt = [getattr(each, "entropy", each.std) for each in (networks, between, outside)]
+    assert (doubt[1] >= doubt[0] - 1e-6).all()
+    assert (doubt[2] >= doubt[1] - 1e-6).all()

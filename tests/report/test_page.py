@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import re
 from dataclasses import replace
@@ -48,6 +49,9 @@ def made() -> dict[str, tuple[wf.Posterior, np.ndarray, np.ndarray]]:
         "quantity": trained(y, open_choices, likelihood=noisy),
         "pair": trained(pairs, [wf.InitialCondition(3), wf.BatchOrder(2)], model=mlp(outputs=2), likelihood=noisy),
         "classes": trained(labels, open_choices, model=mlp(outputs=3), likelihood=wf.Classification()),
+        "rare": trained(
+            np.where(y > 3, "ill", "well"), open_choices, model=mlp(outputs=2), likelihood=wf.Classification()
+        ),
         "alone": trained(y, []),
         "one class network": trained(labels, [], model=mlp(outputs=3), likelihood=wf.Classification()),
     }
@@ -189,6 +193,29 @@ def test_one_network_without_noise_has_no_density_and_no_sources(documents):
     assert {part["name"]: part["share"] for part in view["sources"]["overall"]} == pytest.approx({"overlap": 1.0})
 
 
+def test_a_rare_class_has_alerts_and_a_decision_curve(made, documents):
+    posterior, x, y = made["rare"]
+    (view,) = documents["rare"]["views"]
+    risk, is_ill = posterior.predict(x, 20).probabilities[:, 0].numpy(), y == "ill"
+    assert 0 < is_ill.mean() < 0.2
+    curve = panel(view, "truth", "Is it worth acting on?")
+    for k in (0, 20, 49):
+        odds = curve["xs"][k] / (1 - curve["xs"][k])
+        alerted = risk >= curve["xs"][k]
+        benefit = (alerted & is_ill).mean() - odds * (alerted & ~is_ill).mean()
+        assert curve["ys"][k] == pytest.approx(max(-0.25 * is_ill.mean(), benefit), abs=1e-4)
+        of_all = is_ill.mean() - odds * (~is_ill).mean()
+        assert curve["best"][k] == pytest.approx(max(-0.25 * is_ill.mean(), of_all), abs=1e-4)
+    alerts = panel(view, "truth", "Alerts for ill")
+    assert alerts["items"][0]["threshold"] == 0.01
+    assert view["rows"]["sort"] == "risk"
+    assert view["points"]["risk"] == pytest.approx(risk.tolist(), abs=1e-4)
+    assert view["baseline"]["scores"]["average_precision"] == pytest.approx(is_ill.mean())
+    (three,) = documents["classes"]["views"]
+    assert three["rows"]["sort"] == "doubt"
+    assert "average_precision" not in three["scores"]
+
+
 def test_a_calibrated_run_is_compared_with_what_it_was_before(made):
     posterior, x, y = made["quantity"]
     calibrated = posterior.calibrated("variance", (x[:30], y[:30]))
@@ -313,8 +340,16 @@ def test_to_those_who_use_the_command_no_advice_speaks_python():
     assert {"--draws", "--over", "--recipe", "--epochs", "--calibrate", "--noise"} <= options
     assert PYTHON.search(" ".join(all_advice()))
     assert "--" not in " ".join(all_advice())
-    with pytest.raises(ValueError, match='"python" or "command"'):
+    with pytest.raises(ValueError, match='"python", "command" or "fit"'):
         words.Voice(speaks="german")
+
+
+def test_to_those_who_use_fit_advice_names_its_arguments():
+    text = " ".join(all_advice(speaks="fit") + all_advice(speaks="fit", noise=None))
+    assert not re.search(r"--|[{}]|posterior|wf\.", text)
+    arguments = set(inspect.signature(wf.fit).parameters)
+    named = set(re.findall(r"\b([a-z_]+)=", " ".join(fit for _, _, fit in words._HOW.values())))
+    assert {"draws", "over", "recipe", "epochs", "calibrate", "noise"} <= named <= arguments
 
 
 def test_every_option_that_is_named_is_one_of_the_command():
@@ -323,7 +358,7 @@ def test_every_option_that_is_named_is_one_of_the_command():
     from wherefrom.cli import app
 
     known = {name for option in get_command(app).commands["fit"].params for name in option.opts}
-    named = set(re.findall(r"--[a-z-]+", " ".join(command for _, command in words._HOW.values())))
+    named = set(re.findall(r"--[a-z-]+", " ".join(command for _, command, _ in words._HOW.values())))
     assert named
     assert named <= known
     from wherefrom.tables.plan import variables
@@ -574,7 +609,7 @@ def written(documents, tmp_path_factory) -> dict[str, Path]:
     return {name: write(folder / f"{name}.html", document) for name, document in documents.items()}
 
 
-KINDS = ["quantity", "pair", "classes", "alone", "one class network"]
+KINDS = ["quantity", "pair", "classes", "rare", "alone", "one class network"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,7 @@ import pytest
 
 from reloaded import reloaded
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
+from wherefrom.tables.dates import Date
 from wherefrom.tables.raw import Format
 from wherefrom.tables.reading import read
 
@@ -24,7 +25,7 @@ def rule(tmp_path, cells, kinds=None):
     return learnt(table_of(tmp_path, {"c": cells, "other": range(len(cells))}), kinds).rules[0]
 
 
-def test_numbers_keep_their_values_and_gaps_take_the_median(tmp_path):
+def test_numbers_keep_their_values_and_gaps_are_the_median_until_they_are_drawn(tmp_path):
     table = table_of(tmp_path, {"a": [1, "", 3, 10, "NA"], "b": [1, 2, 3, 4, 5]})
     encoder = learnt(table)
     encoded = encoder.encode(table)
@@ -38,7 +39,12 @@ def test_a_gap_that_training_never_had_is_told(tmp_path):
     encoder = learnt(table_of(tmp_path, {"a": [1, 2, 3], "t": ["x", "y", "x"]}, "train.csv"), {"t": "text"})
     encoded = encoder.encode(table_of(tmp_path, {"a": ["", 5], "t": ["x", "x"]}))
     assert encoded.values[0, 0] == 2
-    assert encoded.notes == ("column 'a' is missing in 1 row, but never was in training: its median is taken",)
+    assert encoded.notes == (
+        "column 'a' is missing in 1 row, but never was in training: values are drawn from training rows that are like "
+        "them",
+    )
+    np.testing.assert_array_equal(encoded.has_gaps, [True, False])
+    np.testing.assert_array_equal(encoded.cells.values, [[np.nan], [3]])  # the end of the range
 
 
 def test_levels_that_are_frequent_enough_have_a_column_each(tmp_path):
@@ -109,28 +115,28 @@ def test_true_and_false(tmp_path):
 def test_dates_are_days(tmp_path, cells, written):
     table = table_of(tmp_path, {"c": cells, "n": range(3)})
     encoder = learnt(table)
-    assert isinstance(encoder.rules[0], Quantity)
+    assert isinstance(encoder.rules[0], Date)
     assert encoder.rules[0].date_format == written
     np.testing.assert_array_equal(encoder.encode(table).values[:, 0], [1, 10, 2])
-    assert "dates, as days since 1970: c" in encoder.describe()
+    assert "dates: c (trend)" in encoder.describe()
 
 
 def test_a_day_above_twelve_tells_days_from_months(tmp_path):
     assert rule(tmp_path, ["03/04/2020", "25/04/2020", "01/02/2021"]).date_format == "%d/%m/%Y"
     assert rule(tmp_path, ["03/04/2020", "04/25/2020", "01/02/2021"]).date_format == "%m/%d/%Y"
     with pytest.raises(
-        ValueError, match=r"column 'c', row 2: '03/04/2020' may have the day or the month first.*--date"
+        ValueError, match=r"column 'c', row 2: '03/04/2020' may have the day or the month first.*date=\['c=%d/%m/%Y'\]"
     ):
         rule(tmp_path, ["03/04/2020", "05/04/2020", "01/02/2021"])
-    assert rule(tmp_path, ["03/04/2020", "05/04/2020", "01/02/2021"], {"c": "date:%m/%d/%Y"}).kind == "date"
+    assert rule(tmp_path, ["03/04/2020", "05/04/2020", "01/02/2021"], {"c": "date:%m/%d/%Y"}).date_format == "%m/%d/%Y"
 
 
 def test_a_stray_word_among_numbers_is_told_by_column_row_and_value(tmp_path):
     cells = [*map(str, range(20)), "old", "older"]
     with pytest.raises(
         ValueError,
-        match=r"data.csv, column 'c', row 22: 'old' is no number \(and 1 more, such as 'older'\); correct it, or say "
-        r"--missing old if it means missing, or --text c",
+        match=r"data.csv, column 'c', row 22: 'old' is no number \(and 1 more, such as 'older'\); correct it, or use "
+        r"missing=\['old'\] if it means missing, or use text=\['c'\]",
     ):
         rule(tmp_path, cells)
     assert isinstance(rule(tmp_path, cells, {"c": "text"}), Dropped | Categories)
@@ -146,7 +152,7 @@ def test_infinite_numbers_are_refused(tmp_path):
 
 
 def test_numbers_with_signs_of_money_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"column 'c', row 2: '\$1,000' is a number with signs.*--text c"):
+    with pytest.raises(ValueError, match=r"column 'c', row 2: '\$1,000' is a number with signs.*text=\['c'\]"):
         rule(tmp_path, [f"${k},{k}00" if k else "$1,000" for k in range(20)])
 
 
@@ -180,7 +186,7 @@ def test_an_encoder_is_plain_data(tmp_path):
     np.testing.assert_array_equal(again.encode(table).values, encoder.encode(table).values)
     assert len(encoder.features) == encoder.encode(table).values.shape[1]
     assert {encoder.features[place] for place in encoder.quantities()} == {
-        one.name for one in encoder.rules if isinstance(one, Quantity)
+        one.name for one in encoder.rules if isinstance(one, Quantity | Date)
     }
 
 
@@ -197,10 +203,13 @@ def test_columns_in_another_order_are_the_same_and_lacking_ones_are_named(tmp_pa
         encoder.encode(read_without)
 
 
-def test_a_code_of_digits_can_be_text(tmp_path):
-    table = table_of(tmp_path, {"zip": ["010", "020", "010", "010", "010", "020", "010"] * 3, "n": range(21)})
-    encoder = learnt(table, {"zip": "text"})
-    assert encoder.rules[0].levels == ("010", "020")
+def test_a_code_of_digits_is_text_if_it_has_leading_zeros_or_is_asked_to_be(tmp_path):
+    table = table_of(tmp_path, {"zip": ["010", "120", "010", "010", "010", "120", "010"] * 3, "n": range(21)})
+    assert learnt(table).rules[0].levels == ("010", "120")
+    assert learnt(table, {"zip": "number"}).rules[0].median == 10
+    plain = table_of(tmp_path, {"zip": ["10", "120", "0"] * 7, "n": range(21)}, "plain.csv")
+    assert isinstance(learnt(plain).rules[0], Quantity)
+    assert learnt(plain, {"zip": "text"}).rules[0].levels == ("0", "10", "120")
     with pytest.raises(ValueError, match=r"no column 'zp'; did you mean 'zip'"):
         learnt(table, {"zp": "text"})
 
@@ -264,3 +273,29 @@ def test_typed_columns_are_held_against_the_rule(tmp_path):
         encoded(dates, [7], [3])
     with pytest.raises(ValueError, match=r"column 'n', holds dates instead of numbers"):
         encoded(dates, [0], dates)
+
+
+def test_many_rare_levels_are_told_apart_by_how_frequent_they_are(tmp_path):
+    levels = [*["often"] * 40, *(f"rare {k}" for k in range(30) for _ in range(1 + k % 2)), "", ""]
+    table = table_of(tmp_path, {"c": levels, "n": range(len(levels))})
+    encoder = learnt(table)
+    assert encoder.rules[0].features == ("c=often", "c (other)", "c (missing)", "c (log frequency)")
+    new = table_of(tmp_path, {"c": ["often", "rare 0", "rare 1", "never", ""], "n": range(5)}, "new.csv")
+    values = encoder.encode(new).values
+    np.testing.assert_allclose(values[:, 3], np.log([41, 2, 3, 1, 1]))
+    np.testing.assert_array_equal(values[:, :3], [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]])
+    few = table_of(tmp_path, {"c": ["often"] * 40 + ["rare 1", "rare 2"], "n": range(42)}, "few.csv")
+    assert learnt(few).rules[0].features == ("c=often", "c (other)")
+
+
+def test_levels_beyond_the_room_keep_their_frequency(tmp_path, monkeypatch):
+    from wherefrom.tables import columns
+
+    levels = [f"often {k}" for k in range(6) for _ in range(5 + k)] + [f"rare {k}" for k in range(25)]
+    table = table_of(tmp_path, {"c": levels, "n": range(len(levels))})
+    before = learnt(table).encode(table).values
+    monkeypatch.setattr(columns, "MOST_FEATURES", 5)
+    encoder = learnt(table)
+    assert encoder.rules[0].levels == ("often 5", "often 4", "often 3")
+    after = encoder.encode(table).values
+    np.testing.assert_array_equal(after[:, encoder.features.index("c (log frequency)")], before[:, 7])

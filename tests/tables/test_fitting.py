@@ -15,8 +15,9 @@ import wherefrom as wf
 from made_table import QUICK, made, write
 from wherefrom.posterior import stopping
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
-from wherefrom.tables import fitting, plan
+from wherefrom.tables import calibrating, fitting, plan
 from wherefrom.tables import pilot as fitting_pilot
+from wherefrom.tables import training as fitting_training
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.fitting import learn
 from wherefrom.tables.options import Request, seconds
@@ -54,18 +55,18 @@ def test_classes_are_held_out_in_proportion_and_all_are_trained_on():
 
 @pytest.mark.parametrize("written", ["", "soon", "-5min", "0s", "5 parsecs", "5"])
 def test_budgets_are_times(written):
-    with pytest.raises(ValueError, match="--budget is a time with its unit, such as 90s"):
+    with pytest.raises(ValueError, match="budget= is a time with its unit, such as 90s"):
         seconds(written)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"calibrate": "hope"}, "--calibrate is one of auto"),
-        ({"held_out": 0.9}, "--held-out is a share"),
-        ({"epochs": 1}, "--epochs is auto"),
-        ({"level": 95.0}, "--level lies between 0 and 1"),
-        ({"samples": 1}, "--samples is at least 4"),
+        ({"calibrate": "hope"}, "calibrate= is one of auto"),
+        ({"held_out": 0.9}, "held_out= is a share"),
+        ({"epochs": 1}, "epochs= is auto"),
+        ({"level": 95.0}, "level= lies between 0 and 1"),
+        ({"samples": 1}, "samples= is at least 4"),
     ],
 )
 def test_requests_are_checked_before_anything_is_trained(changes, message):
@@ -130,7 +131,7 @@ def test_what_is_done_is_told(quantities, folder):
     assert "y: regression, because it holds numbers" in text
     assert "dropped: id (" in text
     assert "customer (text of its own in nearly every row)" in text
-    assert "training 3 networks of 50 hidden units for 8 epochs" in text
+    assert "training 3 networks: 50 hidden units, 8 epochs" in text
     assert "not calibrated by variance: 60 rows do not clearly ask for it (variance times" in text
     assert "calibrated: conformal intervals" in text
 
@@ -164,8 +165,8 @@ def test_calibration_is_as_asked(quantities, calibrate):
 @pytest.mark.parametrize(("which", "by"), [("quantities", "temperature"), ("kinds", "variance")])
 def test_calibration_that_cannot_be_is_refused_before_anything_is_trained(which, by, request, monkeypatch):
     path, run = request.getfixturevalue(which)
-    monkeypatch.setattr(fitting, "_train", None)
-    with pytest.raises(ValueError, match=f"--calibrate {by} is not for"):
+    monkeypatch.setattr(fitting, "train", None)
+    with pytest.raises(ValueError, match=f"calibrate='{by}' is not for"):
         learn(read(path), Request(run.target.name, **QUICK, calibrate=by), lambda line: None, False)
 
 
@@ -173,7 +174,9 @@ def test_calibration_that_cannot_be_is_refused_before_anything_is_trained(which,
 def test_noise_is_as_asked(quantities, noise):
     asked = Request("y", **QUICK, settings=plan.Settings(noise=noise))
     run = learn(read(quantities[0]), asked, lambda line: None, False)
-    assert ("noise" in predict_rows(run.posterior, run.rows_to_test()[0], 0.9, 8).sources) == (noise != "none")
+    assert ("noise" in predict_rows(run.posterior, Encoded(run.held_out.x, run.encoder.features), 0.9, 8).sources) == (
+        noise != "none"
+    )
 
 
 def trained_by(random, rows, y_of, **changes):
@@ -273,7 +276,7 @@ def test_what_is_left_open_is_tried():
     def tried(over=None, task="regression", epochs=None, **settings):
         asked = Request("y", over=over, epochs=epochs, settings=plan.Settings(**settings))
         target = Target("y", task, ("a", "b") if task == "classification" else ())
-        return fitting._to_be_tried(asked, target, Design.of(plan.variables(over, None, None, lr=0.01)))
+        return fitting_training._to_be_tried(asked, target, Design.of(plan.variables(over, None, None, lr=0.01)))
 
     assert tried() == ["lr", "dropout", "hidden", "no dropout", "noise"]
     assert tried(task="classification") == ["lr", "dropout", "hidden", "no dropout"]
@@ -291,8 +294,8 @@ def test_a_quantity_that_is_never_negative_stays_so(folder):
     table = read(write(folder / "positive.csv", cells))
     run = learn(table, Request("y", **QUICK), told.append, False)
     assert run.target.least == 0
-    assert "y is never below 0, nor are its predictions (--least none lets them)" in told
-    x, y, _ = run.rows_to_test()
+    assert "y is never below 0, nor are its predictions (least='none' lets them)" in told
+    x, y = Encoded(run.held_out.x, run.encoder.features), run.held_out.y
     training = run.posterior.training
     unbounded = replace(training, likelihood=replace(training.likelihood, least=None))
     both = run.posterior, replace(run.posterior, training=unbounded)
@@ -304,7 +307,7 @@ def test_a_quantity_that_is_never_negative_stays_so(folder):
     np.testing.assert_array_equal(*inside)
     assert Target.of(table, "y", None, None).least is None
     assert Target.of(table, "y", None, -1.0).least == -1
-    with pytest.raises(ValueError, match="--least 5: 'y' is as low as 0 in some row"):
+    with pytest.raises(ValueError, match=r"least=5\.0: 'y' is as low as 0 in some row"):
         Target.of(table, "y", None, 5.0)
     assert Target.of(read(write(folder / "few.csv", made(60))), "y", None).least is None
 
@@ -337,9 +340,9 @@ def test_what_should_be_known_is_told_before_the_training(folder):
 
 def test_options_of_a_quantity_are_refused_for_classes(kinds, monkeypatch):
     path, _ = kinds
-    monkeypatch.setattr(fitting, "_train", None)
+    monkeypatch.setattr(fitting, "train", None)
     for changes in ({"least": 5.0}, {"settings": plan.Settings(noise="fit")}):
-        with pytest.raises(ValueError, match=r"--(noise|least) is not for classes, which 'kind' holds"):
+        with pytest.raises(ValueError, match=r"(noise|least)= is not for classes, which 'kind' holds"):
             learn(read(path), Request("kind", **QUICK, **changes), lambda line: None, False)
 
 
@@ -347,23 +350,26 @@ def test_a_budget_decides_the_draws(quantities):
     told = []
     asked = Request("y", epochs=4, samples=8, budget=1e6)
     run = learn(read(quantities[0]), asked, told.append, False)
-    assert len(run.posterior) == 20
+    assert len(run.posterior) == 20 * plan.FOLDS
     assert any("the budget allows for 20 draws" in line for line in told)
     told = []
     run = learn(read(quantities[0]), Request("y", samples=8, budget=0.01), told.append, False)
-    assert len(run.posterior) == 2
+    assert len(run.posterior) == 2 * plan.FOLDS
     assert run.posterior.training.epochs >= LEAST_EPOCHS
 
 
 def test_intervals_hold_on_rows_never_seen(folder):
-    """With defaults, and 92 to 98% besides what chance does to so few calibration rows and so many new ones."""
+    """With defaults, besides what chance does to 2,500 rows that calibrate and 3,000 new ones.
+
+    What is shipped is better than the networks of one fold, by which it is calibrated: it may cover more, by a point.
+    """
     table = read(write(folder / "covered.csv", made(2500, 5)))
     run = learn(table, Request("y", samples=20), lambda line: None, False)
     new = read(write(folder / "new.csv", made(3000, 6)))
     truth = run.target.values(new)
     scores = predict_rows(run.posterior, run.encoder.encode(new), 0.95, 20, truth).scores
-    chance = 3 * math.sqrt(0.05 * 0.95 * (1 / run.about["rows"]["calibrate"] + 1 / 3000))
-    assert abs(scores["coverage of the 95% interval"] - 0.95) < chance
+    chance = 3 * math.sqrt(0.05 * 0.95 * (1 / 2500 + 1 / 3000))
+    assert -chance < scores["coverage of the 95% interval"] - 0.95 < chance + 0.01
     assert scores["R2"] > 0.6
 
 
@@ -399,9 +405,8 @@ def test_rows_that_set_the_temperature_are_from_the_whole_file():
     class Large(list):  # stands for a posterior of so many members
         schema = SimpleNamespace(targets=1000)
 
-    request = Request("y")
-    some = fitting._to_calibrate("temperature", Large(range(100)), 3000, request)
+    some = calibrating._some("temperature", Large(range(100)), 3000, 100, 0)
     assert len(some) == len(set(some.tolist())) == 200
     assert np.histogram(some, bins=4, range=(0, 3000))[0].min() > 25
-    assert fitting._to_calibrate("temperature", Large(range(100)), 100, request).tolist() == list(range(100))
-    assert len(fitting._to_calibrate("variance", Large(range(100)), 3000, request)) == 3000
+    assert calibrating._some("temperature", Large(range(100)), 100, 100, 0).tolist() == list(range(100))
+    assert len(calibrating._some("variance", Large(range(100)), 3000, 100, 0)) == 3000

@@ -8,7 +8,9 @@ import pytest
 
 import wherefrom as wf
 from wherefrom.tables import model as models
+from wherefrom.tables.columns import Encoded
 from wherefrom.tables.model import Model
+from wherefrom.tables.outside import weight
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import read
 
@@ -46,16 +48,24 @@ def test_rows_to_test_had_no_part_in_it(quantities, tmp_path):
     path, run = quantities
     run.save(tmp_path / "run")
     again = Model.load(tmp_path / "run")
-    x, y, names = again.rows_to_test()
+    kept, names = again.rows_to_test()
+    x, y = Encoded(kept.x.numpy(), run.encoder.features), kept.y[:, 0].numpy()
     rows = again.held_out.rows[again.held_out.calibrate :]
     assert names == tuple(str(number - 2) for number in rows.tolist())  # the identifier, which counts from 0
     table = read(path)
     truth = run.target.values(table)
     np.testing.assert_array_equal(y, truth[rows - 2])
-    np.testing.assert_array_equal(x.values, run.encoder.encode(table).values[rows - 2])
+    encoded = run.encoder.encode(table).take(rows - 2)
+    there = ~encoded.has_gaps
+    np.testing.assert_array_equal(x.values[there], encoded.values[there])
+    assert not there.all()
+    np.testing.assert_array_equal(x.values, run.completion.once(encoded).values)
     trained = {row.numpy().tobytes() for row in run.posterior.rows.x}
     assert not any(row.tobytes() in trained for row in x.values)
-    again = predict_rows(run.posterior, x, run.level, run.samples, y).scores
+    blend = again.background.at(weight(again.distances_to_test()))
+    again = predict_rows(
+        run.posterior, encoded, run.level, run.samples, y, blend=blend, completion=run.completion
+    ).scores
     assert again.values == pytest.approx(run.scores.values)
 
 
@@ -63,10 +73,10 @@ def test_parts_are_fitted_anew_by_the_rows_that_were_kept(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run")
     again = Model.load(tmp_path / "run")
-    x, y, _ = again.rows_to_test()
+    rows, _ = again.rows_to_test()
     part = again.with_rows_to_calibrate().marginalising("t")
     assert [each.by for each in part.calibration] == ["conformal"]
-    assert part.predict(x, 8).nll(y) > 0
+    assert part.predict(rows.x, 8).nll(rows.truth) > 0
 
 
 def test_data_can_be_left_out(quantities, tmp_path):
@@ -75,6 +85,8 @@ def test_data_can_be_left_out(quantities, tmp_path):
     again = Model.load(tmp_path / "run")
     assert again.rows_to_test() is None
     assert again.with_rows_to_calibrate() is again.posterior
+    income, kept = (each.donors.values[:, each.drawn_columns.index("income")] for each in (again, run))
+    assert not np.isin(income, kept).any()
 
 
 def test_a_newer_format_is_refused_in_words(quantities, tmp_path):
@@ -82,12 +94,14 @@ def test_a_newer_format_is_refused_in_words(quantities, tmp_path):
     run.save(tmp_path / "run")
     path = tmp_path / "run" / "table.json"
     path.write_text(path.read_text().replace(f'"format": {models.FORMAT}', '"format": 99'))
-    with pytest.raises(ValueError, match=r"newer version \(format 99; this one reads up to 2\): update wherefrom"):
+    with pytest.raises(
+        ValueError, match=rf"newer version \(format 99; this one reads up to {models.FORMAT}\): update wherefrom"
+    ):
         Model.load(tmp_path / "run")
 
 
 def test_folders_that_hold_no_run(quantities, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"does not exist: make one, as wherefrom fit"):
+    with pytest.raises(FileNotFoundError, match=r"does not exist: make one, as wf.fit\(table, target='y'\).save"):
         Model.load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match=r"holds no run of a table"):
         Model.load(tmp_path)
@@ -110,7 +124,7 @@ def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
         run.save(tmp_path / "photos" / "cat.png")
     folder.mkdir()  # an empty folder is free
     run.save(folder)
-    with pytest.raises(FileExistsError, match=r"holds a run already: .* --overwrite"):
+    with pytest.raises(FileExistsError, match=r"holds a run already: .* overwrite=True"):
         run.save(folder)
 
     def broken(*_):
@@ -148,10 +162,10 @@ def test_a_run_can_be_written_here_or_it_is_told_before(quantities, tmp_path, mo
     run.save(Path())
     assert Model.load(tmp_path / "here").scores == run.scores
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileExistsError, match=r"file is a file: give --out a folder"):
+    with pytest.raises(FileExistsError, match=r"file is a file: name a folder"):
         models.check_free(tmp_path / "file" / "run", overwrite=False)
     monkeypatch.setattr(models.os, "access", lambda *_: False)
-    with pytest.raises(PermissionError, match=r"cannot be written to: give --out another folder"):
+    with pytest.raises(PermissionError, match=r"cannot be written to: name another folder"):
         models.check_free(tmp_path / "a" / "run", overwrite=False)
 
 

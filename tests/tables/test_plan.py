@@ -32,7 +32,7 @@ def test_over_names_the_choices(written, expected):
 
 @pytest.mark.parametrize("written", ["theta0", "theta0=swag", "t=5", "t=adam", "F=5", "x=2", "theta0=-1"])
 def test_what_over_does_not_know_is_answered_by_what_it_does(written):
-    with pytest.raises(ValueError, match=r"--over does not know .*theta0=5, order=5"):
+    with pytest.raises(ValueError, match=r"over= does not know .*theta0=5, order=5"):
         variables(written, None, None, lr=0.01)
 
 
@@ -50,9 +50,9 @@ def test_every_recipe_can_be_named():
     assert names(variables(None, "multi-swag", 2, lr=0.01)) == ("theta0+order", "t")
     with pytest.raises(ValueError, match=r"there is no recipe 'magic'; there are one_network"):
         variables(None, "magic", None, lr=0.01)
-    with pytest.raises(ValueError, match=r"leave --draws out"):
+    with pytest.raises(ValueError, match=r"leave draws= out"):
         variables(None, "swag", 3, lr=0.01)
-    with pytest.raises(ValueError, match=r"--over says all"):
+    with pytest.raises(ValueError, match=r"over='theta0=2' says all"):
         variables("theta0=2", "swag", None, lr=0.01)
 
 
@@ -60,7 +60,7 @@ def test_noise_is_a_word_or_a_number():
     words = ("fit", "predicted", "none", "0.5", "auto")
     made = [training_for(500, QUANTITY, Settings(noise=word)).likelihood.noise for word in words]
     assert made == ["fit", "predicted", None, 0.5, "fit"]
-    with pytest.raises(ValueError, match=r"--noise is auto, fit, predicted, none"):
+    with pytest.raises(ValueError, match=r"noise= is auto, fit, predicted, none"):
         Settings(noise="loud")
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from made_table import made, write
 from wherefrom.posterior import predicting as posterior_predicting
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import read
@@ -89,8 +90,8 @@ def test_sets_of_classes_are_written_and_scored(kinds):
     path, run = kinds
     x, y = rows_of(run, path)
     assert "set" not in predict_rows(run.posterior, x, 0.9, 8).answers
-    test, labels, _ = run.rows_to_test()
-    posterior = run.posterior.uncalibrated.calibrated("conformal", (test, labels), 8)
+    test, _ = run.rows_to_test()
+    posterior = run.posterior.uncalibrated.calibrated("conformal", test, 8)
     found = predict_rows(posterior, x, 0.9, 8, y)
     prediction = posterior.predict(x, 8)
     sets = prediction.sets(0.9).numpy()
@@ -100,3 +101,40 @@ def test_sets_of_classes_are_written_and_scored(kinds):
     assert found.scores["coverage of the 90% set"] == pytest.approx(np.mean(covered))
     assert found.scores["mean size of the set"] == pytest.approx(sets.sum(axis=1).mean())
     assert "needs at least 999 rows" in predict_rows(posterior, x, 0.999, 8).notes[0]
+
+
+def test_shares_have_plain_names_and_interactions_share_a_column(folder):
+    from wherefrom.tables.fitting import learn
+    from wherefrom.tables.options import Request
+
+    table = read(write(folder / "crossed.csv", made(200)))
+    run = learn(
+        table,
+        Request("y", over="theta0=2,order=2,F=dropout", epochs=4, samples=8, held_out=0.2),
+        lambda line: None,
+        False,
+    )
+    looked = run.look(table)
+    columns = looked.columns()
+    shares = [name for name in columns if name.startswith("share_")]
+    assert shares == [
+        f"share_{name}"
+        for name in ("initial_weights", "batch_order", "gaps", "together", "dropout", "unexplained", "outside")
+    ]
+    joint = [name for name in looked.sources if " x " in name]
+    assert joint
+    np.testing.assert_allclose(
+        columns["share_together"], sum(looked.predicted.answers[f"share {name}"] for name in joint), rtol=1e-12
+    )
+    np.testing.assert_allclose(sum(columns[name] for name in shares), 1.0, rtol=1e-6)
+
+
+def test_rows_most_in_doubt_are_those_that_the_networks_disagree_on(quantities, kinds):
+    for path, run in (quantities, kinds):
+        looked = run.look(path)
+        answers, doubt = looked.predicted.answers, looked.predicted.doubt
+        if "std" in answers:
+            expected = answers["std"] * np.sqrt(np.clip(1 - answers["share noise"], 0, None))
+        else:
+            expected = answers["disagreement"]
+        np.testing.assert_allclose(doubt, expected, rtol=0.2, atol=1e-6)

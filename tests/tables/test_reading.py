@@ -53,10 +53,12 @@ def test_windows_is_told_and_others_are_named(tmp_path):
     table = read(csv(tmp_path, "a,b\n1,x\n2,café\n", encoding="cp1252"))
     assert cells(table, "b") == ["x", "café"]
     assert "row 3" in table.notes[0]
-    assert "--encoding" in table.notes[0]
+    assert "pandas.read_csv(..., encoding=...)" in table.notes[0]
     hopeless = tmp_path / "hopeless.csv"
     hopeless.write_bytes(b"a,b\n1,\x81\xff\n")
-    with pytest.raises(ValueError, match=r"hopeless.csv, row 2, is neither in UTF-8 nor in Windows-1252.*--encoding"):
+    with pytest.raises(
+        ValueError, match=r"hopeless.csv, row 2, is neither in UTF-8 nor in Windows-1252.*encoding='utf-16'"
+    ):
         read(hopeless)
     assert cells(read(hopeless, Format(encoding="latin-1")), "b") == ["\x81ÿ"]
     with pytest.raises(ValueError, match=r"there is no encoding 'klingon'"):
@@ -157,7 +159,9 @@ def test_taking_rows_takes_their_numbers(tmp_path):
 
 def test_commas_that_may_part_thousands_are_refused(tmp_path):
     path = csv(tmp_path, "a\tb\n921\tx\n1,234\ty\n")
-    with pytest.raises(ValueError, match=r"column 'a', row 3: '1,234' may be 1.234 or 1234: say --decimal ,"):
+    with pytest.raises(
+        ValueError, match=r"column 'a', row 3: '1,234' may be 1.234 or 1234: use pandas.read_csv\(..., decimal=','\)"
+    ):
         read(path)
     assert as_numbers(read(path, Format(decimal=",")).columns["a"].levels, ",").tolist() == [921, 1.234]
     assert np.isnan(as_numbers(read(path, Format(decimal=".")).columns["a"].levels, ".")[1])

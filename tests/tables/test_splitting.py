@@ -55,7 +55,7 @@ def test_a_patients_rows_are_on_one_side(visits, tmp_path):
 
 @pytest.mark.slow
 def test_a_column_that_looks_like_groups_is_proposed(visits):
-    with pytest.warns(UserWarning, match="'patient_id' looks like an identifier, .*say --group patient_id"):
+    with pytest.warns(UserWarning, match="'patient_id' looks like an identifier, .*use group='patient_id'"):
         wf.fit(visits, "stay", **QUICK)
 
 

@@ -36,7 +36,7 @@ def test_the_user_knows_better(tmp_path):
     table = column(tmp_path, [3, 1, 2] * 5)
     assert Target.of(table, "y", "regression").task == "regression"
     assert Target.of(column(tmp_path, list(range(12)) * 3), "y", "classification").classes == tuple(range(12))
-    with pytest.raises(ValueError, match="--task is regression or classification"):
+    with pytest.raises(ValueError, match="task= is regression or classification"):
         Target.of(table, "y", "ranking")
     with pytest.raises(ValueError, match=r"column 'y', row 2: 'a' is no number"):
         Target.of(column(tmp_path, ["a", "b"] * 3), "y", "regression")

@@ -20,6 +20,7 @@ CASES: dict[type[Drawn], Callable[[int], Drawn]] = {  # a number of draws -> the
     wf.Hyperparameters: lambda draws: wf.Hyperparameters(draws, lr=Uniform(0.005, 0.02)),
     wf.BatchOrder: wf.BatchOrder,
     wf.Resample: wf.Resample,
+    wf.Folds: wf.Folds,
     wf.Algorithms: lambda draws: wf.Algorithms(ALGORITHMS),
     wf.Families: lambda draws: wf.Families({"narrow": mlp(hidden=4), "wide": mlp(hidden=8)}),
 }
@@ -74,8 +75,10 @@ def test_it_is_crossed_with_others_and_keeps_their_draws(make, problem):
 
 def test_more_draws_leave_the_first_as_they_are(make, problem):
     variable = make(2)
-    if variable.is_finite:
-        return  # there are no more values to draw
+    if not variable.can_grow:
+        with pytest.raises(ValueError, match="no more to draw"):
+            fit(problem, variable).extend(**{variable.slot: 1})
+        return
     grown = fit(problem, variable).extend(**{variable.slot: 1})
     torch.testing.assert_close(answers(grown, problem[0]), answers(fit(problem, make(3)), problem[0]))
 

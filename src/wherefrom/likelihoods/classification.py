@@ -31,12 +31,15 @@ from torch import Tensor
 
 from wherefrom.files.codec import stored
 from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
-from wherefrom.likelihoods.quantities import checked_level
+from wherefrom.likelihoods.quantities import TIE_BREAK, checked_level
 from wherefrom.likelihoods.views import classes
-from wherefrom.predictive import class_scores
+from wherefrom.predictive import background, class_scores, events
 from wherefrom.predictive.advice import Subject
-from wherefrom.predictive.calibration import By, Conformal, ConformalScores, or_nan
+from wherefrom.predictive.background import Added, Background, Blend
+from wherefrom.predictive.calibration import By, or_nan
 from wherefrom.predictive.class_scores import Reliability, RiskCoverage
+from wherefrom.predictive.conformal import AnyConformal, ConformalScores
+from wherefrom.predictive.events import Event
 from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
@@ -79,6 +82,7 @@ class Classification:
 
     task: ClassVar[str] = "classification"
     target: ClassVar[str] = "classes"
+    without_hidden: ClassVar[str] = "logistic regression"
     has_density: ClassVar[bool] = True
     noise_kind: ClassVar[str] = "none"
     settings: ClassVar[tuple[str, ...]] = ("label_smoothing",)
@@ -220,6 +224,9 @@ class Classification:
     def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
         raise ValueError(f"{self} has no noise to fit")
 
+    def background(self, y: Tensor, scaler: Scaler, targets: int) -> tuple[Tensor, Tensor]:
+        return background.of_classes(y, targets)
+
     by_row: ClassVar[None] = None
 
     def to_search(self, leaves_noise: bool) -> Classification:
@@ -232,7 +239,7 @@ class Classification:
 
     @classmethod
     def of_table(cls, wishes: TableWishes) -> Classification:
-        return cls(wishes.classes)
+        return cls(wishes.classes, wishes.label_smoothing)
 
 
 def _with_mean_one(weights: Tensor) -> Tensor:
@@ -271,7 +278,8 @@ class ClassPrediction(HoldsMixture):
     conformal_noun: ClassVar[str] = "sets"
     logs: Mixture  # of the log probabilities of every answer
     classes: tuple[Label, ...]
-    conformal: Conformal | None = None  # which classes a set holds, where the posterior was calibrated so
+    conformal: AnyConformal | None = None  # which classes a set holds, where the posterior was calibrated so
+    blend: Blend | None = None  # with the shares of the classes in training, where rows are outside
 
     @property
     def log_probabilities(self) -> Tensor:
@@ -294,14 +302,38 @@ class ClassPrediction(HoldsMixture):
     @property
     def probabilities(self) -> Tensor:
         """Probability of each class at each row, the mean over all answers.  # (rows, classes)"""
-        return self.mixture.mean
+        return self.mixture.mean if self.blend is None else self.blend.mixed(self.mixture.mean, self._shares)
 
     mean = probabilities
 
     @property
     def variance(self) -> Tensor:
         """Variance of the class probabilities, over all answers.  # (rows, classes)"""
-        return self.mixture.variance
+        if self.blend is None:
+            return self.mixture.variance
+        return (1 - self.blend.weight) * self.mixture.variance + self._variance_added
+
+    # ------------------------------------------------------------------ rows outside
+
+    def blended(self, blend: Blend) -> ClassPrediction:
+        """Mix the shares of the classes among the training rows into the probabilities of each row, by its weight."""
+        return replace(self, blend=blend)
+
+    def needed_stretch(self, background: Background, level: float) -> Tensor:
+        return torch.ones(len(self.classes), dtype=torch.float64)
+
+    @cached_property
+    def _shares(self) -> Tensor:
+        """Shares of the classes that are mixed in.  # (rows, classes)"""
+        assert self.blend is not None
+        return self.blend.shares(self.mixture.mean)
+
+    @property
+    def _variance_added(self) -> Tensor:
+        """Variance between the networks' probabilities and the shares.  # (rows, classes)"""
+        assert self.blend is not None
+        weight = self.blend.weight
+        return weight * (1 - weight) * (self.mixture.mean - self._shares).square()
 
     @property
     def predicted(self) -> np.ndarray:
@@ -321,9 +353,16 @@ class ClassPrediction(HoldsMixture):
         By "probability" it is the smallest set of most probable classes that add up to the level, which is right as far
         as the probabilities are; by "conformal", all classes whose probability is at least what all but so many
         held-out rows gave to their own class, which holds on average over rows, and can be no class at all. Left out,
-        it is the conformal one where there is one.
+        it is the conformal one where there is one. Where shares are mixed in, the set keeps all classes that it has
+        without them.
         """
         checked_level(level)
+        if self.blend is not None:
+            networks = replace(self, blend=None).sets(level, by)
+            return networks | self._sets(level, by)
+        return self._sets(level, by)
+
+    def _sets(self, level: float, by: SetRule | None) -> Tensor:
         by = by or ("probability" if self.conformal is None else "conformal")
         if by == "probability":
             ordered, places = self.probabilities.sort(dim=1, descending=True, stable=True)
@@ -333,7 +372,9 @@ class ClassPrediction(HoldsMixture):
             raise ValueError(f'sets are by "probability" or "conformal", not {by!r}')
         if self.conformal is None:
             raise ValueError('there are no conformal sets: predict by posterior.calibrated("conformal", (x, y))')
-        return 1 - self.probabilities <= self.conformal.threshold(level)
+        if self.blend is not None:
+            return 1 - self.probabilities <= self.conformal.pooled.threshold(level)
+        return self.conformal.holds(self.mixture, level)
 
     def set_size(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
         """Number of classes in the set of each row.  # (rows,)"""
@@ -389,7 +430,11 @@ class ClassPrediction(HoldsMixture):
     @one_core()
     def expected_entropy(self) -> Tensor:
         """The doubt that every answer has by itself, which no choice of training would remove.  # (rows,)"""
-        return self.mixture.average(_entropies(self.answers, self.logs.spread)).squeeze(-1)
+        networks = self.mixture.average(_entropies(self.answers, self.logs.spread)).squeeze(-1)
+        if self.blend is None:
+            return networks
+        weight = self.blend.weight.squeeze(-1)
+        return (1 - weight) * networks + weight * class_scores.entropy(self._shares)
 
     @property
     def mutual_information(self) -> Tensor:
@@ -404,6 +449,9 @@ class ClassPrediction(HoldsMixture):
         logs = self._log_probabilities_of(y)
         weights = torch.ones(len(logs), dtype=torch.float64) / len(logs) if self.weights is None else self.weights
         each = torch.logsumexp(logs + weights.log()[:, None, None], (0, 1)) - math.log(logs.shape[1])
+        if self.blend is not None:
+            shares = self._shares.gather(1, self._numbers(y).unsqueeze(1))
+            each = self.blend.mixed_logs(each.unsqueeze(1), shares.log()).squeeze(1)
         return -each if by_row else float(-each.mean())
 
     def accuracy(self, y: Any) -> float:
@@ -473,20 +521,34 @@ class ClassPrediction(HoldsMixture):
         if by_class:
             if of != "variance":
                 raise ValueError(f"{of.replace('_', ' ')} speaks of all classes together: leave by_class out")
-            return sources(self.mixture, torch.ones(len(self.classes), dtype=torch.float64), is_flat=False)
+            ones = torch.ones(len(self.classes), dtype=torch.float64)
+            return sources(self.mixture, ones, is_flat=False, added=self._added("variance", by_class))
         if of == "variance":
-            return sources(self.mixture, together=torch.ones_like(self.probabilities))
-        each = 0.5 / self.probabilities.clamp_min(torch.finfo(torch.float64).tiny)
-        second_order = (each * self.variance).sum(1)
-        scale = torch.where(second_order > 0, self.mutual_information / second_order, 0.0)
+            return sources(self.mixture, together=torch.ones_like(self.probabilities), added=self._added(of))
+        networks = replace(self, blend=None)
+        each = 0.5 / networks.probabilities.clamp_min(torch.finfo(torch.float64).tiny)
+        second_order = (each * networks.variance).sum(1)
+        scale = torch.where(second_order > 0, networks.mutual_information / second_order, 0.0)
         entropies = _entropies(self.answers, self.logs.spread) if of == "entropy" else None
-        return sources(self.mixture, together=each * scale[:, None], entropies=entropies, unit="nats")
+        together = each * scale[:, None]
+        return sources(self.mixture, together=together, entropies=entropies, unit="nats", added=self._added(of))
+
+    def _added(self, of: Split, by_class: bool = False) -> Added | None:
+        """The part of the doubt that the shares add: all that the networks' part, lowered by its weight, is not."""
+        if self.blend is None:
+            return None
+        kept = 1 - self.blend.weight
+        if of == "variance":
+            amount = self._variance_added
+            return Added(kept, amount if by_class else amount.sum(1, keepdim=True))
+        networks, whole = replace(self, blend=None), getattr(self, of)
+        return Added(kept, (whole - kept.squeeze(1) * getattr(networks, of)).clamp_min(0).unsqueeze(1))
 
     # ------------------------------------------------------------------ tables
 
     @property
     def row_doubt(self) -> Tensor:
-        return self.entropy
+        return self.mutual_information + TIE_BREAK * self.entropy
 
     def all_sources(self) -> Sources:
         return self.sources(of="entropy")
@@ -495,7 +557,9 @@ class ClassPrediction(HoldsMixture):
         return classes.outputs(self, truth, names, noise, unit)
 
     def of_rows(self, rows: Any) -> ClassPrediction:
-        return replace(self, logs=self.logs.of_rows(rows))
+        conformal = None if self.conformal is None else self.conformal.of_rows(rows)
+        blend = None if self.blend is None else self.blend.of_rows(rows)
+        return replace(self, logs=self.logs.of_rows(rows), conformal=conformal, blend=blend)
 
     def columns(self, level: float) -> tuple[Columns, list[str]]:
         notes: list[str] = []
@@ -533,14 +597,23 @@ class ClassPrediction(HoldsMixture):
         return scores
 
     @staticmethod
-    def summary(rows: Mapping[str, Tensor]) -> Summary:
+    def summary(rows: Mapping[str, Tensor], event: int | None = None) -> Summary:
         probabilities, numbers = rows["probabilities"], rows["class"]
         scores = of_classes(probabilities, numbers, rows["nll"], rows["brier"])
-        sizes = {}
+        baselines = always_the_shares(numbers, probabilities.shape[1])
+        sizes, measured = {}, None
+        if probabilities.shape[1] == 2:
+            number = events.rarer(numbers) if event is None else event
+            risk, is_event = probabilities[:, number], numbers == number
+            measured = Event.of(str(number), risk, is_event)
+            scores["average_precision"] = events.average_precision(risk, is_event)
+            baselines["average_precision"] = sizes["prevalence"] = measured.prevalence
+            if measured.lift is not None:
+                sizes["lift of the top 10%"] = measured.lift
         if "covered" in rows:
             scores["coverage"] = Score.share(rows["covered"])
             sizes["mean size of the set"] = float(rows["size"].double().mean())
-        return Summary(scores, always_the_shares(numbers, probabilities.shape[1]), sizes, "set")
+        return Summary(scores, baselines, sizes, "set", measured)
 
     # ------------------------------------------------------------------ calibration
 

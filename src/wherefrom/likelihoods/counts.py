@@ -32,8 +32,10 @@ from wherefrom.likelihoods.quantities import (
     fitted_noise,
     noise_of_table,
 )
-from wherefrom.predictive import negative_binomials
-from wherefrom.predictive.calibration import By, Conformal
+from wherefrom.predictive import background, negative_binomials
+from wherefrom.predictive.background import Blend
+from wherefrom.predictive.calibration import By
+from wherefrom.predictive.conformal import AnyConformal
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.searching import lowest
@@ -45,6 +47,7 @@ Dispersion = float | Literal["fit", "predicted"]
 
 _MOST_LOG = 20.0  # of a mean relative to the training rows', and of a dispersion
 _MOST_KEPT = 2**23
+_ROUNDING = 1e-9
 _ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
 
 
@@ -119,6 +122,7 @@ class Counts(OfNumbers):
 
     task: ClassVar[str] = "counts"
     target: ClassVar[str] = "counts"
+    without_hidden: ClassVar[str] = "log-linear regression"
     table_options: ClassVar[tuple[str, ...]] = ("noise",)
     calibrations: ClassVar[tuple[By, ...]] = ("conformal",)
     calibrates_tables: ClassVar[tuple[By, ...]] = ("conformal",)
@@ -219,6 +223,9 @@ class Counts(OfNumbers):
         with one_core():
             return _most_likely_dispersion(density, share / share.sum(), y.shape[1])
 
+    def background(self, y: Tensor, scaler: Scaler, targets: int) -> tuple[Tensor, Tensor]:
+        return background.of_counts(scaler.y(y, torch.float64), scaler.y_std.double())
+
     # ------------------------------------------------------------------ choosing how to train
 
     def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
@@ -280,6 +287,32 @@ def _suiting_dispersion(means: Tensor, y: Tensor) -> Tensor:
 # ---------------------------------------------------------------------- the prediction
 
 
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Components of some cells (a row's column each): those of networks, then those of the background."""
+
+    means: Tensor  # (components, cells)
+    a: Tensor  # the dispersions
+    networks_mixed: Callable[[Tensor], Tensor]
+    networks: int | None = None  # how many; None where all are
+    weight: Tensor | None = None  # (cells,), of the background
+
+    def at(self, cells: Tensor) -> _Cells:
+        weight = None if self.weight is None else self.weight[cells]
+        return replace(self, means=self.means[:, cells], a=self.a[:, cells], weight=weight)
+
+    def mixed(self, values: Tensor) -> Tensor:
+        """The mean over components.  # (components, ..., cells) -> (..., cells)"""
+        networks = self.networks_mixed(values[: self.networks])
+        if self.weight is None:
+            return networks
+        return (1 - self.weight) * networks + self.weight * values[self.networks :].mean(0)
+
+    def mixed_at(self, values: Tensor, cells: Tensor) -> Tensor:
+        """The mean over components at some of the cells."""
+        return self.at(cells).mixed(values)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class CountPrediction(Quantities):
     """The predictive distribution of counts at some rows.
@@ -290,37 +323,47 @@ class CountPrediction(Quantities):
 
     noun: ClassVar[str] = "column"
     uncalibrated_reading: ClassVar[str] = "mixture"
+    is_whole: ClassVar[bool] = True
     mixture: Mixture  # of means, in units of the training rows' mean
     dispersion: Tensor  # of every answer, or of all
     scale: Tensor  # (columns,), the training rows' mean
     is_flat: bool = True
     y_names: tuple[str, ...] = ()
-    conformal: Conformal | None = None
+    conformal: AnyConformal | None = None
     location: float = 0.0
+    blend: Blend | None = None
 
     # ------------------------------------------------------------------ the distribution
 
     @one_core()
     def log_density(self, y: Any) -> Tensor:
         """The log probability of each column's count.  # (rows, columns)"""
-        return self.mixture.mixed_logs(negative_binomials.log_probability(self._counts(y), *self._components()))
+        counts = self._counts(y)
+        logs = self.mixture.mixed_logs(negative_binomials.log_probability(counts, *self._components()))
+        if self.blend is None:
+            return logs
+        others = negative_binomials.log_probability(counts, *self._background(self.blend))
+        return self.blend.mixed_logs(logs, torch.logsumexp(others, 0) - math.log(len(others)))
 
     @one_core()
     def cdf(self, y: Any) -> Tensor:
         """Probability of a count no larger than y."""
-        below = negative_binomials.probability_below(self._counts(y), *self._components())
-        return self._shape(self.mixture.mixed(below))
+        counts = self._counts(y)
+        below = self.mixture.mixed(negative_binomials.probability_below(counts, *self._components()))
+        if self.blend is not None:
+            others = negative_binomials.probability_below(counts, *self._background(self.blend))
+            below = self.blend.mixed(below, others.mean(0))
+        return self._shape(below)
 
     @one_core()
     def quantile(self, probability: float) -> Tensor:
         """The least count that is not exceeded with this probability."""
         probability = checked_probability(probability)
-        means, a = (each.flatten(1) for each in self._components())
-        quantiles = torch.empty(means.shape[1], dtype=torch.float64)
+        components = self._cells()
+        quantiles = torch.empty(components.means.shape[1], dtype=torch.float64)
         for cells, table in self._tables():
-            quantiles[cells] = negative_binomials.quantile(
-                table, probability, means[:, cells], a[:, cells], self.mixture.mixed
-            )
+            some = components.at(cells)
+            quantiles[cells] = negative_binomials.quantile(table, probability, some.means, some.a, some.mixed_at)
         return self._shape(quantiles.reshape(len(self), -1))
 
     @property
@@ -331,17 +374,23 @@ class CountPrediction(Quantities):
         """The interval of counts that holds y with this probability, both ends included.
 
         `reading` is "mixture" for that of the distribution, or "conformal"; left out, it is the conformal one where
-        the posterior was calibrated so.
+        the posterior was calibrated so. Where a background is mixed in, it is the networks' interval with its ends
+        moved outwards.
         """
         level = checked_level(level)
         reading = reading or ("mixture" if self.conformal is None else "conformal")
         if reading == "mixture":
-            return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
-        if reading != "conformal":
+            networks = replace(self, blend=None)
+            low, high = networks.quantile((1 - level) / 2), networks.quantile((1 + level) / 2)
+        elif reading == "conformal":
+            low, high = (self.scale * end for end in self._conformal_ends(level))
+            rounding = _ROUNDING * (1 + self.scale * self.mixture.mean)  # a count at the very end is held
+            low, high = self._shape((low - rounding).ceil()), self._shape((high + rounding).floor())
+            low, high = low.clamp_min(0), high.clamp_min(0)
+        else:
             raise ValueError(f'reading must be "mixture" or "conformal", not {reading!r}')
-        low, high = (self.scale * (self.mixture.mean + reach * self._unit) for reach in self._reach(level))
-        rounding = 1e-9 * (1 + self.scale * self.mixture.mean)  # a count at the very end is held
-        return self._shape((low - rounding).ceil().clamp_min(0.0)), self._shape((high + rounding).floor().clamp_min(0))
+        low, high = self._outward(level, low, high)
+        return (low + _ROUNDING).floor(), (high - _ROUNDING).ceil().abs()  # which is 0, and not -0
 
     def sample(self, count: int, seed: int = 0) -> Tensor:
         """Draw so many counts for every row.  # (count, rows[, columns])"""
@@ -352,6 +401,13 @@ class CountPrediction(Quantities):
         chosen = torch.multinomial(weights, count * len(self), True, generator=generator).reshape(count, -1, 1)
         chosen = chosen.expand(-1, -1, answers.shape[2])
         mean, a = answers.gather(0, chosen), a.expand_as(answers).gather(0, chosen)
+        if self.blend is not None:
+            points, others = self._background(self.blend)
+            rows = count, len(self), 1
+            which = torch.randint(len(points), rows, generator=generator).expand_as(mean)
+            is_other = torch.rand(rows, dtype=torch.float64, generator=generator) < self.blend.weight
+            mean = torch.where(is_other, points.gather(0, which), mean)
+            a = torch.where(is_other, others.expand_as(points).gather(0, which), a)
         shape = 1 / a.clamp_min(1e-9)
         rate = mean * torch._standard_gamma(shape, generator=generator) / shape
         return self._shape(torch.poisson(torch.where(a < 1e-9, mean, rate), generator=generator))
@@ -372,7 +428,10 @@ class CountPrediction(Quantities):
         truth = self._counts(y)
         means, a = self._components()
         distance = self.mixture.mixed(negative_binomials.distance(truth, means, a))
-        if len(means) == 1:
+        if self.blend is not None:
+            others = negative_binomials.distance(truth, *self._background(self.blend)).mean(0)
+            distance = self.blend.mixed(distance, others)
+        if len(means) == 1 and self.blend is None:
             scores = distance - negative_binomials.spacing(means[0], a[0])
         else:
             spacing = torch.empty(truth.numel(), dtype=torch.float64)
@@ -404,11 +463,15 @@ class CountPrediction(Quantities):
         one = slice(j, j + 1)
         conformal = None if self.conformal is None else self.conformal.of_output(j)
         dispersion = self.dispersion if self.dispersion.shape[-1] == 1 else self.dispersion[..., one]
-        return CountPrediction(self.mixture.of_output(j), dispersion, self.scale[one], conformal=conformal)
+        blend = None if self.blend is None else self.blend.of_output(j)
+        return CountPrediction(self.mixture.of_output(j), dispersion, self.scale[one], conformal=conformal, blend=blend)
 
     def of_rows(self, rows: Any) -> CountPrediction:
         dispersion = self.dispersion[:, :, rows] if self.dispersion.ndim == 4 else self.dispersion
-        return replace(self, mixture=self.mixture.of_rows(rows), dispersion=dispersion)
+        conformal = None if self.conformal is None else self.conformal.of_rows(rows)
+        blend = None if self.blend is None else self.blend.of_rows(rows)
+        mixture = self.mixture.of_rows(rows)
+        return replace(self, mixture=mixture, dispersion=dispersion, conformal=conformal, blend=blend)
 
     @staticmethod
     def baselines(y: Tensor) -> dict[str, float]:
@@ -433,6 +496,32 @@ class CountPrediction(Quantities):
             answers, a = answers[live], a[live] if len(a) > 1 else a
         return self.scale * answers.flatten(0, 1), a.flatten(0, 1)
 
+    def _background(self, blend: Blend) -> tuple[Tensor, Tensor]:
+        """Means and dispersions of the background's points, each a negative binomial.
+
+        The dispersion makes up what the variance between points, and a Poisson's around each, lack.
+        # (points, rows, columns), (1, rows, columns)
+        """
+        points = blend.background.points[blend.number].transpose(0, 1)
+        mean, between = points.mean(0), points.var(0, correction=0)
+        rest = blend.variance(self.mixture.mean, self.mixture.variance) - between - mean / self.scale
+        a = rest.clamp_min(0) / (mean.square() + between).clamp_min(negative_binomials.TINY)
+        return self.scale * points, a.unsqueeze(0)
+
+    def _cells(self) -> _Cells:
+        """All components of all cells, those of the background among them."""
+        means, a = self._components()
+        if self.blend is None:
+            return _Cells(means.flatten(1), a.flatten(1), self.mixture.mixed)
+        points, others = self._background(self.blend)
+        return _Cells(
+            torch.cat([means, points]).flatten(1),
+            torch.cat([a.expand_as(means), others.expand_as(points)]).flatten(1),
+            self.mixture.mixed,
+            len(means),
+            self.blend.weight.expand(-1, means.shape[2]).flatten(),
+        )
+
     def _tables(self) -> Iterable[tuple[Tensor, negative_binomials.Table]]:
         """The distribution function of a few cells (a row's column) at a time; kept if it is small."""
         is_small = len(self) * self.mixture.outputs * negative_binomials.COUNTS <= _MOST_KEPT
@@ -443,16 +532,12 @@ class CountPrediction(Quantities):
         return list(self._made_tables())
 
     def _made_tables(self) -> Iterator[tuple[Tensor, negative_binomials.Table]]:
-        means, a = (each.flatten(1) for each in self._components())
-        first, last = negative_binomials.reach(means, a)
+        components = self._cells()
+        first, last = negative_binomials.reach(components.means, components.a)
         order = (last - first).argsort()  # those of a like width together
-        for cells in order.split(max(1, negative_binomials.NUMBERS_AT_ONCE // len(means))):
-            yield (
-                cells,
-                negative_binomials.Table.of(
-                    means[:, cells], a[:, cells], first[cells], last[cells], self.mixture.mixed
-                ),
-            )
+        for cells in order.split(max(1, negative_binomials.NUMBERS_AT_ONCE // len(components.means))):
+            some = components.at(cells)
+            yield cells, negative_binomials.Table.of(some.means, some.a, first[cells], last[cells], some.mixed)
 
     def _counts(self, y: Any) -> Tensor:
         """y as (rows, columns), checked to be counts."""

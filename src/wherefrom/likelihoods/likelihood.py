@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.predictive.advice import Subject
-from wherefrom.predictive.calibration import By, Conformal, ConformalScores
+from wherefrom.predictive.background import Background, Blend
+from wherefrom.predictive.calibration import By
+from wherefrom.predictive.conformal import AnyConformal, ConformalScores
+from wherefrom.predictive.events import Event
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
@@ -42,6 +45,7 @@ class Summary(NamedTuple):
     baselines: dict[str, float]
     sizes: dict[str, float]
     covers: str  # what a level speaks of: "interval" or "set"
+    event: Event | None = None  # the rarer of two classes
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class TableWishes:
     least: float | None = None
     noise: str = "auto"
     held_out: float = 0.1
+    label_smoothing: float = 0.0
 
 
 class Predictive(Protocol):
@@ -63,7 +68,7 @@ class Predictive(Protocol):
     def mixture(self) -> Mixture: ...
 
     @property
-    def conformal(self) -> Conformal | None: ...
+    def conformal(self) -> AnyConformal | None: ...
 
     def __len__(self) -> int: ...
 
@@ -78,7 +83,11 @@ class Predictive(Protocol):
 
     @property
     def row_doubt(self) -> Tensor:
-        """A number for each row by which rows are put in order of doubt.  # (rows,) or (rows, outputs)"""
+        """The doubt of each row that the choices of training cause, to put rows in order by.
+
+        Doubt that every network has by itself (noise, overlap) does not count: of a rare outcome it is largest where
+        the risk is, and would only repeat it.  # (rows,) or (rows, outputs)
+        """
         ...
 
     def nll(self, y: Any, *, by_row: bool = False) -> Any: ...
@@ -97,6 +106,14 @@ class Predictive(Protocol):
 
     def of_rows(self, rows: Any) -> Self:
         """Return the prediction for some of its rows."""
+        ...
+
+    def blended(self, blend: Blend) -> Self:
+        """Mix the distribution of y over the training rows into that of each row, by its weight."""
+        ...
+
+    def needed_stretch(self, background: Background, level: float) -> Tensor:
+        """Factor of the background's variance that makes it as wide as nearly all of these rows.  # (outputs,)"""
         ...
 
     def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -133,8 +150,8 @@ class Predictive(Protocol):
         ...
 
     @staticmethod
-    def summary(rows: Mapping[str, Tensor]) -> Summary:
-        """The scores of rows from `row_scores`."""
+    def summary(rows: Mapping[str, Tensor], event: int | None = None) -> Summary:
+        """The scores of rows from `row_scores`; `event` is the class of two that alerts are about, else the rarer."""
         ...
 
 
@@ -146,6 +163,7 @@ class Likelihood(Objective, Protocol[P_co]):
 
     task: ClassVar[str]  # its name on the command line
     target: ClassVar[str]  # what is predicted, in the plural: "quantities"
+    without_hidden: ClassVar[str]  # what a network without hidden units is called
     cells: ClassVar[Cells]
     table_options: ClassVar[tuple[str, ...]]  # of `TableWishes`, that it understands
     calibrations: ClassVar[tuple[By, ...]]  # that it has
@@ -184,6 +202,13 @@ class Likelihood(Objective, Protocol[P_co]):
 
     def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
         """Fit the noise on rows that were not trained on."""
+        ...
+
+    def background(self, y: Tensor, scaler: Scaler, targets: int) -> tuple[Tensor, Tensor]:
+        """Return the distribution of y over rows: points, standardised, and the variance of y around each.
+
+        # (rows, columns) as `encode` gives it -> (points, outputs), (outputs,)
+        """
         ...
 
     # choosing how to train

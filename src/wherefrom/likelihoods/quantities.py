@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from numbers import Real
 from typing import Any, ClassVar, Self
@@ -20,7 +21,9 @@ from torch import Tensor
 from wherefrom.likelihoods.likelihood import Cells, Columns, Summary, TableWishes
 from wherefrom.likelihoods.views import quantity
 from wherefrom.predictive.advice import Subject
-from wherefrom.predictive.calibration import Conformal, ConformalScores, or_nan
+from wherefrom.predictive.background import Added, Background, Blend
+from wherefrom.predictive.calibration import or_nan
+from wherefrom.predictive.conformal import AnyConformal, ConformalScores, unit
 from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
@@ -29,6 +32,9 @@ from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.data import Rows, as_targets, column_names
 from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
+
+_NEARLY_ALL = 0.99  # of the rows
+TIE_BREAK = 1e-9  # of all doubt, by which rows are put in order where no choice causes any
 
 
 class OfNumbers(ABC):
@@ -109,15 +115,18 @@ class Quantities(HoldsMixture):
 
     is_joint: ClassVar[bool] = False
     uncalibrated_reading: ClassVar[str]  # of the interval that needs no calibration
+    is_whole: ClassVar[bool] = False  # whether y, and so its quantiles, are whole numbers
     mixture: Mixture
     scale: Tensor  # (outputs,)
     is_flat: bool
     y_names: tuple[str, ...]
-    conformal: Conformal | None
+    conformal: AnyConformal | None
     least: float | None = None  # that y can be
+    blend: Blend | None  # with the distribution of y over the training rows, where rows are outside
 
     # A prediction's own.
     location: Any  # (outputs,)
+    median: Any
     interval: Any
     coverage: Any
     nll: Any
@@ -137,7 +146,7 @@ class Quantities(HoldsMixture):
 
     @property
     def mean(self) -> Tensor:
-        return self._in_units(self.mixture.mean)
+        return self._in_units(self._moments[0])
 
     @property
     def variance(self) -> Tensor:
@@ -145,12 +154,13 @@ class Quantities(HoldsMixture):
 
         Members' weights count in both.
         """
-        return self._shape(self.scale.square() * self.mixture.variance)
+        return self._shape(self.scale.square() * self._moments[1])
 
     @property
     def noise_variance(self) -> Tensor:
         """The part of the variance that is noise in y, which no training would remove."""
-        return self._shape(self.scale.square() * self.mixture.mean_noise)
+        noise = self.mixture.mean_noise
+        return self._shape(self.scale.square() * (noise if self.blend is None else (1 - self.blend.weight) * noise))
 
     def rmse(self, y: Any) -> float:
         """Root mean squared error of the mean."""
@@ -159,13 +169,58 @@ class Quantities(HoldsMixture):
     @one_core()
     def sources(self) -> Sources:
         """The sources of the variance, row by row and overall."""
-        return sources(self.mixture, self.scale, self.is_flat)
+        return sources(self.mixture, self.scale, self.is_flat, added=self._added)
+
+    # ------------------------------------------------------------------ rows outside
+
+    def blended(self, blend: Blend) -> Self:
+        """Mix the distribution of y over the training rows into that of each row, by its weight."""
+        return replace(self, blend=blend)  # type: ignore[type-var]
+
+    def needed_stretch(self, background: Background, level: float) -> Tensor:
+        """Factor of the background's variance that makes it as wide as 99% of these rows.  # (outputs,)
+
+        It compares standard deviations, and intervals of this level.
+        """
+        low, high, _ = self._interval_there_is(level)
+        widths = self._matrix_of(high - low) / self.scale
+        tail = (1 - level) / 2
+        width = background.quantile(1 - tail)[0] - background.quantile(tail)[0]
+        by_width = widths.quantile(_NEARLY_ALL, dim=0) / width
+        by_variance = self.mixture.variance.quantile(_NEARLY_ALL, dim=0) / background.variance[0]
+        return torch.maximum(by_width.square(), by_variance).clamp_min(1.0)
+
+    @cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of y, standardised.  # (rows, outputs) each"""
+        mean, variance = self.mixture.mean, self.mixture.variance
+        return (mean, variance) if self.blend is None else self.blend.moments(mean, variance)
+
+    @property
+    def _added(self) -> Added | None:
+        """The variance that the training rows' own distribution adds, standardised."""
+        return None if self.blend is None else self.blend.added(self.mixture.mean, self.mixture.variance)
+
+    def _outward(self, level: float, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the ends of the networks' interval towards those of the background, as far as it weighs; never inwards.
+
+        # (rows[, outputs]) each
+        """
+        if self.blend is None:
+            return low, high
+        tail, weight = (1 - level) / 2, self._shape(self.blend.weight.expand(-1, self.mixture.outputs))
+        lowest, highest = (
+            self._in_units(self.blend.quantile(probability, self.mixture.mean, self.mixture.variance))
+            for probability in (tail, 1 - tail)
+        )
+        return low - weight * (low - lowest).clamp_min(0), high + weight * (highest - high).clamp_min(0)
 
     # ------------------------------------------------------------------ reports and tables
 
     @property
     def row_doubt(self) -> Tensor:
-        return self.std
+        by_choices = (self.variance - self.noise_variance).clamp_min(0.0).sqrt()
+        return by_choices + TIE_BREAK * self.std
 
     def all_sources(self) -> Sources:
         return self.sources()
@@ -178,15 +233,22 @@ class Quantities(HoldsMixture):
         low, high = self.interval(level, self.uncalibrated_reading)
         return low, high
 
-    def columns(self, level: float) -> tuple[Columns, list[str]]:
-        notes = []
+    def _interval_there_is(self, level: float) -> tuple[Tensor, Tensor, list[str]]:
+        """Return the interval, or the distribution's own if too few rows were calibrated on for so high a level."""
         try:
-            low, high = self.interval(level)
-        except ValueError as error:  # too few rows were calibrated on for so high a level
-            notes.append(f"{error}; the distribution's own interval is taken")
-            low, high = self.uncalibrated_interval(level)
-        columns = {"mean": self.mean, "std": self.std, "lower": low, "upper": high}
-        return {name: values.numpy() for name, values in columns.items()}, notes
+            return *self.interval(level), []
+        except ValueError as error:
+            return *self.uncalibrated_interval(level), [f"{error}; the distribution's own interval is taken"]
+
+    def columns(self, level: float) -> tuple[Columns, list[str]]:
+        low, high, notes = self._interval_there_is(level)
+        columns = {"mean": self.mean, "median": self.median, "std": self.std, "lower": low, "upper": high}
+        return {name: self._written(name, values).numpy() for name, values in columns.items()}, notes
+
+    def _written(self, name: str, values: Tensor) -> Tensor:
+        """Return a column's values as they are written: those that are counts as whole numbers."""
+        is_count = self.is_whole and name not in ("mean", "std") and bool(values.isfinite().all())
+        return values.long() if is_count else values
 
     def row_scores(self, columns: Columns, truth: Any) -> Columns:
         truth = np.asarray(truth, dtype=np.float64)
@@ -194,7 +256,7 @@ class Quantities(HoldsMixture):
             "truth": truth,
             "mean": columns["mean"],
             "covered": (truth >= columns["lower"]) & (truth <= columns["upper"]),
-            "width": columns["upper"] - columns["lower"],
+            "width": (columns["upper"] - columns["lower"]).astype(np.float64),
             "crps": self.crps(truth, by_row=True).numpy(),
         }
         if (columns["std"] > 0).all():
@@ -202,7 +264,7 @@ class Quantities(HoldsMixture):
         return scores
 
     @classmethod
-    def summary(cls, rows: Mapping[str, Tensor]) -> Summary:
+    def summary(cls, rows: Mapping[str, Tensor], event: int | None = None) -> Summary:
         scores = of_quantities(rows["truth"], rows["mean"], rows["covered"], rows["crps"], rows.get("nll"))
         sizes = {"mean width of the interval": float(rows["width"].mean())}
         return Summary(scores, cls.baselines(rows["truth"]), sizes, "interval")
@@ -232,18 +294,13 @@ class Quantities(HoldsMixture):
 
         Where there is no variance at all, in units of y's scale.
         """
-        return (self._standardised(y) - self.mixture.mean) / self._unit
+        return (self._standardised(y) - self.mixture.mean) / unit(self.mixture.variance)
 
-    @property
-    def _unit(self) -> Tensor:
-        """The unit of conformal intervals: the standard deviation, standardised; 1 where it is zero."""
-        variance = self.mixture.variance
-        return torch.where(variance > 0, variance.sqrt(), 1.0)
-
-    def _reach(self, level: float) -> tuple[Tensor, Tensor]:
+    def _conformal_ends(self, level: float) -> tuple[Tensor, Tensor]:
+        """Return the ends of the conformal interval, standardised.  # (rows, outputs) each"""
         if self.conformal is None:
             raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
-        return self.conformal.reach(level)
+        return self.conformal.ends(self.mixture, level)
 
     # ------------------------------------------------------------------ units and shapes
 
@@ -280,6 +337,10 @@ class Quantities(HoldsMixture):
 
     def _standardised(self, y: Any) -> Tensor:  # (rows, outputs)
         return (self._matrix(y) - self.location) / self.scale
+
+    def _matrix_of(self, values: Tensor) -> Tensor:
+        """Values of y's shape as (rows, outputs)."""
+        return values.unsqueeze(-1) if self.is_flat else values
 
     def _y(self, y: Any) -> Tensor:
         return self._shape(self._matrix(y))

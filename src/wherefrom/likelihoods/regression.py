@@ -32,8 +32,11 @@ from wherefrom.likelihoods.quantities import (
     fitted_noise,
     noise_of_table,
 )
-from wherefrom.predictive import gaussians
-from wherefrom.predictive.calibration import By, Conformal, Reading
+from wherefrom.predictive import background, gaussians
+from wherefrom.predictive.background import Blend
+from wherefrom.predictive.calibration import By
+from wherefrom.predictive.conformal import AnyConformal, unit
+from wherefrom.predictive.fit import Reading
 from wherefrom.predictive.gaussians import STANDARD
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.row_scores import always_the_same
@@ -44,6 +47,9 @@ from wherefrom.training.workers import one_core
 
 Noise = float | Literal["fit", "predicted"] | None
 IntervalReading = Literal["gaussian", "mixture", "conformal"]
+
+_FAR = 30.0  # standard deviations, from where on a Gaussian's tail is taken as exponential
+_BISECTIONS = 60
 
 
 @stored("Regression")
@@ -65,6 +71,7 @@ class Regression(OfNumbers):
 
     task: ClassVar[str] = "regression"
     target: ClassVar[str] = "quantities"
+    without_hidden: ClassVar[str] = "linear regression"
     table_options: ClassVar[tuple[str, ...]] = ("noise", "least")
     calibrations: ClassVar[tuple[By, ...]] = ("variance", "conformal")
     calibrates_tables: ClassVar[tuple[By, ...]] = ("variance", "conformal")
@@ -166,6 +173,9 @@ class Regression(OfNumbers):
         nll = -gaussians.log_density(error, torch.zeros_like(error), variance)
         return nll.sum(-1), gaussians.crps(error, variance.sqrt()).mean(-1)
 
+    def background(self, y: Tensor, scaler: Scaler, targets: int) -> tuple[Tensor, Tensor]:
+        return background.of_quantities(scaler.y(y, torch.float64))
+
     def to_search(self, leaves_noise: bool) -> Regression:
         predicts = self.noise == "predicted" and not leaves_noise
         return replace(self, noise="predicted" if predicts else None)
@@ -192,8 +202,9 @@ class Prediction(Quantities):
     scale: Tensor
     is_flat: bool = True
     y_names: tuple[str, ...] = ()
-    conformal: Conformal | None = None  # how far intervals reach, where the posterior was calibrated so
+    conformal: AnyConformal | None = None  # how far intervals reach, where the posterior was calibrated so
     least: float | None = None  # that y can be: the mean, quantiles and intervals end there
+    blend: Blend | None = None
 
     # ------------------------------------------------------------------ intervals
 
@@ -208,8 +219,14 @@ class Prediction(Quantities):
             standardised = self._mixture_quantile(probability)
         else:
             z = float(STANDARD.icdf(torch.tensor(probability, dtype=torch.float64)))
-            standardised = self.mixture.mean + z * self.mixture.variance.sqrt()
+            mean, variance = self._moments
+            standardised = mean + z * variance.sqrt()
         return self._in_units(standardised)
+
+    @property
+    def median(self) -> Tensor:
+        """The median of the mixture; that of the Gaussian is its mean."""
+        return self.quantile(0.5, "mixture")
 
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
         """The interval that holds y with this probability: its lower and upper ends.
@@ -217,24 +234,41 @@ class Prediction(Quantities):
         `reading` says which one: the central interval of the Gaussian with this mean and variance ("gaussian"), that of
         the mixture ("mixture"), or "conformal": as many standard deviations below and above the mean as the rows say
         that the posterior was calibrated on, for each side by itself if there are enough of them (199 for 95%), else
-        as many for both. Left out, it is the conformal one where there is one, else the Gaussian.
+        as many for both. Left out, it is the conformal one where there is one, else the Gaussian. Where a background is
+        mixed in, it is the networks' interval with its ends moved outwards.
         """
         tail, reading = (1 - checked_level(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
-            low, high = (self._in_units(self.mixture.mean + reach * self._unit) for reach in self._reach(level))
-            return low, high
-        return self.quantile(tail, reading), self.quantile(1 - tail, reading)
+            low, high = map(self._in_units, self._conformal_ends(level))
+        else:
+            networks = replace(self, blend=None)
+            low, high = networks.quantile(tail, reading), networks.quantile(1 - tail, reading)
+        return self._outward(level, low, torch.maximum(high, self._above_least(level)))
+
+    def _above_least(self, level: float) -> Tensor:
+        """An upper end for rows whose mean is below the least that y can be; -inf for others.  # (rows[, outputs])
+
+        It is that of the Gaussian without what is below: mean - std Phi^-1((1 - level) Phi(-z)), where z is how many
+        standard deviations the least value is above the mean; far out, its tail is exponential.
+        """
+        if self.least is None:
+            return self._shape(torch.full_like(self.mixture.mean, -math.inf))
+        mean, std = self.mixture.mean, unit(self.mixture.variance)
+        z = ((self.least - self.location) / self.scale - mean) / std
+        near = z.clamp(0, _FAR)
+        above = 0.5 * torch.special.erfc(near / math.sqrt(2))  # Phi(-z), to the last digits
+        beyond = -torch.special.ndtri((1 - level) * above) - near
+        beyond = torch.where(z > _FAR, -math.log(1 - level) / z.clamp_min(1.0), beyond)
+        return self._shape(torch.where(z > 0, self.least + self.scale * std * beyond, -math.inf))
 
     @one_core()
     def cdf(self, y: Any, reading: Reading = "gaussian") -> Tensor:
         """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well."""
         z = self._standardised(y)
         if not _is_mixture(reading):
-            return self._shape(gaussians.probability_below(self.mixture.mean - z, self.mixture.variance))
-        below = torch.empty_like(z)
-        for rows, answers, variance in self.mixture.components():
-            below[rows] = self.mixture.mixed(gaussians.probability_below(answers - z[rows], variance))
-        return self._shape(below)
+            mean, variance = self._moments
+            return self._shape(gaussians.probability_below(mean - z, variance))
+        return self._shape(self._mixture_cdf(z))
 
     # ------------------------------------------------------------------ scores
 
@@ -261,7 +295,8 @@ class Prediction(Quantities):
     def coverage(self, y: Any, level: float = 0.95, reading: IntervalReading | None = None) -> float:
         """The fraction of y that lies within the `interval` of this level and reading."""
         reading = self._interval_reading(reading)
-        if self.mixture.is_dense and reading == "mixture" and self.least is None:  # without searching for the ends
+        is_plain = self.least is None and self.blend is None
+        if self.mixture.is_dense and reading == "mixture" and is_plain:  # without searching for the ends
             tail = (1 - checked_level(level)) / 2
             below = self.cdf(y, reading)
             return float(((below >= tail) & (below <= 1 - tail)).double().mean())
@@ -307,17 +342,26 @@ class Prediction(Quantities):
         conformal = None if self.conformal is None else self.conformal.of_output(j)
         mixture, location, scale = self.mixture.of_output(j), self.location[one], self.scale[one]
         return replace(
-            self, mixture=mixture, location=location, scale=scale, is_flat=True, y_names=(), conformal=conformal
+            self,
+            mixture=mixture,
+            location=location,
+            scale=scale,
+            is_flat=True,
+            y_names=(),
+            conformal=conformal,
+            blend=None if self.blend is None else self.blend.of_output(j),
         )
 
     def of_rows(self, rows: Any) -> Prediction:
-        return replace(self, mixture=self.mixture.of_rows(rows))
+        conformal = None if self.conformal is None else self.conformal.of_rows(rows)
+        blend = None if self.blend is None else self.blend.of_rows(rows)
+        return replace(self, mixture=self.mixture.of_rows(rows), conformal=conformal, blend=blend)
 
     @one_core()
     def stretched(self, factor: Tensor) -> Prediction:
         """Multiply the variance of each output by a factor: everything moves away from the mean by its root.
 
-        The mean stays, and so do the shares of the sources.  # (outputs,)
+        The mean stays, and so do the shares of the sources. A background that is mixed in stays as it is.  # (outputs,)
         """
         return replace(self, mixture=self.mixture.stretched(factor))
 
@@ -331,12 +375,13 @@ class Prediction(Quantities):
     # ------------------------------------------------------------------ in standardised units
 
     def _gaussian_log_density(self, z: Tensor) -> Tensor:
-        if empty := int((self.mixture.variance <= 0).any(-1).sum()):
+        mean, variance = self._moments
+        if empty := int((variance <= 0).any(-1).sum()):
             raise ValueError(
                 f"the predictive variance is zero at {empty} of {len(self)} rows, where a density does not exist: "
                 "marginalise a variable, take more samples, or give the likelihood a noise"
             )
-        return gaussians.log_density(z, self.mixture.mean, self.mixture.variance)
+        return gaussians.log_density(z, mean, variance)
 
     def _mixture_log_density(self, z: Tensor) -> Tensor:
         if not self.mixture.is_dense:
@@ -346,7 +391,20 @@ class Prediction(Quantities):
         densities = torch.empty_like(z)
         for rows, answers, variance in self.mixture.components():
             densities[rows] = self.mixture.mixed_logs(gaussians.log_density(z[rows], answers, variance))
-        return densities
+        if self.blend is None:
+            return densities
+        points, around = self.blend.components(self.mixture.mean, self.mixture.variance)
+        logs = gaussians.log_density(z, points, around)
+        return self.blend.mixed_logs(densities, torch.logsumexp(logs, 0) - math.log(len(logs)))
+
+    def _mixture_cdf(self, z: Tensor) -> Tensor:
+        below = torch.empty_like(z)
+        for rows, answers, variance in self.mixture.components():
+            below[rows] = self.mixture.mixed(gaussians.probability_below(answers - z[rows], variance))
+        if self.blend is None:
+            return below
+        points, around = self.blend.components(self.mixture.mean, self.mixture.variance)
+        return self.blend.mixed(below, gaussians.probability_below(points - z, around).mean(0))
 
     def _mixture_quantile(self, probability: float) -> Tensor:
         quantiles, mixture = torch.empty_like(self.mixture.mean), self.mixture
@@ -354,11 +412,20 @@ class Prediction(Quantities):
             quantiles[rows] = gaussians.quantile(
                 answers, variance, mixture.component_weights, probability, mixture.is_dense
             )
-        return quantiles
+        if self.blend is None:
+            return quantiles
+        other = self.blend.quantile(probability, mixture.mean, mixture.variance)
+        low, high = torch.minimum(quantiles, other), torch.maximum(quantiles, other)  # it lies between the two
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            is_low = self._mixture_cdf(middle) < probability
+            low, high = torch.where(is_low, middle, low), torch.where(is_low, high, middle)
+        return (low + high) / 2
 
     def _gaussian_crps(self, z: Tensor) -> Tensor:
         """CRPS of the Gaussian; where the variance is zero, |z - mean|."""
-        std, gap = self.mixture.variance.sqrt(), z - self.mixture.mean
+        mean, variance = self._moments
+        std, gap = variance.sqrt(), z - mean
         return torch.where(std > 0, gaussians.crps(gap, std.clamp_min(torch.finfo(std.dtype).tiny)), gap.abs())
 
     def _mixture_crps(self, z: Tensor) -> Tensor:
@@ -371,7 +438,23 @@ class Prediction(Quantities):
             else:
                 apart = gaussians.points_apart(answers, weights)
             scores[rows] = to_truth - 0.5 * apart
+            if self.blend is not None:
+                scores[rows] = self._blended_crps(rows, z[rows], answers, variance, to_truth, apart)
         return scores
+
+    def _blended_crps(
+        self, rows: slice, z: Tensor, answers: Tensor, variance: Tensor, to_truth: Tensor, apart: Tensor
+    ) -> Tensor:
+        """CRPS of a few rows with the background; pairs are of two networks, of two of its points, or of one each."""
+        assert self.blend is not None
+        blend, weight = self.blend.of_rows(rows), self.blend.weight[rows]
+        points, around = blend.components(self.mixture.mean[rows], self.mixture.variance[rows])
+        across = torch.stack(
+            [self.mixture.mixed(gaussians.mean_distance(answers - point, variance + around)) for point in points]
+        ).mean(0)
+        among = gaussians.gaussians_apart(points, around.expand_as(points), None)
+        pairs = (1 - weight).square() * apart + 2 * weight * (1 - weight) * across + weight.square() * among
+        return blend.mixed(to_truth, gaussians.mean_distance(points - z, around).mean(0)) - 0.5 * pairs
 
 
 def _is_mixture(reading: str) -> bool:

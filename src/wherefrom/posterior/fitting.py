@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,8 +14,9 @@ from torch import Tensor
 from wherefrom.likelihoods.likelihood import TableWishes
 from wherefrom.posterior.caller import users_stacklevel
 from wherefrom.posterior.held_out import held_out_of, like_training, not_trained_on
-from wherefrom.posterior.predicting import sampled_outputs
-from wherefrom.predictive.calibration import By, Calibration, Fit, Method, Reading, before, checked, compared, fitted
+from wherefrom.posterior.predicting import outputs_to_judge, predicted
+from wherefrom.predictive.calibration import By, Calibration, before, checked, compared, fitted
+from wherefrom.predictive.fit import Fit, Method, Reading
 from wherefrom.predictive.weights import greedy, stacking
 from wherefrom.table import Table
 from wherefrom.training.data import Rows
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 Weighing = Literal["stacking", "greedy"]
 
-_NOISE_SAMPLES = 100  # samples a member when the noise is fitted on held-out rows
+_NOISE_SAMPLES, _FEWEST_SAMPLES = 100, 10  # of a member, when the noise is fitted on rows that were not trained on
+_NOISE_NUMBERS = 1_000_000  # answers to look at, many times: more rows need fewer samples each
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,33 +66,58 @@ def _noise(posterior: Posterior, data: Any, samples: int) -> Tensor:
     rows, targets = like_training(posterior, data), posterior.schema.targets
     if rows.targets != targets:
         raise ValueError(f"y has {rows.targets} columns, but the model was trained on {targets}")
-    outputs = sampled_outputs(posterior, rows.x, samples, posterior.seed)
+    outputs = outputs_to_judge(posterior, rows, samples)
     return posterior.training.likelihood.fit_noise(outputs, rows.y, posterior.scaler, rows.weights)
 
 
-def calibrated(posterior: Posterior, by: By, data: Any, samples: int, method: Method, reading: Reading) -> Posterior:
-    """Add a calibration, or replace the one of the same kind."""
+def _enough_samples(posterior: Posterior) -> int:
+    """Return how many samples of each member to fit the noise by."""
+    rows = posterior.held_out
+    assert rows is not None
+    members = len(posterior) // (posterior.design.parts if rows.left_out_by is not None else 1)
+    return min(_NOISE_SAMPLES, max(_FEWEST_SAMPLES, _NOISE_NUMBERS // (members * len(rows))))
+
+
+def calibrated(
+    posterior: Posterior,
+    by: By,
+    data: Any,
+    samples: int,
+    method: Method = "monte_carlo",
+    reading: Reading = "gaussian",
+    predict: Callable[[Posterior], Any] | None = None,
+) -> Posterior:
+    """Add a calibration, or replace the one of the same kind.
+
+    predict: posterior -> its prediction of these rows, where they are random (default: at their x).
+    """
     likelihood = posterior.training.likelihood
     by = checked(by, likelihood.calibrations, likelihood.target)
     earlier = before(by, posterior.calibration)
     rows = not_trained_on(posterior, data, f'calibrated("{by}", (x, y))')
     base = _with_calibration(posterior, earlier)
     fit = Fit(len(rows), samples, method, reading, on_held_out=data is None, data=rows)
-    new = fitted(by, base.predict(rows.x, samples, method=method), rows.truth, fit, rows.weights)
+    left_out = None if rows.left_out_by is None else (rows.left_out_by, posterior.design.axis("D").name)
+    prediction = _predicted(base, rows, samples, method) if predict is None else predict(base)
+    new = fitted(by, prediction, rows.truth, fit, rows.weights, left_out)
     return _with_calibration(base, (*earlier, new))
+
+
+def _predicted(posterior: Posterior, rows: Rows, samples: int, method: Method) -> Any:
+    return predicted(posterior, rows.x, samples, method, left_out_by=rows.left_out_by)
 
 
 def before_and_after(posterior: Posterior, data: Any, samples: int, levels: Sequence[float], method: Method) -> Table:
     """Compare the scores of these rows without the calibration and with it."""
     rows = not_trained_on(posterior, data, "check_calibration((x, y))")
-    plain, corrected = (each.predict(rows.x, samples, method=method) for each in (posterior.uncalibrated, posterior))
+    plain, corrected = (_predicted(each, rows, samples, method) for each in (posterior.uncalibrated, posterior))
     return compared(plain, corrected, rows.truth, levels)
 
 
 def fitted_anew(posterior: Posterior) -> Posterior:
     """Fit the noise and the calibration for its members, where there are rows to fit them on."""
     if posterior.training.likelihood.fits_noise and posterior.held_out is not None:
-        posterior = _with_noise(posterior, _noise(posterior, posterior.held_out, _NOISE_SAMPLES))
+        posterior = _with_noise(posterior, _noise(posterior, posterior.held_out, _enough_samples(posterior)))
     return calibrated_anew(posterior)
 
 
@@ -114,6 +142,17 @@ def calibrated_anew(posterior: Posterior) -> Posterior:
     return again
 
 
+def _of_every_draw(posterior: Posterior, weights: Sequence[float]) -> list[float]:
+    """Return a weight for each member, given those of the members of one draw of D, in their order."""
+    seen: Counter[int] = Counter()
+    given = []
+    for member in posterior.mixture:
+        draw = member.run.slots["D"]
+        given.append(weights[seen[draw]])
+        seen[draw] += 1
+    return given
+
+
 def weighted(
     posterior: Posterior, by: Weighing | Sequence[float], data: Any, samples: int, size: int, distinct: int | None
 ) -> Posterior:
@@ -122,10 +161,12 @@ def weighted(
         if by not in ("stacking", "greedy"):
             raise ValueError(f'members are weighted by "stacking", "greedy" or a list of weights, not {by!r}')
         rows = not_trained_on(posterior, data, f'weighted("{by}", (x, y))')
-        plain = posterior.uncalibrated.predict(rows.x, samples)
+        plain = _predicted(posterior.uncalibrated, rows, samples, "monte_carlo")
         densities = plain.member_log_densities(rows.truth, by_output=True).flatten(1)
         weights = stacking(densities) if by == "stacking" else greedy(densities, size, distinct=distinct)
         given = weights.tolist()
+        if rows.left_out_by is not None:  # the members of one draw of D: those of every other weigh the same
+            given = _of_every_draw(posterior, given)
     else:
         given = [float(weight) for weight in by]
     if len(given) != len(posterior) or min(given) < 0 or not math.isfinite(total := math.fsum(given)) or total <= 0:

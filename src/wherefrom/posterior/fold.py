@@ -28,21 +28,28 @@ class Fold:
     rows: Rows | None = None  # to train on
     held_out: Rows | None = None  # to fit the noise on, and to judge the members by
     aside: Tensor | None = None  # numbers of the rows that were held out, among all that count
+    parts: Tensor | None = None  # (rows,), where D leaves one part of the rows out of each draw: the part of each row
 
     @classmethod
     def of(
-        cls, training: Training, rows: Rows, seed: int, held_out: Rows | float | None = None, groups: Any = None
+        cls,
+        training: Training,
+        rows: Rows,
+        seed: int,
+        held_out: Rows | float | None = None,
+        groups: Any = None,
+        parts: int = 0,
     ) -> Fold:
         """Hold rows out where the noise is to be fitted on them; rows that weigh nothing are left out of both.
 
         `held_out` are other rows to take for it, or the fraction to hold out, instead of the likelihood's; rows of one
-        of the `groups` stay together.
+        of the `groups` stay together. With `parts`, none are held out: D cuts the rows into so many parts.
         """
         if groups is not None and rows.weights is not None:
             groups = np.asarray(groups)[(rows.weights > 0).numpy()]
         rows = rows.that_count
         share = training.likelihood.held_out if training.likelihood.fits_noise else 0.0
-        if isinstance(held_out, Rows) or training.is_elsewhere:
+        if isinstance(held_out, Rows) or training.is_elsewhere or (parts and held_out is None):
             share = 0.0
         elif held_out is not None:
             share = float(held_out)
@@ -56,10 +63,13 @@ class Fold:
                     f"fitting the noise would hold {len(aside)} of {len(rows)} rows out, which is too few; raise "
                     "held_out, or give the noise as a number"
                 )
+        if groups is not None and aside is not None:
+            groups = np.delete(np.asarray(groups), aside.numpy())
         rows, drawn = _cut(rows, aside)
         held_out = held_out if isinstance(held_out, Rows) else drawn
         scaler = Scaler.of(rows, training.standardise, training.likelihood)
-        return cls(seed, rows.schema, scaler, rows, held_out, aside)
+        dealt = torch.from_numpy(dealt_out(rows.y[:, 0].numpy(), groups, parts, seed)) if parts else None
+        return cls(seed, rows.schema, scaler, rows, held_out, aside, dealt)
 
     @property
     def trained_on(self) -> Rows:
@@ -76,6 +86,32 @@ class Fold:
             if not self.schema.digest or trained_on.schema.digest == self.schema.digest:
                 return replace(self, rows=trained_on, held_out=drawn)
         raise ValueError("this is not the data that the posterior was trained on")
+
+
+def dealt_out(y: NDArray[Any], groups: Any, parts: int, seed: int) -> NDArray[np.int64]:
+    """Deal the rows out to so many parts, along y, so that all are alike in it; a group goes to one of them.  # (rows,)
+
+    A part that has the fewest rows comes first, so that large groups leave no part empty.
+    """
+    together = np.arange(len(y)) if groups is None else np.asarray(groups)
+    _, first, numbers = np.unique(together, return_index=True, return_inverse=True)
+    if len(first) < parts:
+        what = "rows" if groups is None else "groups of rows"
+        raise ValueError(f"{len(first)} {what} cannot be cut into {parts} folds: draw fewer")
+    ranks = np.unique(y[first], return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((streams.generator(seed, "folds").permutation(len(first)), ranks))
+    part = np.empty(len(first), dtype=np.int64)
+    if groups is None:
+        part[order] = np.arange(len(first)) % parts
+        return part[numbers]
+    sizes, rows = np.bincount(numbers), np.zeros(parts, dtype=np.int64)
+    for start in range(0, len(order), parts):  # each part takes one of the next groups, the smallest part the largest
+        some = order[start : start + parts]
+        some = some[np.argsort(-sizes[some], kind="stable")]
+        smallest = np.argsort(rows, kind="stable")[: len(some)]
+        part[some] = smallest
+        rows[smallest] += sizes[some]
+    return part[numbers]
 
 
 def _cut(rows: Rows, aside: Tensor | None) -> tuple[Rows, Rows | None]:

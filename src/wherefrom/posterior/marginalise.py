@@ -126,7 +126,14 @@ def marginalise(
     if together is not None and together.shape != (len(rows),):
         raise ValueError(f"groups must have one entry for each of the {len(rows)} rows, not shape {together.shape}")
     parts = [
-        Fold.of(training, rows.take(index), int(seed) + number, held_out, None if together is None else together[index])
+        Fold.of(
+            training,
+            rows.take(index),
+            int(seed) + number,
+            held_out,
+            None if together is None else together[index],
+            design.parts,
+        )
         for number, index in enumerate([slice(None)] if folds is None else folds)
     ]
     example = parts[0].scaler.x(parts[0].trained_on.x, compute.dtype)

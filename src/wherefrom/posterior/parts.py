@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
-from itertools import compress
 from numbers import Integral
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from wherefrom.posterior.fitting import fitted_anew
-from wherefrom.variables import Axis, Design, Families, Run
+from wherefrom.posterior.members_of import some_of
+from wherefrom.variables import Axis, Design
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -32,7 +31,7 @@ def marginalising(posterior: Posterior, names: tuple[str, ...]) -> Posterior:
     first = posterior.mixture[0].run.labels
     fixed = {axis.name: {first[axis.name]} for axis in whole.axes if axis.name not in kept}
     design = Design(axes, whole.iterations if "t" in names else None, whole.dropout if masks in names else None)
-    return fitted_anew(_part(posterior, fixed, design))
+    return fitted_anew(some_of(posterior, fixed, design))
 
 
 def selected(posterior: Posterior, draws: Mapping[str, Any]) -> Posterior:
@@ -54,7 +53,7 @@ def selected(posterior: Posterior, draws: Mapping[str, Any]) -> Posterior:
         for a in posterior.design.axes
         if len(chosen.get(a.name, range(a.draws))) > 1
     )
-    return fitted_anew(_part(posterior, chosen, replace(posterior.design, axes=axes)))
+    return fitted_anew(some_of(posterior, chosen, replace(posterior.design, axes=axes)))
 
 
 def _numbers(posterior: Posterior, axis: Axis, draws: Any) -> list[int]:
@@ -71,46 +70,3 @@ def _number(draw: Any) -> Any:
         return index(draw)
     except TypeError:
         return draw if isinstance(draw, Hashable) else str(draw)
-
-
-def _part(posterior: Posterior, draws: dict[str, set[int]], design: Design) -> Posterior:
-    """Take the members with these draws, under a design that has fewer axes."""
-    names = [axis.name for axis in design.axes]
-    is_chosen = [
-        all(member.run.labels[axis] in numbers for axis, numbers in draws.items()) for member in posterior.mixture
-    ]
-    chosen = tuple(
-        replace(member, run=replace(member.run, labels={name: member.run.labels[name] for name in names}))
-        for member in compress(posterior.mixture, is_chosen)
-    )
-    if not chosen:
-        lost = "its members weigh nothing"
-        if posterior.diverged:
-            lost = f"these diverged: {'; '.join(posterior.diverged)}"
-        raise ValueError(f"no member is left of that part; {lost}")
-    missing = posterior.diverged if len(chosen) < design.size else ()
-    weights = posterior.origin.weights
-    if weights is not None:
-        kept = list(compress(weights, is_chosen))
-        weights = tuple(weight / math.fsum(kept) for weight in kept)
-    origin = replace(posterior.origin, diverged=missing, is_part=True, weights=weights)
-    fitted = replace(posterior.fitted, noise=None)
-    part = replace(posterior, design=design, mixture=chosen, origin=origin, fitted=fitted)
-    if posterior.design.families and not design.families:
-        part = _as_one_family(part, posterior.design.families)
-    return part
-
-
-def _as_one_family(part: Posterior, families: Families) -> Posterior:
-    """Make the only family that is left the model itself."""
-    (family,) = {member.family for member in part.mixture}
-
-    def nameless(run: Run) -> Run:
-        return replace(run, choices={name: value for name, value in run.choices.items() if name != "family"})
-
-    return replace(
-        part,
-        training=replace(part.training, model=families.factories[family]),
-        networks={"": part.networks[family]},
-        mixture=tuple(replace(member, run=nameless(member.run)) for member in part.mixture),
-    )

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.laws import Law, delta
-from wherefrom.posterior import fitting, growth, parts, predicting, settled, weighing
+from wherefrom.posterior import fitting, growth, left_out, parts, predicting, settled, weighing
 from wherefrom.posterior.fitting import Fitted
 from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.growth import DivergedError as DivergedError  # one of the public names of this module
@@ -24,7 +24,8 @@ from wherefrom.posterior.growth import Divergence
 from wherefrom.posterior.member import Member, Origin
 from wherefrom.posterior.point import P, Training
 from wherefrom.predictive import batch_norm
-from wherefrom.predictive.calibration import By, Calibration, Method, Reading
+from wherefrom.predictive.calibration import By, Calibration
+from wherefrom.predictive.fit import Method, Reading
 from wherefrom.table import Table
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.compute import Compute
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from wherefrom.predictive.one_shot.member import Covariance
 
 _ADVISED_ROWS = 300
+_NOT_SHOWN = ("init", "share", "leaves_out")  # choices that are not settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,7 +109,7 @@ class Posterior(Generic[P]):
         the mean is worse: the networks were then still improving while their trajectories were collected.
         """
         axes, is_weighted = [axis.name for axis in self.design.axes], weighing.is_weighted(self)
-        drawn = dict.fromkeys(s for c in self.mixture for s in c.run.choices if s not in ("init", "share"))
+        drawn = dict.fromkeys(s for c in self.mixture for s in c.run.choices if s not in _NOT_SHOWN)
         if self.design.algorithms is not None:
             drawn |= dict.fromkeys(
                 ("algorithm", *(name for a in self.design.algorithms.algorithms for name in a.random))
@@ -206,6 +208,18 @@ class Posterior(Generic[P]):
         `calibrated`, so is the prediction.
         """
         return predicting.predicted(self, x, samples, method, seed, tolerance)
+
+    def out_of_fold(self, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> P:
+        """Predict every training row by the members that did not see it, where the draws of D are `wf.Folds`.
+
+        Rows are in the order of the data. So all of them can be scored as new ones would be: each was predicted by the
+        members of one draw, though, so that the whole posterior is a little better than this. Intervals are those that
+        the other rows call for.
+        """
+        rows = self.held_out
+        if rows is None or rows.left_out_by is None:
+            raise ValueError("out_of_fold() needs D as folds, wf.marginalise(..., [wf.Folds(5), ...]), and the data")
+        return predicting.predicted(self, rows.x, samples, method, left_out_by=rows.left_out_by)
 
     def one_shot(self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None) -> P:
         """Predict at x by moments: one pass for each member, and no sampling.
@@ -414,8 +428,8 @@ class Posterior(Generic[P]):
 
     @property
     def held_out(self) -> Rows | None:
-        """The rows that were held out to fit the noise, if any were."""
-        return self.fold.held_out
+        """The rows that judge the members: those held out of all, or those that each draw of D left out."""
+        return left_out.rows_to_judge_by(self)
 
     @property
     def dtype(self) -> torch.dtype:

@@ -12,10 +12,13 @@ import torch
 from torch import Tensor
 
 from wherefrom.posterior.groups import assembled, groups, inputs, refreshing
+from wherefrom.posterior.left_out import outputs_left_out
 from wherefrom.posterior.weighing import crossed_axes, explicit_weights, turns
 from wherefrom.predictive import monte_carlo
+from wherefrom.predictive.components import CrossedAxis
+from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.mixture import Mixture
-from wherefrom.training.data import as_rows
+from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 Method = Literal["monte_carlo", "one_shot", "auto"]
 
 _PROBES = 128
+_TOLERANCE = 0.05  # relative error of moments that are good
 _BLOCK_NUMBERS = 2_000_000  # answers at a time
 _MOST_ROWS, _WHOLE_ROWS = 4096, 32  # rows of a block, and of which its rows are a multiple
 
@@ -46,14 +50,46 @@ def thetas(posterior: Posterior, n: int, seed: int) -> list[dict[str, Tensor]]:
 
 
 def predicted(
-    posterior: Posterior, x: Any, samples: int, method: Method, seed: int | None = None, tolerance: float = 0.05
+    posterior: Posterior,
+    x: Any,
+    samples: int,
+    method: Method,
+    seed: int | None = None,
+    tolerance: float = _TOLERANCE,
+    drawn: CrossedAxis | None = None,
+    left_out_by: Tensor | None = None,
 ) -> Any:
-    """Predict at x in one of the ways that there are."""
+    """Predict at x in one of the ways that there are; rows that a draw of D left out, by its members alone.
+
+    drawn: a variable whose draws are successive rows of x, so many for each row that is predicted (default: none).
+    """
     if method not in get_args(Method):
         raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
-    if method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance)):
-        return by_moments(posterior, x, None, "low_rank", None)
-    return _predictive(posterior, sampled_outputs(posterior, x, samples, posterior.seed if seed is None else seed))
+    is_by_moments = method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance))
+    seed = posterior.seed if seed is None else seed
+
+    def outputs(part: Posterior, some: Any) -> Mixture:
+        if is_by_moments:
+            return moments_of_outputs(part, some, None, "low_rank", None)
+        return sampled_outputs(part, some, samples, seed)
+
+    if left_out_by is None:
+        mixture = outputs(posterior, x)
+    else:
+        by = left_out_by if drawn is None else left_out_by.repeat_interleave(drawn.draws)
+        mixture = outputs_left_out(posterior, posterior.schema.inputs(x), by, outputs)
+    return _predictive(posterior, mixture if drawn is None else mixture.crossed_with(drawn), left_out_by)
+
+
+def outputs_to_judge(posterior: Posterior, rows: Rows, samples: int) -> Mixture:
+    """Sample the outputs at rows that were not trained on, or at each those of the members that did not see it."""
+
+    def outputs(part: Posterior, x: Any) -> Mixture:
+        return sampled_outputs(part, x, samples, posterior.seed)
+
+    if rows.left_out_by is None:
+        return outputs(posterior, rows.x)
+    return outputs_left_out(posterior, rows.x, rows.left_out_by, outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,25 +106,40 @@ class Block:
     def __len__(self) -> int:
         return int(self.rows.stop - self.rows.start)
 
+    @property
+    def filled(self) -> Tensor:
+        """Number of each row that is predicted, the last one again where it was filled up."""
+        return torch.arange(self.rows.start, self.rows.start + len(self.prediction)).clamp_max(self.rows.stop - 1)
+
     def cut(self, values: Any) -> Any:
         """Return what belongs to the rows themselves of what there is for all that are predicted."""
         return values[: len(self)]
 
 
 def in_blocks(
-    posterior: Posterior, rows: int, take: Callable[[slice], Any], samples: int, method: Method = "monte_carlo"
+    posterior: Posterior,
+    rows: int,
+    take: Callable[[slice], Any],
+    samples: int,
+    method: Method = "monte_carlo",
+    drawn: CrossedAxis | None = None,
+    left_out_by: Tensor | None = None,
 ) -> Iterator[Block]:
     """Predict some rows at a time, since all samples of all rows may be more than fits into memory.
 
-    `take` gives the x of a slice of the rows.
+    `take` gives the x of a slice of the rows; with a variable `drawn`, all its draws of each row one after the other.
     """
-    answers = len(posterior) * samples * posterior.schema.targets
+    draws = 1 if drawn is None else drawn.draws
+    answers = len(posterior) * samples * posterior.schema.targets * draws
     most = max(_WHOLE_ROWS, min(_MOST_ROWS, _BLOCK_NUMBERS // answers) // _WHOLE_ROWS * _WHOLE_ROWS)
     for start in range(0, rows, most):
         block = slice(start, min(rows, start + most))
         x = posterior.schema.inputs(take(block))
-        filled = torch.cat([x, x[-1:].expand(-len(x) % _WHOLE_ROWS, *x.shape[1:])])
-        yield Block(block, predicted(posterior, filled, samples, method))
+        missing = -len(x) % (_WHOLE_ROWS * draws)
+        filled = torch.cat([x, x[-1:].expand(missing, *x.shape[1:])])
+        by = None if left_out_by is None else left_out_by[block]
+        by = by if by is None else torch.cat([by, by[-1:].expand(missing // draws)])
+        yield Block(block, predicted(posterior, filled, samples, method, drawn=drawn, left_out_by=by))
 
 
 # ---------------------------------------------------------------------- by samples
@@ -124,6 +175,11 @@ def member_scores(posterior: Posterior, data: Any) -> tuple[Tensor, Tensor]:
 
 def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance, rank: int | None) -> Any:
     """Predict at x by one pass of moments for each member."""
+    return _predictive(posterior, moments_of_outputs(posterior, x, x_std, covariance, rank))
+
+
+def moments_of_outputs(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance, rank: int | None) -> Mixture:
+    """Compute mean and variance of each member's outputs at x."""
     from wherefrom.predictive.one_shot.propagate import propagate
 
     design = posterior.design
@@ -158,7 +214,7 @@ def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance,
 
     plan = monte_carlo.Plan(mean.shape[1], vary_theta=False, vary_mask=False)
     moments = {"spread": spread, "within": within, "covariance": covariance}
-    return _predictive(posterior, _mixture(posterior, mean, plan, **moments))
+    return _mixture(posterior, mean, plan, **moments)
 
 
 def _moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
@@ -215,10 +271,12 @@ def _mixture(posterior: Posterior, outputs: Tensor, plan: monte_carlo.Plan, **mo
     )
 
 
-def _predictive(posterior: Posterior, outputs: Mixture) -> Any:
-    """Let the likelihood make a prediction of the outputs, and calibrate it."""
+def _predictive(posterior: Posterior, outputs: Mixture, left_out_by: Tensor | None = None) -> Any:
+    """Let the likelihood make a prediction of the outputs, and calibrate it; rows left out, by the others."""
     likelihood = posterior.training.likelihood
     prediction: Any = likelihood.predictive(outputs, posterior.schema, posterior.scaler, posterior.fitted_noise)
     for calibration in posterior.calibration:
+        if left_out_by is not None and isinstance(calibration, CrossConformal):
+            calibration = calibration.of_left_out(left_out_by)
         prediction = calibration.applied(prediction)
     return prediction

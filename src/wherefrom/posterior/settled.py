@@ -17,6 +17,7 @@ from torch import Tensor
 from wherefrom.laws import Law, delta
 from wherefrom.posterior.groups import Group, assembled, groups, inputs, refreshing
 from wherefrom.posterior.held_out import not_trained_on
+from wherefrom.posterior.members_of import of_draw
 from wherefrom.predictive import monte_carlo
 from wherefrom.training.data import Rows
 
@@ -73,6 +74,8 @@ def compared(posterior: Posterior, rows: Rows) -> Settled | None:
     """Compare the two points of every member on these rows; None where no trajectory left a law."""
     if posterior.design.iterations is None or all(not law.is_random for law in posterior.laws()):
         return None
+    if rows.left_out_by is not None:
+        return _by_draw(posterior, rows)
     chosen = torch.arange(0, len(rows), -(-len(rows) // _MOST_ROWS))
     x, y = inputs(posterior, rows.x[chosen]), posterior.scaler.y(rows.y[chosen], posterior.dtype)
     means = [law.mean for law in posterior.laws()]
@@ -82,6 +85,22 @@ def compared(posterior: Posterior, rows: Rows) -> Settled | None:
     apart = (at_mean - at_last).mean(0)  # (rows,)
     error = float(apart.std()) / math.sqrt(len(apart)) if len(apart) > 1 else math.inf
     return Settled(at_last.mean(1), at_mean.mean(1), error, len(apart))
+
+
+def _by_draw(posterior: Posterior, rows: Rows) -> Settled | None:
+    """Compare the members of each draw of D on the rows that it left out."""
+    assert rows.left_out_by is not None
+    last, mean = torch.empty(len(posterior)), torch.empty(len(posterior))
+    errors, counts = [], []
+    for draw in rows.left_out_by.unique().tolist():
+        unseen = replace(rows.take(rows.left_out_by == draw), left_out_by=None)
+        if (one := compared(of_draw(posterior, draw), unseen)) is None:
+            return None
+        numbers = [number for number, member in enumerate(posterior.mixture) if member.run.slots["D"] == draw]
+        last[numbers], mean[numbers] = one.last.to(last), one.mean.to(mean)
+        errors.append(one.error * one.rows)
+        counts.append(one.rows)
+    return Settled(last, mean, math.hypot(*errors) / sum(counts), sum(counts))
 
 
 def _losses(posterior: Posterior, thetas: list[Tensor], x: Tensor, y: Tensor, is_iterate: bool) -> Tensor:

@@ -8,7 +8,7 @@ on the rows that were set aside.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,15 +62,11 @@ class Stops:
     nll: Tensor  # (len(epochs), rows)
     crps: Tensor  # of classes, the Brier score
 
-    def first_good(self, weights: Tensor | None = None, is_allowed: Callable[[int], bool] = lambda _: True) -> int:
-        """Return the number of the first of those allowed that is nearly as good as the best."""
-        weights = torch.ones(self.nll.shape[1], dtype=torch.float64) if weights is None else weights
-        scores = ((self.nll * weights).sum(1) / weights.sum()).tolist()
-        allowed = [number for number, epochs in enumerate(self.epochs) if is_allowed(epochs)]
-        if not allowed:
-            return len(self.epochs) - 1
-        lowest = min(scores[number] for number in allowed)
-        return next(number for number in allowed if scores[number] <= lowest + _AS_GOOD or lowest == math.inf)
+    def first_good(self) -> int:
+        """Return the number of the first that is nearly as good as the best."""
+        scores = self.nll.mean(1).tolist()
+        lowest = min(scores)
+        return next(number for number, score in enumerate(scores) if score <= lowest + _AS_GOOD or lowest == math.inf)
 
 
 def scored(posteriors: Sequence[Posterior], members: Sequence[Member], aside: Sequence[Any], averages: bool) -> Stops:

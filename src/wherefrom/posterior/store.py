@@ -34,7 +34,7 @@ from wherefrom.training.workers import available
 from wherefrom.variables import Design
 from wherefrom.variables.family import Factory
 
-FORMAT = 5
+FORMAT = 6
 _PROBE_ROWS = 4
 
 _JSON = "posterior.json"
@@ -48,6 +48,7 @@ _KINDS: dict[str, Any] = {  # of what a file holds
     "dtype": torch.dtype,
     "autocast": torch.dtype | None,
     "aside": Tensor | None,
+    "parts": Tensor | None,
     "mixture": tuple[Member, ...],
     "origin": Origin,
     "noise": Tensor | None,
@@ -67,6 +68,7 @@ def save(posterior: Posterior, folder: Path) -> None:
         "schema": fold.schema,
         "scaler": fold.scaler,
         "aside": fold.aside,
+        "parts": fold.parts,
         "dtype": compute.dtype,
         "autocast": compute.autocast,
         "mixture": posterior.mixture,
@@ -144,7 +146,7 @@ def load(
         training,
         design,
         {name: network.to(target_device) for name, network in networks.items()},
-        Fold(values["seed"], schema, values["scaler"], aside=values["aside"]),
+        Fold(values["seed"], schema, values["scaler"], aside=values["aside"], parts=values["parts"]),
         Compute(target_device, values["dtype"], autocast=values["autocast"]),
         tuple(_on_device(member, target_device) for member in values["mixture"]),
         origin,

@@ -24,7 +24,7 @@ from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.variables import Algorithms, Design, Resample, Run
 from wherefrom.variables.family import Factory
 
-_NOT_SETTINGS = ("family", "algorithm", "dropout", "init", "share")  # choices that are not of the algorithm
+_NOT_SETTINGS = ("family", "algorithm", "dropout", "init", "share", "leaves_out")  # of the algorithm
 
 
 def train_runs(
@@ -157,16 +157,19 @@ class _Trainings:
 
     def _table_key(self, job: _Job) -> tuple[int, int, float | None]:
         run = self.work[job[0]][1][job[1]]
-        is_resampled = "share" in run.choices
-        return job[0], run.slots["D"] if is_resampled else -1, run.choices.get("share")
+        is_drawn = "share" in run.choices or "leaves_out" in run.choices
+        return job[0], run.slots["D"] if is_drawn else -1, run.choices.get("share")
 
     def _table(self, job: _Job) -> Examples:
         """The rows of a run: its fold's, or a draw of them."""
         key = self._table_key(job)
         if key not in self.tables:
-            (fold, _), (_, draw, share) = self.work[job[0]], key
+            (fold, runs), (_, draw, share) = self.work[job[0]], key
             rows = fold.trained_on
-            if draw >= 0:
+            if "leaves_out" in runs[job[1]].choices:
+                rows = rows.take(fold.parts != draw)
+                rows = rows if rows.versions is None else replace(rows, x=rows.versions[draw])
+            elif draw >= 0:
                 chosen = Resample.rows(len(rows), share, fold.seed, draw)
                 drawn_weights = None if rows.weights is None else rows.weights[chosen]
                 rows = replace(rows, x=rows.x[chosen], y=rows.y[chosen], weights=drawn_weights)

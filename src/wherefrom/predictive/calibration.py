@@ -5,7 +5,8 @@ it predicts:
 
     variance      y's deviations from the mean are s times what was said: everything is stretched away from the mean by
                   s, with the s^2 that makes the rows most likely. For the Gaussian reading it is exact,
-                  s^2 = mean of (y_i - mean_i)^2 / variance_i, for each output. Shares of sources stay as they are.
+                  s^2 = mean of (y_i - mean_i)^2 / variance_i, for each output. Shares of sources stay as they are, but
+                  for values that are missing in a row: how much they matter is known from the training rows.
     temperature   every answer's logits are divided by T, the most probable one given the rows, if log T ~ N(0, 1) was
                   expected. Few rows that all happen to be right would have it fall to nothing otherwise.
     conformal     intervals, or sets of classes, that reach as far as the rows themselves would have needed. If new
@@ -13,18 +14,7 @@ it predicts:
                   a probability of at least the level, whatever is wrong with the model. That is an average over rows
                   and over calibrations.
 
-What conformal sets reach is one of two rules:
-
-    one score     sets of classes with 1 - p <= q, or intervals mean ± q std, where q is the k-th smallest of the rows'
-                  1 - p(y_i), or |y_i - mean_i| / std_i, with k = ceil((n + 1) level). They hold the truth at most with
-                  level + 1 / (n + 1) where there are no ties; given these n rows, with Beta(k, n + 1 - k).
-    two tails     intervals from mean + s_(k) std to mean + s_(n + 1 - k) std, of the rows' (y_i - mean_i) / std_i in
-                  order of size, with k = floor((n + 1) a) and a = (1 - level) / 2. At most a of the truth lies below,
-                  and at most a above, so a skewed y is not missed on one side alone. Each tail is Beta(k, n + 1 - k)
-                  given these n rows, and they hold the truth at most with level + 2 / (n + 1) where there are no ties.
-
-Intervals are by two tails if (n + 1) a >= 5, which is 199 rows for 95%, and mean ± q std with fewer: the ends of two
-tails would be among the few farthest rows then, and much wider.
+What conformal intervals and sets reach is in predictive/conformal.py.
 
 Rows with weights v_i count by them in the first two: means over rows are sums of v_i / sum of v. The third counts rows,
 and knows no weights but none at all. Standard errors take the weights as given, not as repetitions of rows.
@@ -37,45 +27,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from wherefrom.files.codec import stored
+from wherefrom.predictive.conformal import AnyConformal, Conformal, CrossConformal
+from wherefrom.predictive.fit import Fit, described, with_error
 from wherefrom.predictive.searching import lowest
 from wherefrom.table import Table
-from wherefrom.training.data import Rows
 from wherefrom.training.workers import one_core
 
 By = Literal["variance", "temperature", "conformal"]
-Reading = Literal["gaussian", "mixture"]
-Method = Literal["monte_carlo", "one_shot", "auto"]
 
 _FEWEST_ROWS = 2
-_FEWEST_IN_TAIL = 5  # of the rows, on each side of an interval that has two tails
 _ROUNDING = 1e-9
 _LEAST_LOG, _MOST_LOG, _STEPS = -6.0, 6.0, 33  # of a factor of the variance; of a temperature, half of that
 _SECTIONS = 20
 _DIFFERENCE = 0.02  # in a logarithm, to differentiate by
-_LEAST_CHANGE = 1e-6  # of an NLL, that is worth a word
 _CLEARLY = 3.0  # standard errors
-
-
-@stored("Fit", without=["data"])
-@dataclass(frozen=True)
-class Fit:
-    """A fit of a calibration: what it takes to do it again, and the mean NLL of its rows before and after."""
-
-    rows: int
-    samples: int = 100
-    method: Method = "monte_carlo"
-    reading: Reading = "gaussian"
-    before: float = math.nan
-    after: float = math.nan
-    on_held_out: bool = False  # those that the posterior held out itself
-    data: Rows | None = field(default=None, repr=False, compare=False)  # not stored in files
 
 
 @stored("VarianceScale")
@@ -106,9 +78,9 @@ class VarianceScale:
         return prediction.stretched(torch.tensor(self.factor, dtype=torch.float64))
 
     def __str__(self) -> str:
-        each = ", ".join(_with_error(f, e) for f, e in zip(self.factor, self.standard_error, strict=True))
+        each = ", ".join(with_error(f, e) for f, e in zip(self.factor, self.standard_error, strict=True))
         widths = ", ".join(f"{f**0.5:.3g}" if f**0.5 >= 10 else f"{f**0.5:.2f}" for f in self.factor)
-        return f"variance times {each}, so intervals {widths} times as wide, by {_described(self.fit)}"
+        return f"variance times {each}, so intervals {widths} times as wide, by {described(self.fit)}"
 
 
 @stored("Temperature")
@@ -142,135 +114,16 @@ class Temperature:
         if self.value == 1:
             return f"logits left as they are, which is best for {self.fit.rows:,} rows"
         less = "less" if self.value > 1 else "more"
-        divided = _with_error(self.value, self.standard_error)
-        return f"logits divided by {divided}, so probabilities {less} extreme, by {_described(self.fit)}"
+        divided = with_error(self.value, self.standard_error)
+        return f"logits divided by {divided}, so probabilities {less} extreme, by {described(self.fit)}"
 
 
-class ConformalScores(NamedTuple):
-    """Sizes that an interval or a set would have needed to hold each row, and how to speak of them."""
-
-    scores: Tensor  # (rows, outputs)
-    is_signed: bool  # scores below zero are of rows that lie below their mean
-    what: str  # "intervals", or "sets of classes"
-    all_there_is: str
-
-
-@stored("Conformal")
-@dataclass(frozen=True, eq=False)
-class Conformal:
-    """The reach of intervals, or of sets of classes, that holds the truth as often as they say.
-
-    Intervals reach from mean + low std to mean + high std, with (low, high) = `reach(level)`. If the rows suffice, with
-    (n + 1) (1 - level) / 2 >= 5 (199 for 95%), as much of the truth lies below as above. With fewer, and where a file
-    of an earlier version holds scores without their signs, it is mean ± q std with q = `threshold(level)`, as two tails
-    of few rows are much wider.
-
-    >>> conformal = Conformal(torch.arange(1.0, 20.0, dtype=torch.float64)[:, None], Fit(19))
-    >>> float(conformal.threshold(0.9)), float(conformal.threshold(0.95))
-    (18.0, 19.0)
-    >>> print(conformal)
-    conformal intervals, by 19 rows (enough for levels up to 95%)
-    >>> conformal.threshold(0.96)
-    Traceback (most recent call last):
-    ValueError: a level of 96% needs at least 24 rows to calibrate on, and there were 19: ...
-    """
-
-    by: ClassVar[By] = "conformal"
-    most_numbers: ClassVar[int | None] = None
-    is_clear: ClassVar[bool] = True
-    scores: Tensor  # (rows, outputs), what each row would have needed; sorted
-    fit: Fit
-    what: str = "intervals"
-    all_there_is: str = "infinite intervals"  # that would be safe with too few rows
-    is_signed: bool = False  # scores below zero are of rows that lie below their mean
-
-    def reach(self, level: float) -> tuple[Tensor, Tensor]:
-        """Ends of an interval, in standard deviations above the mean, of each output.  # (outputs,) each
-
-        >>> scores = torch.arange(-99.0, 100.0, dtype=torch.float64)[:, None] + 40
-        >>> [float(end) for end in Conformal(scores, Fit(199), is_signed=True).reach(0.95)]  # 4 beyond each
-        [-55.0, 135.0]
-        >>> [float(end) for end in Conformal(scores[1:], Fit(198), is_signed=True).reach(0.95)]
-        [-131.0, 131.0]
-        """
-        rows = len(self.scores)
-        in_tail = (rows + 1) * (1 - level) / 2 + 1e-9
-        if not self.is_signed or in_tail < _FEWEST_IN_TAIL:
-            both = self.threshold(level)
-            return -both, both
-        place = math.floor(in_tail)
-        return self.scores[place - 1], self.scores[rows - place]
-
-    def threshold(self, level: float) -> Tensor:
-        """The ceil((n + 1) level)-th smallest score, whatever its sign, of each output.  # (outputs,)"""
-        rows = len(self.scores)
-        place = math.ceil((rows + 1) * level - 1e-9)
-        if place > rows:
-            needed = math.ceil(level / (1 - level) - 1e-9)
-            raise ValueError(
-                f"a level of {100 * level:g}% needs at least {needed:,} rows to calibrate on, and there were {rows:,}: "
-                f"only {self.all_there_is} would be safe. Give more rows, or ask for {self._highest_level} at most"
-            )
-        scores = self.scores.abs().sort(0).values if self.is_signed else self.scores
-        return scores[place - 1]
-
-    def of_output(self, j: int) -> Conformal:
-        """One of several outputs, alone."""
-        return replace(self, scores=self.scores[:, j : j + 1])
-
-    def applied(self, prediction: Any) -> Any:
-        return replace(prediction, conformal=self)
-
-    def __str__(self) -> str:
-        return f"conformal {self.what}, by {_described(self.fit)} (enough for levels up to {self._highest_level})"
-
-    @property
-    def _highest_level(self) -> str:
-        """Largest level that so many rows can vouch for, n / (n + 1), rounded down."""
-        rows = len(self.scores)
-        return f"{math.floor(1000 * rows / (rows + 1) + 1e-9) / 10:g}%"
-
-    __repr__ = __str__
-
-
-Calibration = VarianceScale | Temperature | Conformal
-CALIBRATIONS: dict[str, type[Calibration]] = {
+Calibration = VarianceScale | Temperature | AnyConformal
+CALIBRATIONS: dict[str, type[VarianceScale | Temperature | Conformal]] = {
     "variance": VarianceScale,
     "temperature": Temperature,
     "conformal": Conformal,
 }
-
-
-def _described(fit: Fit) -> str:
-    return f"{fit.rows:,} rows{_change(fit.before, fit.after)}"
-
-
-def _change(before: float, after: float) -> str:
-    """Say what it did to the NLL of its own rows, in as many decimals as show it to two digits."""
-    if math.isnan(before):
-        return ""
-    change = abs(after - before)
-    if change < _LEAST_CHANGE:
-        return f" (NLL {before:.4g}, as before)"
-    decimals = _decimals(change) if math.isfinite(change) else 3
-    return f" (NLL {before:.{decimals}f} -> {after:.{decimals}f}; lower is better)"
-
-
-def _with_error(value: float, error: float) -> str:
-    """A number with its standard error, where that is known, to two digits of it.
-
-    >>> _with_error(0.2583, 0.1142), _with_error(12.34, 2.6), _with_error(1.5, math.nan)
-    ('0.26 ± 0.11', '12.3 ± 2.6', '1.5')
-    """
-    if not 0 < error < math.inf:
-        return f"{value:.3g}"
-    decimals = _decimals(error)
-    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
-
-
-def _decimals(number: float) -> int:
-    """Number of decimals that show two digits of a number, six at most."""
-    return min(max(1 - math.floor(math.log10(number)), 0), 6)
 
 
 # ---------------------------------------------------------------------- which there can be
@@ -304,8 +157,18 @@ def before(by: By, present: Sequence[Calibration]) -> tuple[Calibration, ...]:
 
 
 @one_core()
-def fitted(by: By, prediction: Any, y: Any, fit: Fit, weights: Tensor | None = None) -> Calibration:
-    """A calibration by the truth about rows that were not trained on; a conformal one leaves their weights aside."""
+def fitted(
+    by: By,
+    prediction: Any,
+    y: Any,
+    fit: Fit,
+    weights: Tensor | None = None,
+    left_out: tuple[Tensor, str] | None = None,
+) -> Calibration:
+    """A calibration by the truth about rows that were not trained on; a conformal one leaves their weights aside.
+
+    `left_out` is the draw that left each row out, where each was trained on by the others, and the name of their axis.
+    """
     if fit.rows < _FEWEST_ROWS:
         raise ValueError(f"it takes at least {_FEWEST_ROWS} rows to calibrate, and there are only {fit.rows}")
     share = torch.ones(fit.rows, dtype=torch.float64) if weights is None else weights.double()
@@ -315,6 +178,8 @@ def fitted(by: By, prediction: Any, y: Any, fit: Fit, weights: Tensor | None = N
     if by == "temperature":
         return _temperature(prediction, y, fit, share)
     scores, is_signed, what, all_there_is = prediction.conformal_scores(y)
+    if left_out is not None:
+        return CrossConformal(scores, *left_out, fit, what, all_there_is, is_signed)
     return Conformal(scores.sort(0).values, fit, what, all_there_is, is_signed)
 
 

@@ -15,7 +15,7 @@ others,
 
 where for a variable that was drawn at random "independent" means different draws, and for one whose values were all
 gone through it means any two, by their probabilities p_i p_j. A member's mean over K samples carries their variance / K
-along; it is taken out.
+along; it is taken out. A variable whose draws all see the same samples (`shares_samples`) does not average them out.
 
 All this holds where the members' weights are those of independent draws: products of the probabilities of finite
 variables, and equal over the draws of random ones. Weights that were chosen otherwise (by stacking, say) tie the
@@ -68,6 +68,7 @@ class CrossedAxis:
     draws: int
     is_finite: bool
     weights: tuple[float, ...] | None = None  # adding up to 1; None: equal
+    shares_samples: bool = False  # the samples of theta and of masks are the same for all of its draws
 
     def __post_init__(self) -> None:
         if self.weights is None:
@@ -92,7 +93,9 @@ class CrossedAxis:
 
     @property
     def coincidence(self) -> float:
-        """The probability that two independent draws are the same."""
+        """The probability that two independent draws have the same samples."""
+        if self.shares_samples:
+            return 1.0
         return 1 / self.draws if self.weights is None else math.fsum(weight**2 for weight in self.weights)
 
 
@@ -337,7 +340,8 @@ def _carried(sampling_variance: Tensor, averaged: tuple[int, ...], axes: tuple[C
         return sampling_variance * math.prod(axes[i].coincidence for i in averaged)
     for i, axis in enumerate(axes):  # each in its turn is the first dimension
         weights = axis.distribution
-        sampling_variance = torch.tensordot(weights.square() if i in averaged else weights, sampling_variance, 1)
+        is_averaged = i in averaged and not axis.shares_samples
+        sampling_variance = torch.tensordot(weights.square() if is_averaged else weights, sampling_variance, 1)
     return sampling_variance
 
 

@@ -165,6 +165,17 @@ class Mixture:
             self, answers=answers, noise=some(self.noise), spread=some(self.spread), weights=weights, axes=()
         )
 
+    def along(self, axis: str) -> list[Mixture]:
+        """The members of each draw of an axis, as mixtures of their own."""
+        names = [each.name for each in self.axes]
+        shape = [each.draws for each in self.axes]
+        if axis not in names or math.prod(shape) != len(self.answers):
+            raise ValueError(
+                f"there are not members for every draw of {axis}" + f": {self.missing}" * bool(self.missing)
+            )
+        grid = torch.arange(len(self.answers)).reshape(shape)
+        return [self.of_members(each.flatten()) for each in grid.unbind(names.index(axis))]
+
     def of_rows(self, rows: Any) -> Mixture:
         """Some of its rows."""
 
@@ -190,18 +201,53 @@ class Mixture:
             within=self.within_changed(lambda part: part[..., one]),
         )
 
+    def crossed_with(self, axis: CrossedAxis) -> Mixture:
+        """Take each `axis.draws` successive rows as draws of one row: one more axis of the members, the last one.
+
+        # answers (members, samples, rows * draws, outputs) -> (members * draws, samples, rows, outputs)
+        """
+        draws = axis.draws
+
+        def folded(values: Tensor, row: int) -> Tensor:
+            return values.unflatten(row, (-1, draws)).movedim(row + 1, 1).flatten(0, 1)
+
+        def some(values: Tensor | None) -> Tensor | None:
+            return folded(values, 2) if values is not None and values.ndim == 4 else values
+
+        weights = None if self.weights is None else self.weights.repeat_interleave(draws) / draws
+        return replace(
+            self,
+            answers=folded(self.answers, 2),
+            axes=(*self.axes, axis),
+            noise=some(self.noise),
+            spread=some(self.spread),
+            within=self.within_changed(lambda part: folded(part, 1)),
+            weights=weights,
+        )
+
     def stretched(self, factor: Tensor) -> Mixture:
         """Multiply the variance of each output by `factor`: everything moves away from the mean.
 
-        The mean stays, and so do the shares of the sources.  # (outputs,)
+        The mean stays, and so do the shares of the sources. Draws of the inputs keep their means, though: what the
+        networks say of an input is stretched, and not what is known of it.  # (outputs,)
         """
+        centre = self._centre
         return replace(
             self,
-            answers=self.mean + factor.sqrt() * (self.answers.double() - self.mean),
+            answers=centre + factor.sqrt() * (self.answers.double() - centre),
             noise=None if self.noise is None else self.noise * factor,
             spread=None if self.spread is None else self.spread * factor,
             within=self.within_changed(lambda part: part * factor),
         )
+
+    @property
+    def _centre(self) -> Tensor:
+        """The mean of all answers, or of those to each draw of the inputs.  # (members or 1, 1, rows, outputs)"""
+        of_inputs = next((axis for axis in self.axes if axis.shares_samples), None)
+        if of_inputs is None:
+            return self.mean[None, None]
+        means = torch.stack([each.mean for each in self.along(of_inputs.name)])
+        return means.repeat(len(self.answers) // len(means), 1, 1).unsqueeze(1)  # its axis is the last one
 
     def within_changed(self, change: Callable[[Tensor], Tensor]) -> Callable[[], Within] | None:
         """Return `within` with a change of each of its variances, still computed on demand."""

@@ -220,8 +220,12 @@ def _summed(means: Tensor, a: Tensor, counts: Tensor, mixed: Callable[[Tensor], 
     return probability.cumsum(0).clamp_max(1.0)
 
 
-def quantile(table: Table, probability: float, means: Tensor, a: Tensor, mixed: Callable[[Tensor], Tensor]) -> Tensor:
+def quantile(
+    table: Table, probability: float, means: Tensor, a: Tensor, mixed: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
     """The least count with P(Y <= count) >= probability: from the table, then by bisection where it has gaps.
+
+    `mixed` averages over components at some of the cells.
 
     # (components, cells) -> (cells,)
     """
@@ -234,7 +238,7 @@ def quantile(table: Table, probability: float, means: Tensor, a: Tensor, mixed: 
         some_low, some_high = low[open_cells], high[open_cells]
         middle = torch.where(some_high.isinf(), 2 * some_low + 1, ((some_low + some_high) / 2).floor())
         some_a = a[:, open_cells]
-        is_below = mixed(probability_below(middle, means[:, open_cells], some_a)) < probability
+        is_below = mixed(probability_below(middle, means[:, open_cells], some_a), open_cells) < probability
         low[open_cells], high[open_cells] = (
             torch.where(is_below, middle, some_low),
             torch.where(is_below, some_high, middle),

@@ -72,6 +72,7 @@ class SourceWords:
     meaning: str
     remedy: str  # a heading
     advice: str  # a sentence
+    column: str  # its name in tables, which every program takes
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class Output(Protocol):
         headline     {"score"} or {"big", "small"}, and the text that follows: "say"
         table        names of the scores that are listed below it
         points       columns of the listed rows, and `fields` that write them
-        rows         the row browser, by keys of points: columns, sort, detail, tip, search
+        rows         the row browser, by keys of points: columns, sort, detail, tip, search; and its title, if another
         doubt        its lead, the key of the doubt in `points`, its axis, the columns of the table of sources
         spread       the axis of `spread`
         truth, calibration    {"lead", "panels"}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from wherefrom.predictive.background import OUTSIDE, Added
 from wherefrom.predictive.components import ENTROPY, OVERLAP, Answers, Components, jackknife
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.table import Table
@@ -104,13 +105,14 @@ def sources(
     together: Tensor | None = None,
     entropies: Tensor | None = None,
     unit: str = "variance",
+    added: Added | None = None,
 ) -> Sources:
     """Split a mixture's variance by the variables that were marginalised.
 
     `scale`, (outputs,), takes the answers to y's units; `is_flat` drops the dimension of a single output. With
     `together`, (rows, outputs), the outputs' variances are added up by these weights, and are one. With the
     `entropies` of all answers, (members, samples, rows, 1), it is the entropy of their mean that is split, and those
-    variances say how.
+    variances say how. What a background has `added` is a source by itself, and the others are lowered by its factor.
     """
     data = Answers.of(mixture, entropies)
     ones = torch.ones(1 if together is not None else mixture.outputs, dtype=torch.float64)
@@ -120,7 +122,10 @@ def sources(
         parts = answers.components()
         if together is not None:
             parts = {name: (part * together).sum(-1, keepdim=True) for name, part in parts.items()}
-        return parts | answers.doubt()
+        parts |= answers.doubt()
+        if added is None:
+            return parts
+        return {name: added.kept * part for name, part in parts.items()} | {OUTSIDE: added.amount}
 
     def over_rows(parts: Components) -> Components:
         return {name: part.mean(-2, keepdim=True) for name, part in parts.items()}
@@ -171,12 +176,13 @@ def _of_the_whole(parts: Components) -> Components:
     """
     if ENTROPY not in parts:
         return parts
-    varied = {name: part for name, part in parts.items() if name not in (ENTROPY, OVERLAP)}
+    varied = {name: part for name, part in parts.items() if name not in (ENTROPY, OVERLAP, OUTSIDE)}
     entropy = parts[ENTROPY]
     found = sum((part.clamp_min(0) for part in varied.values()), start=torch.zeros_like(entropy))
     apart = torch.where(found > 0, (entropy - parts[OVERLAP]).clamp_min(0), 0.0)
     times = apart / found.clamp_min(torch.finfo(torch.float64).tiny)
-    return {name: part * times for name, part in varied.items()} | {OVERLAP: entropy - apart}
+    beside = {OUTSIDE: parts[OUTSIDE]} if OUTSIDE in parts else {}
+    return {name: part * times for name, part in varied.items()} | {OVERLAP: entropy - apart} | beside
 
 
 def _shares(parts: Components) -> Components:

@@ -14,6 +14,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
@@ -24,6 +25,8 @@ from wherefrom import __version__
 from wherefrom.posterior import Posterior
 from wherefrom.posterior import settled as settling
 from wherefrom.posterior.held_out import part_trained_on
+from wherefrom.posterior.predicting import predicted
+from wherefrom.predictive.background import Blend
 from wherefrom.predictive.panels import FEW_ROWS, Output, column, short, thinned
 from wherefrom.predictive.row_scores import finite_or_none
 from wherefrom.report import words
@@ -55,6 +58,8 @@ def content(
     before: Posterior | None = None,
     notes: Sequence[str] = (),
     speaks: words.Language = "python",
+    left_out_by: Tensor | None = None,
+    blend: Blend | None = None,
 ) -> dict[str, Any]:
     """Return the document of a page about a posterior, by labelled rows that it was not trained on.
 
@@ -62,20 +67,25 @@ def content(
     `unit` is y's. `outside` says of each row how far from the training data it is: true or false, or any score, which
     is outside beyond the `edge`; left out, it is the distance to the nearest training row, where these are at hand.
     `before` is another posterior to compare the calibration with; left out, it is this one before it was calibrated, if
-    it was. Advice is written in Python, or where `speaks` is "command", as options of `wherefrom fit`.
+    it was. `left_out_by` says of rows that were trained on which draw of D left each out, and is to judge it. `blend`
+    is what is known without columns, to be mixed into the predictions of rows that are outside. Advice is written for a
+    posterior in Python, or where `speaks` is "command" or "fit", as options of `wherefrom fit` or as arguments of
+    `wf.fit`.
     """
     likelihood, families = posterior.training.likelihood, posterior.design.families is not None
-    given = as_rows((x, y), likelihood, posterior.schema.classes)
+    given = replace(as_rows((x, y), likelihood, posterior.schema.classes), left_out_by=left_out_by)
     names = _output_names(posterior, given, target)
 
     def split(part: Posterior) -> list[Output]:
-        return part.predict(given.x, samples).views(given.truth, names, likelihood.noise_kind, unit)
+        prediction = predicted(part, given.x, samples, "monte_carlo", left_out_by=given.left_out_by)
+        prediction = prediction if blend is None else prediction.blended(blend)
+        return prediction.views(given.truth, names, likelihood.noise_kind, unit)
 
     whole = split(posterior)
     voices = [words.Voice(output.name, speaks, families, bool(posterior.calibration), output.words) for output in whole]
     aside = outside_rows(posterior, given, outside, edge)
     listed, drawn = _listed(whole, given, aside)
-    tables = _combinations(posterior, samples, whole, split)
+    tables = _combinations(posterior, samples, whole, split, given.left_out_by is not None)
     if before is None and posterior.calibration:
         before = posterior.uncalibrated
     earlier = [None] * len(whole) if before is None else split(before)
@@ -165,7 +175,7 @@ def _cautions(posterior: Posterior, given: Rows, voice: words.Voice) -> list[str
             f"Only {len(given)} {rows} scored here, which can tell little: another {len(given)} might score quite "
             "otherwise."
         )
-    overlap = part_trained_on(posterior, given)
+    overlap = part_trained_on(posterior, given) if given.left_out_by is None else 0.0
     if overlap == 1:
         cautions.append("These are the rows that the networks were trained on: every score here flatters them.")
     elif overlap:
@@ -186,10 +196,18 @@ def _cautions(posterior: Posterior, given: Rows, voice: words.Voice) -> list[str
 
 
 def _combinations(
-    posterior: Posterior, samples: int, whole: Sequence[Output], split: Callable[[Posterior], list[Output]]
+    posterior: Posterior,
+    samples: int,
+    whole: Sequence[Output],
+    split: Callable[[Posterior], list[Output]],
+    are_left_out: bool,
 ) -> list[dict[str, Any]]:
-    """Return the scores and the cost of every part of the variables, for each output; the last part is all of them."""
-    variables = posterior.design.names
+    """Return the scores and the cost of every part of the variables, for each output; the last part is all of them.
+
+    Where rows are judged by the draw of D that left them out, D stands at that draw in all of them.
+    """
+    by_draw = (posterior.design.axis("D").name,) if are_left_out else ()
+    variables = tuple(name for name in posterior.design.names if name not in by_draw)
     everything = [output.nll_by_row() for output in whole]
     rows: list[list[dict[str, Any]]] = [[] for _ in whole]
     missing: list[str] = []
@@ -198,7 +216,7 @@ def _combinations(
         try:
             with warnings.catch_warnings():  # of a calibration that cannot be fitted anew: it shows in the table
                 warnings.simplefilter("ignore")
-                part = posterior if is_all else posterior.marginalising(*subset)
+                part = posterior if is_all else posterior.marginalising(*subset, *by_draw)
             outputs = whole if is_all else split(part)
         except ValueError as error:  # no member is left of it, or its noise cannot be fitted anew
             missing.append(str(error))
@@ -267,7 +285,8 @@ def _trained(posterior: Posterior, given: Rows, samples: int, has_families: bool
     training, design, networks = posterior.training, posterior.design, posterior.networks
     seconds = math.fsum(component.trained.seconds for component in posterior.mixture)
     trained_on = "" if posterior.rows is None else f"{len(posterior.rows):,}"
-    held_out = "" if posterior.held_out is None else f"{len(posterior.held_out):,}"
+    aside = posterior.fold.held_out
+    held_out = "" if aside is None or aside.left_out_by is not None else f"{len(aside):,}"
     facts = [
         ("networks", f"{len(posterior)}"),
         ("parameters of each", " or ".join(sorted({f"{n.layout.trained_size:,}" for n in networks.values()}))),

@@ -1,63 +1,96 @@
 """Plain words for the numbers of a report: names of sources, and what to spend on next.
 
 The rules are few: the largest source decides the advice, the second is named if it matters, and where the estimates
-cannot tell them apart, the report says so. Whatever there is to do is written as Python or as options of the command
-line: `_HOW` has both. Here is what holds for every kind of target; the rest comes from the kinds, by `Words`.
+cannot tell them apart, the report says so. Whatever there is to do is written as Python for a posterior, as options of
+the command line, or as arguments of `wf.fit`: `_HOW` has all three. Here is what holds for every kind of target; the
+rest comes from the kinds, by `Words`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from wherefrom.likelihoods import views as kinds
 from wherefrom.predictive.advice import TRY, Advice, Option, listed
+from wherefrom.predictive.background import OUTSIDE
 from wherefrom.predictive.panels import Output, Words, told_apart
 
-Language = Literal["python", "command"]
+Language = Literal["python", "command", "fit"]
+_LANGUAGES = ("python", "command", "fit")
 
-_MEANING = {
-    "theta0": "initial weights",
-    "order": "order of the batches",
-    "h": "settings of the algorithm",
-    "gamma": "choice of algorithm",
-    "t": "moment training stops",
-    "D": "choice of training rows",
-    "M": "units that dropout keeps",
-    "others": "all smaller sources together",
-    **{name: source.meaning for name, source in kinds.SOURCES.items()},
+_FAMILY, _MASKS = ("family of networks", "architecture"), ("units that dropout keeps", "dropout")
+# In words, and as a name in tables, which every program takes.
+_NAMES = {
+    "theta0": ("initial weights", "initial_weights"),
+    "order": ("order of the batches", "batch_order"),
+    "h": ("settings of the algorithm", "settings"),
+    "gamma": ("choice of algorithm", "algorithm"),
+    "t": ("moment training stops", "stopping"),
+    "D": ("choice of training rows", "rows"),
+    "gaps": ("values missing in the row", "gaps"),
+    "M": _MASKS,
+    "others": ("all smaller sources together", "others"),
+    OUTSIDE: ("row unlike those of training", OUTSIDE),
+    **{name: (source.meaning, source.column) for name, source in kinds.SOURCES.items()},
 }
+_TOGETHER = "together"  # the column of all interactions
 
-# How it is done: in Python, and on the command line.
+# How it is done: of a posterior, on the command line, and by wf.fit.
 _HOW = {
-    "more": ("posterior.extend", "--draws 10, or theta0=10 in --over"),
-    "tighter": ("more weight decay", "fewer hidden units (--hidden 32)"),
-    "richer": ("a richer family of networks", "a larger network (--hidden 128,128)"),
-    "smoother": ("larger batches or a lower last learning rate", "larger batches (--batch-size) or a lower --lr"),
+    "more": ("posterior.extend", "--draws 10, or theta0=10 in --over", 'draws=10, or theta0=10 in over="..."'),
+    "tighter": ("more weight decay", "fewer hidden units (--hidden 32)", "fewer hidden units (hidden=32)"),
+    "richer": (
+        "a richer family of networks",
+        "a larger network (--hidden 128,128)",
+        "a larger network (hidden=[128, 128])",
+    ),
+    "smoother": (
+        "larger batches or a lower last learning rate",
+        "larger batches (--batch-size) or a lower --lr",
+        "larger batches (batch_size=) or a lower learning rate (lr=)",
+    ),
     "longer": (
         "Train longer, let the learning rate fall towards the end (wf.schedules), and try another start of the law: "
         "its width depends on it.",
         "Train longer (--epochs 300), or at a lower --lr.",
+        "Train longer (epochs=300), or at a lower learning rate (lr=0.001).",
     ),
     "later": (
         "Start to collect later (wf.Iterations(..., start=0.75)), or train longer",
         "Train longer (--epochs 300)",
+        "Train longer (epochs=300)",
     ),
     "settle": (
         'Weigh the members by held-out rows (posterior.weighted("stacking", data)), or keep what scores well.',
         "Leave h out of --over, and name what scores well: --lr 0.001.",
+        'Leave h out of over="...", and name what scores well: lr=0.001.',
     ),
-    "drop less": ("A lower dropout rate or wider layers", "A lower rate (--dropout 0.02) or wider layers (--hidden)"),
-    "start": ("over=wf.recipes.deep_ensemble(5)", "--recipe deep_ensemble --draws 5"),
-    "extend": ("Extend the run (posterior.extend)", "Fit it again with more draws (--draws 10)"),
-    "hold out": ("on more rows", "on more rows (--held-out 0.3)"),
+    "drop less": (
+        "A lower dropout rate or wider layers",
+        "A lower rate (--dropout 0.02) or wider layers (--hidden)",
+        "A lower rate (dropout=0.02) or wider layers (hidden=)",
+    ),
+    "start": (
+        "over=wf.recipes.deep_ensemble(5)",
+        "--recipe deep_ensemble --draws 5",
+        'recipe="deep_ensemble", draws=5',
+    ),
+    "extend": (
+        "Extend the run (posterior.extend)",
+        "Fit it again with more draws (--draws 10)",
+        "Fit it again with more draws (draws=10)",
+    ),
+    "hold out": ("on more rows", "on more rows (--held-out 0.3)", "on more rows (held_out=0.3)"),
     "rethink": (
         "look at its columns, its settings and its losses",
         "look at its columns, and try other --epochs and --lr",
+        "look at its columns, and try other epochs= and lr=",
     ),
-    "samples": ("samples={}", "--samples {}"),
+    "samples": ("samples={}", "--samples {}", "samples={}"),
     **kinds.HOW,
 }
 
@@ -85,13 +118,18 @@ _REMEDY = {
         "Drop less, or widen the network",
         "Networks with other units left out disagree. {drop less} bring them closer together.",
     ),
+    OUTSIDE: (
+        "Check the rows outside, or collect more like them",
+        "Rows unlike those of training are answered by the {target} of all training rows. Check their units and codes; "
+        "if they are right, train on rows like them.",
+    ),
     "F": (
         "Settle the architecture",
         "Families of networks disagree. {settle} Rows where they differ would tell.",
     ),
 }
 
-# How a variable is marginalised on the command line, in --over.
+# How a variable is marginalised by the command and by wf.fit, in their option `over`.
 _TRY = {"theta0": "theta0=5", "t": "t=swag", "h": "h=5", "order": "order=5", "F": "F=dropout", "D": "D=5"}
 
 _NOTABLE = 0.15  # a share worth a sentence
@@ -107,17 +145,37 @@ def meaning(source: str, has_families: bool = False, target: str = "y") -> str:
     >>> meaning("noise", target="length of stay")
     'noise in length of stay itself'
     """
-    names = _MEANING | {"F": "family of networks" if has_families else _MEANING["M"]}
+    names = _names(has_families)
     each = [
-        " and ".join(names[slot].format(target=target) if slot in names else slot for slot in part.split("+"))
+        " and ".join(names[slot][0].format(target=target) if slot in names else slot for slot in part.split("+"))
         for part in source.split(" x ")
     ]
     return ", together with ".join(each)
 
 
+def column_of(source: str, has_families: bool = False) -> str:
+    """Return the name of a source's column in a table.
+
+    Variables drawn jointly have the name of the first. All interactions share one column.
+
+    >>> column_of("theta0+order"), column_of("t x F"), column_of("noise"), column_of("my annotator")
+    ('initial_weights', 'together', 'unexplained', 'my_annotator')
+    """
+    if " x " in source:
+        return _TOGETHER
+    first, names = source.split("+")[0], _names(has_families)
+    return names[first][1] if first in names else re.sub(r"\W+", "_", first)
+
+
+def _names(has_families: bool) -> dict[str, tuple[str, str]]:
+    return _NAMES | {"F": _FAMILY if has_families else _MASKS}
+
+
 @dataclass(frozen=True)
 class Voice:
-    """The voice of a page: what the target is called, and whether to advise in Python or by a command.
+    """The voice of a page: what the target is called, and for whom advice is written.
+
+    Whoever has a posterior is advised in Python, others by options of the command, or by arguments of `wf.fit`.
 
     >>> Voice("length of stay", "command").how("row by row")
     '--noise predicted'
@@ -130,11 +188,11 @@ class Voice:
     words: Words = field(default_factory=Words)
 
     def __post_init__(self) -> None:
-        if self.speaks not in ("python", "command"):
-            raise ValueError(f'speaks is "python" or "command", not {self.speaks!r}')
+        if self.speaks not in _LANGUAGES:
+            raise ValueError(f'speaks is "python", "command" or "fit", not {self.speaks!r}')
 
     def how(self, name: str) -> str:
-        return _HOW[name][self.speaks == "command"]
+        return _HOW[name][_LANGUAGES.index(self.speaks)]
 
     def meaning(self, source: str) -> str:
         return meaning(source, self.has_families, self.target)
@@ -324,10 +382,9 @@ def further(advised: Advice, voice: Voice, samples: int) -> list[str]:
         every = listed([voice.meaning(name) for name in advised.gone_through])
         say.append(f"All values of the {every} were gone through: there are no more to draw.")
     if advised.untried:
-        command = voice.speaks == "command"
-        written = _TRY if command else TRY
+        written = TRY if voice.speaks == "python" else _TRY
         ways = "; ".join(f"{voice.meaning(name)} ({written[name]})" for name in advised.untried)
-        say.append(f"Not tested here; add it {'with --over' if command else 'to over'}: {ways}.")
+        say.append(f"Not tested here; add it {'with --over' if voice.speaks == 'command' else 'to over'}: {ways}.")
     return say
 
 
@@ -375,6 +432,8 @@ def _draw_more(chosen: Option, advised: Advice, voice: Voice) -> str:
     if voice.speaks == "python":
         return f"posterior.extend({chosen.variable.split('+')[0]}={chosen.draws})"
     draws = advised.draws[chosen.variable] + chosen.draws
+    if voice.speaks == "fit":
+        return f"draws={draws}, or {chosen.variable}={draws} in over="
     return f"--draws {draws}, or {chosen.variable}={draws} in --over"
 
 
@@ -411,8 +470,8 @@ _GLOSSARY = {
     ],
     "outside": [
         "Outside, distance",
-        "A row is outside if it is unlike those that were trained on; its distance says how unlike. Predictions there "
-        "are guesses, however sure they look.",
+        "A row is outside if it is unlike those that were trained on; its distance says how unlike, and 1 is the edge. "
+        "Predictions there are guesses, however sure they look.",
     ],
     "error": [
         "±",

@@ -2,13 +2,21 @@
 
 | a column that holds | becomes |
 |---|---|
-| numbers | itself; a missing value is the training rows' median, and one more column says which were missing |
+| numbers | itself; if training rows lack it, one more column says which |
+| numbers and limits ("<0.6", ">200") | itself; a limit is a missing value that lies within an interval |
 | true and false (or yes and no) | 1 and 0; missing as for numbers |
-| dates | days since 1970; missing as for numbers |
+| dates | days since 1970 and, as far as they carry them, season, weekday and time of day (see `dates`) |
 | text | a column of 0 and 1 for each level that is frequent enough, one for all others, and one for missing |
+| text of many rare levels | the same, and how frequent the row's level is among the training rows (its logarithm) |
+| whole numbers, some with leading zeros | text: they are codes |
 | always the same, or a text of its own in nearly every row | nothing: it is dropped, and named |
 
-Numbers with long tails are drawn in, asinh((x - median) / spread), so that no single row decides the scale of all.
+Missing values are drawn (`gaps`): `Encoded.cells` says what is known of them. Until then a quantity is the training
+rows' median, or the end of its limit, and text has no level.
+
+Numbers beyond the range of the training rows are taken as its end: networks know nothing of what is farther out
+(`outside.py` says how far that is). Numbers with long tails are drawn in, asinh((x - median) / spread), so that no
+single row decides the scale of all.
 The library standardises every column after that. A `TableEncoder` is plain data: it goes into JSON, and back.
 """
 
@@ -17,29 +25,36 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
-from wherefrom.tables.raw import Column, Numbers, RawTable, as_numbers, likely, nearest
+from wherefrom.tables.cells import Cells
+from wherefrom.tables.dates import Date
+from wherefrom.tables.raw import Column, Numbers, RawTable, as_limits, as_numbers, likely, nearest
+from wherefrom.tables.wording import option
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
 
 MOST_LEVELS, MOST_FEATURES = 50, 1000  # of one column, and of all text together
 _LEAST_ROWS, _LEAST_SHARE = 5, 0.001  # that a level must have to get a column of its own
 _MOSTLY = 0.8  # of the rows: then the others are mistakes
+_SOME = 0.2  # of the rows hold numbers where the others hold limits: else it is text
 _OWN_VALUES = 0.5  # of the rows with a text that is nearly their own: an identifier
 _LONG_TAIL = 20.0  # spreads away from the median
 _MOST_NAMED = 40
+_MANY_RARE = 20  # levels without a column of their own: then how frequent they are is told
 _USUAL_OTHERS = 0.01  # of the training rows, over all columns of text: beyond it, one more rare level is no surprise
 
 _TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "y": 1.0, "n": 0.0}
 _DECORATED = re.compile(r"[$€£]?\s*[+-]?\d[\d.,' ]*\s*[%€$£]?")
 _IDENTIFIER = re.compile(r"(^|.*[^a-zA-Z])(id|index|uuid|row|rownames|unnamed: 0|column 1)", re.IGNORECASE)
+_CODE = re.compile(r"\d+")
+_LEADING_ZERO = re.compile(r"0\d+")
 _SENTENCE = re.compile(r"\s|.{41}")
 _CAMEL_IDENTIFIER = re.compile(r".*[a-z](Id|ID)")
 _WHAT = {"number": "number", "boolean": "true or false"}
@@ -50,19 +65,25 @@ _DATE_FORMATS = ("iso", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%
 @stored("Quantity")
 @dataclass(frozen=True)
 class Quantity:
-    """A column of numbers, dates, or true and false."""
+    """A column of numbers, or of true and false."""
 
     name: str
-    kind: Literal["number", "boolean", "date"]
+    kind: Literal["number", "boolean"]
     median: float  # of the training rows, for where it is missing
     spread: float
     marks_missing: bool  # whether a further column says where it was missing
     is_drawn_in: bool = False
-    date_format: str = ""
+    low: float | None = None  # ends of the range in the training rows; without them, nothing is clipped
+    high: float | None = None
+    is_positive: bool = False  # no training row is below 0
 
     @property
     def features(self) -> tuple[str, ...]:
         return (self.name, *([f"{self.name} (missing)"] if self.marks_missing else []))
+
+    def in_units(self, values: Numbers) -> Numbers:
+        """Return values as the networks take them."""
+        return np.arcsinh((values - self.median) / self.spread) if self.is_drawn_in else values
 
 
 @stored("Categories")
@@ -77,11 +98,13 @@ class Categories:
     has_missing: bool
     rare: tuple[str, ...] = ()  # levels that are among the others, but have been seen
     others_share: float = 0.0  # of the training rows
+    counts: tuple[int, ...] = ()  # of training rows, for each level and each rare one, where they are a feature
 
     @property
     def features(self) -> tuple[str, ...]:
         extra = [f"{self.name} (other)"] * self.has_others + [f"{self.name} (missing)"] * self.has_missing
-        return (*(f"{self.name}={level}" for level in self.levels), *extra)
+        frequency = [f"{self.name} (log frequency)"] * bool(self.counts)
+        return (*(f"{self.name}={level}" for level in self.levels), *extra, *frequency)
 
     @property
     def described(self) -> str:
@@ -106,7 +129,7 @@ class Dropped:
     is_identifier: bool = False  # so that it can name rows
 
 
-Rule = Quantity | Categories | Dropped
+Rule = Quantity | Date | Categories | Dropped
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +140,8 @@ class Encoded:
     columns: tuple[str, ...]
     never_seen: tuple[tuple[int, str, str], ...] = ()  # (row, column, level), where new levels are a surprise
     notes: tuple[str, ...] = ()
+    raw: Numbers = field(default_factory=lambda: np.empty((0, 0)))  # (rows, quantities) as written; nan is missing
+    cells: Cells | None = None  # what is known of each row; None if all is
 
     def __len__(self) -> int:
         return len(self.values)
@@ -125,7 +150,21 @@ class Encoded:
         return self.values
 
     def take(self, rows: Any) -> Encoded:
-        return Encoded(self.values[rows], self.columns)
+        """Return some of the rows, without the notes, which are about all of them."""
+        kept = np.arange(len(self))[rows]
+        unseen: dict[int, list[tuple[str, str]]] = {}
+        for row, name, level in self.never_seen:
+            unseen.setdefault(row, []).append((name, level))
+        never_seen = tuple((index, *each) for index, row in enumerate(kept.tolist()) for each in unseen.get(row, ()))
+        raw = self.raw[rows] if len(self.raw) else self.raw
+        cells = None if self.cells is None else self.cells.take(rows)
+        return Encoded(self.values[rows], self.columns, never_seen, raw=raw, cells=cells)
+
+    @property
+    def has_gaps(self) -> NDArray[np.bool_]:
+        """True for rows that lack a value.  # (rows,)"""
+        gaps = np.zeros((len(self), 1), dtype=bool) if self.cells is None else self.cells.gaps
+        return np.asarray(gaps.any(axis=1))
 
 
 @stored("TableEncoder")
@@ -180,19 +219,48 @@ class TableEncoder:
         return [cell or f"row {number}" for cell, number in zip(cells, table.rows.tolist(), strict=True)]
 
     def quantities(self) -> list[int]:
-        """Return the indices of the quantities among the features."""
+        """Return the indices of the quantities among the features; of dates, of their trend."""
         places, start = [], 0
         for rule in self.rules:
-            if isinstance(rule, Quantity):
+            if isinstance(rule, Quantity | Date):
                 places.append(start)
             start += len(rule.features)
         return places
+
+    @property
+    def drawn(self) -> tuple[Quantity | Date | Categories, ...]:
+        """Rules of the columns whose missing values are drawn: all that have values to draw."""
+        return tuple(rule for rule in self.rules if isinstance(rule, Quantity | Date) or _has_levels(rule))
+
+    def completed(self, encoded: Encoded, drawn: Numbers) -> Encoded:
+        """Return rows with their missing values as drawn, each as many times as it was.
+
+        drawn: (rows, draws, columns), as `Donors.draws` returns them; the draws of a row stand one after the other.
+        """
+        if encoded.cells is None:
+            raise ValueError("these rows do not say what is known of them: encode a table")
+        draws = drawn.shape[1]
+        values = np.repeat(encoded.values, draws, axis=0)
+        gaps = np.repeat(encoded.cells.gaps, draws, axis=0)
+        drawn = drawn.reshape(len(values), -1)
+        ends = np.cumsum([len(rule.features) for rule in self.rules]).tolist()
+        starts = {rule.name: end - len(rule.features) for rule, end in zip(self.rules, ends, strict=True)}
+        for column, rule in enumerate(self.drawn):
+            rows, start = np.flatnonzero(gaps[:, column]), starts[rule.name]
+            if isinstance(rule, Quantity):
+                values[rows, start] = drawn[rows, column]
+            elif isinstance(rule, Date):
+                parts = rule.encoded(drawn[rows, column])[:, : len(rule.features) - rule.marks_missing]
+                values[rows, start : start + parts.shape[1]] = parts
+            else:
+                values[rows, start + drawn[rows, column].astype(np.int64)] = 1.0
+        return Encoded(values, encoded.columns)
 
     def encode(self, table: RawTable) -> Encoded:
         """Rows in their order; a column that is missing, or a cell that cannot be read, is an error that names it."""
         if absent := [name for name in self.names if name not in table.columns]:
             one = len(absent) == 1
-            others = [name for name in table.columns if name not in self.names]
+            others = sorted(set(table.columns) - set(self.names))
             meant = likely(absent[0], others) if one else None
             fix = f"is {meant!r} what it is called here? Rename it, or add" if meant else "add"
             raise ValueError(
@@ -200,21 +268,56 @@ class TableEncoder:
                 f"trained with: {fix} {'it' if one else 'them'} (cells may be left empty)"
             )
         blocks: list[Numbers] = []
+        raw: list[Numbers] = []
+        cells: list[tuple[Numbers, Numbers, Numbers]] = []
         never_seen: list[tuple[int, str, str]] = []
         notes: list[str] = []
         surprising = self._surprising()
         for rule in self.rules:
             if isinstance(rule, Quantity):
-                block, more = _encode_quantity(rule, table)
+                as_written = quantities(table, table.columns[rule.name], rule.kind, "", takes_limits=True)
+                block, cell, more = _encode_quantity(rule, as_written, table)
+                raw.append(as_written)
+                cells.append(cell)
+            elif isinstance(rule, Date):
+                days = quantities(table, table.columns[rule.name], "date", rule.date_format or "iso")
+                block, more = rule.encoded(days), _about_missing(rule, np.isnan(days))
+                raw.append(days)
+                cells.append(
+                    (np.clip(days, rule.low, rule.high), np.full(len(days), -np.inf), np.full(len(days), np.inf))
+                )
             elif isinstance(rule, Categories):
-                block, more, unknown = _encode_categories(rule, table)
+                block, codes, more, unknown = _encode_categories(rule, table)
                 never_seen += unknown if rule.name in surprising else []
+                if _has_levels(rule):
+                    cells.append((codes, np.full(len(codes), -np.inf), np.full(len(codes), np.inf)))
             else:
                 continue
             blocks.append(block)
             notes += more
+        notes += self.limits(table)
         values = np.concatenate(blocks, axis=1)
-        return Encoded(values, self.features, tuple(never_seen), tuple(notes))
+        levels = tuple(len(rule.levels) + rule.has_others if _has_levels(rule) else 0 for rule in self.drawn)
+        parts = [np.stack(each, axis=1) for each in zip(*cells, strict=True)]
+        by_column = Cells(parts[0], parts[1], parts[2], levels) if cells else None
+        as_written = np.stack(raw, axis=1) if raw else np.empty((len(values), 0))
+        return Encoded(values, self.features, tuple(never_seen), tuple(notes), as_written, by_column)
+
+    def limits(self, table: RawTable) -> list[str]:
+        """Return a note for each column that holds limits, as "<0.6"."""
+        notes = []
+        for rule in self.rules:
+            if not isinstance(rule, Quantity):
+                continue
+            column = table.columns[rule.name]
+            is_limit = ~np.isnan(limits(table, column, rule.kind)[0])
+            if is_limit.any():
+                first = column.levels[column.codes[is_limit.argmax()]]
+                notes.append(
+                    f"column {rule.name!r} has limits, as {first!r}, in {rows_of(is_limit.sum())}: values are drawn "
+                    "within them"
+                )
+        return notes
 
     def _surprising(self) -> set[str]:
         """Columns of text where a new level is a surprise: those with the fewest rare ones, as far as they go."""
@@ -228,12 +331,16 @@ class TableEncoder:
         named = {
             "numbers": [rule.name for rule in quantities if rule.kind == "number"],
             "true or false": [rule.name for rule in quantities if rule.kind == "boolean"],
-            "dates, as days since 1970": [rule.name for rule in quantities if rule.kind == "date"],
+            "dates": [rule.described for rule in self.rules if isinstance(rule, Date)],
             "text": [r.described for r in self.rules if isinstance(r, Categories)],
             "drawn in by asinh, for their long tails": [rule.name for rule in quantities if rule.is_drawn_in],
             "dropped": _dropped(self.rules),
         }
         return [f"{what}: {_listed(names)}" for what, names in named.items() if names]
+
+
+def _has_levels(rule: Rule) -> TypeGuard[Categories]:
+    return isinstance(rule, Categories) and bool(rule.levels)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -256,11 +363,21 @@ def _rule(table: RawTable, column: Column, asked: str | None, training: NDArray[
     kind, date_format = _kind(table, column, asked)
     if kind == "text":
         return _categories(column.as_text().take(training), asked is not None)
-    otherwise = f", or --text {quoted(column.name)} if the column is text"
-    values = quantities(table, column, kind, date_format, otherwise)
+    otherwise = f", or use {option('text', column.name)} if the column is text"
+    values = quantities(table, column, kind, date_format, otherwise, takes_limits=True)
+    is_limit = ~np.isnan(limits(table, column, kind)[0])
     if asked is None and kind == "number" and _is_identifier(column.name, values):
         return Dropped(column.name, "a number of its own for every row, named like an identifier", is_identifier=True)
-    return _quantity(column.name, kind, values[training], date_format)
+    return _quantity(column.name, kind, values[training], is_limit[training], date_format)
+
+
+def is_code(levels: Sequence[str]) -> bool:
+    """True for whole numbers of which some have leading zeros: a number would lose them.
+
+    >>> is_code(["007", "123"]), is_code(["0", "12"]), is_code(["0.5", "01"])
+    (True, False, False)
+    """
+    return any(map(_LEADING_ZERO.fullmatch, levels)) and all(map(_CODE.fullmatch, levels))
 
 
 def _kind(table: RawTable, column: Column, asked: str | None) -> tuple[Any, str]:
@@ -274,8 +391,12 @@ def _kind(table: RawTable, column: Column, asked: str | None) -> tuple[Any, str]
         return ("date" if column.is_date else "number"), ""
     counts = column.counts()
     share = lambda ok: counts[ok].sum() / counts.sum()  # noqa: E731 - a word for it
+    if is_code(column.levels):
+        return "text", ""
     is_number = ~np.isnan(as_numbers(column.levels, table.decimal))
-    if bool(is_number.all()) or share(is_number) >= _MOSTLY:
+    is_limit = ~np.isnan(as_limits(column.levels, table.decimal)[0])
+    has_numbers = bool(is_number.all()) or share(is_number) >= _SOME
+    if has_numbers and (bool((is_number | is_limit).all()) or share(is_number | is_limit) >= _MOSTLY):
         return "number", ""  # stray words are told when the numbers are read
     words = {level.casefold() for level in column.levels}
     if words <= set(_TRUTHS) and len({_TRUTHS[word] for word in words}) == len(words):  # F and N are both no
@@ -284,6 +405,15 @@ def _kind(table: RawTable, column: Column, asked: str | None) -> tuple[Any, str]
         return "date", date_format
     _refuse_decorated(table, column, counts)
     return "text", ""
+
+
+def dates_of(table: RawTable, name: str, asked: str | None) -> Numbers | None:
+    """Days since 1970 of every row, nan where it is missing, of a column of dates; None if it is none."""
+    column = table.columns[name]
+    if asked == "drop" or bool(column.missing.all()):
+        return None
+    kind, date_format = _kind(table, column, asked)
+    return quantities(table, column, kind, date_format) if kind == "date" else None
 
 
 def looks_like_identifier(name: str) -> bool:
@@ -307,12 +437,8 @@ def _refuse_decorated(table: RawTable, column: Column, counts: NDArray[np.int64]
         first = column.first_row_of(int(np.flatnonzero(decorated)[0]))
         raise ValueError(
             f"{_place(table, column, first)}: {column.levels[column.codes[first]]!r} is a number with signs that are "
-            f"not its own: write plain numbers, or say --text {quoted(column.name)}"
+            f"not its own: write plain numbers, or use {option('text', column.name)}"
         )
-
-
-def quoted(name: str) -> str:
-    return name if re.fullmatch(r"[\w.-]+", name) else f"'{name}'"
 
 
 def _place(table: RawTable, column: Column, row: int) -> str:
@@ -322,10 +448,19 @@ def _place(table: RawTable, column: Column, row: int) -> str:
 # ------------------------------------------------------------------ quantities
 
 
-def quantities(table: RawTable, column: Column, kind: str, date_format: str, otherwise: str = "") -> Numbers:
+def quantities(
+    table: RawTable,
+    column: Column,
+    kind: str,
+    date_format: str,
+    otherwise: str = "",
+    *,
+    takes_limits: bool = False,
+) -> Numbers:
     """Value of every row, nan where it is missing; a cell that is no such value is an error that names it.
 
-    `otherwise` is what else can be done about such a cell, as an end of the sentence.
+    otherwise: what else can be done about such a cell, as an end of the sentence.
+    takes_limits: a limit, as "<0.6", is a missing value (default False: it is an error).
     """
     if column.numbers is not None:
         _check_typed(table, column, kind)
@@ -342,12 +477,31 @@ def quantities(table: RawTable, column: Column, kind: str, date_format: str, oth
         values = np.full(len(column), np.nan)
         is_there = column.codes >= 0
         values[is_there] = levels[column.codes[is_there]]
-        if strays := np.flatnonzero(np.isnan(values) & is_there).tolist():
+        is_limit = ~np.isnan(limits(table, column, kind)[0])
+        if strays := np.flatnonzero(np.isnan(values) & is_there & ~(is_limit & takes_limits)).tolist():
+            if is_limit[strays[0]]:
+                _refuse_limit(table, column, strays[0])
             what = f"date written as {_written(date_format)}" if kind == "date" else _WHAT[kind]
             _refuse_stray(table, column, what, strays, otherwise)
     if infinite := np.flatnonzero(np.isinf(values)).tolist():
         raise ValueError(f"{_place(table, column, infinite[0])}: infinite; leave the cell empty, or correct it")
     return values
+
+
+def limits(table: RawTable, column: Column, kind: str) -> tuple[Numbers, Numbers]:
+    """Return the ends of each row's interval where its cell is a limit of a number, as "<0.6"; nan elsewhere."""
+    low, high = np.full((2, len(column)), np.nan)
+    if kind == "number" and column.numbers is None and column.levels:
+        there = column.codes >= 0
+        low[there], high[there] = (each[column.codes[there]] for each in as_limits(column.levels, table.decimal))
+    return low, high
+
+
+def _refuse_limit(table: RawTable, column: Column, row: int) -> None:
+    raise ValueError(
+        f"{_place(table, column, row)}: {column.levels[column.codes[row]]!r} is a limit, and the column to predict "
+        "takes numbers alone: write a number there, or leave the cell empty"
+    )
 
 
 def _check_typed(table: RawTable, column: Column, kind: str) -> None:
@@ -374,8 +528,8 @@ def _refuse_stray(table: RawTable, column: Column, what: str, strays: list[int],
     more = f" (and {len(strays) - 1} more, such as {min(others)!r})" if others else ""
     shown = word if len(word) <= 40 else word[:40] + "..."
     raise ValueError(
-        f"{_place(table, column, strays[0])}: {shown!r} is no {what}{more}; correct it, or say --missing "
-        f"{quoted(word)} if it means missing{otherwise}"
+        f"{_place(table, column, strays[0])}: {shown!r} is no {what}{more}; correct it, or use "
+        f"{option('missing', word)} if it means missing{otherwise}"
     )
 
 
@@ -400,13 +554,13 @@ def _date_format(table: RawTable, column: Column, insist: bool) -> str:
         first = column.first_row_of(0)
         raise ValueError(
             f"{_place(table, column, first)}: {column.levels[0]!r} may have the day or the month first: say which, as "
-            f"--date {quoted(column.name + '=' + formats[0])}"
+            + option("date", f"{column.name}={formats[0]}")
         )
     if not formats and insist:
         first = column.first_row_of(0)
         raise ValueError(
             f"{_place(table, column, first)}: {column.levels[0]!r} is no date as we know them: say how they are "
-            f"written, as --date {quoted(column.name + '=%d.%m.%Y')}"
+            f"written, as {option('date', column.name + '=%d.%m.%Y')}"
         )
     return formats[0] if formats else ""
 
@@ -419,6 +573,18 @@ def _written(date_format: str) -> str:
     """
     example = datetime(2026, 1, 31)
     return example.date().isoformat() if date_format == "iso" else example.strftime(date_format)
+
+
+def written_date(days: float) -> str:
+    """Days since 1970 as a date; a number, if no calendar has it.
+
+    >>> written_date(20484.5), written_date(1e9)
+    ('2026-01-31', 'day 1e+09')
+    """
+    try:
+        return (_EPOCH + timedelta(days=float(days))).date().isoformat()
+    except OverflowError:
+        return f"day {days:.4g}"
 
 
 def _days(levels: Sequence[str], date_format: str) -> Numbers:
@@ -438,18 +604,21 @@ def _days(levels: Sequence[str], date_format: str) -> Numbers:
     return days
 
 
-def _quantity(name: str, kind: Any, values: Numbers, date_format: str) -> Rule:
+def _quantity(name: str, kind: Any, values: Numbers, is_limit: NDArray[np.bool_], date_format: str) -> Rule:
     present = values[~np.isnan(values)]
-    has_missing = len(present) < len(values)
+    has_missing = bool((np.isnan(values) & ~is_limit).any())
     if not len(present):
         return Dropped(name, "empty in the training rows")
-    if present.min() == present.max() and not has_missing:
+    if present.min() == present.max() and len(present) == len(values):
         return Dropped(name, "always the same")
+    if kind == "date":
+        return Date.of(name, values, date_format)
     median = float(np.median(present))
     spread = _spread(present, median)
     reach = float(np.abs(present - median).max())
     is_drawn_in = kind == "number" and reach > _LONG_TAIL * spread
-    return Quantity(name, kind, median, spread, has_missing, is_drawn_in, date_format)
+    low, high = float(present.min()), float(present.max())
+    return Quantity(name, kind, median, spread, has_missing, is_drawn_in, low, high, low >= 0)
 
 
 def _spread(values: Numbers, median: float) -> float:
@@ -461,20 +630,33 @@ def _spread(values: Numbers, median: float) -> float:
     return float(np.median(apart[apart > 0])) if (apart > 0).any() else 1.0
 
 
-def _encode_quantity(rule: Quantity, table: RawTable) -> tuple[Numbers, list[str]]:
-    column = table.columns[rule.name]
-    values = quantities(table, column, rule.kind, rule.date_format or "iso")
-    missing = np.isnan(values)
-    values = np.where(missing, rule.median, values)
-    if rule.is_drawn_in:
-        values = np.arcsinh((values - rule.median) / rule.spread)
-    notes = []
-    if missing.any() and not rule.marks_missing:
-        notes.append(
-            f"column {rule.name!r} is missing in {rows_of(missing.sum())}, but never was in training: "
-            "its median is taken"
-        )
-    return np.stack([values, missing] if rule.marks_missing else [values], axis=1).astype(np.float64), notes
+def _encode_quantity(
+    rule: Quantity, values: Numbers, table: RawTable
+) -> tuple[Numbers, tuple[Numbers, Numbers, Numbers], list[str]]:
+    """Return the features, the cells with their limits, and notes."""
+    low, high = limits(table, table.columns[rule.name], rule.kind)
+    is_limit = ~np.isnan(low)
+    missing = np.isnan(values) & ~is_limit
+    low = np.where(is_limit, low, -np.inf)
+    high = np.where(is_limit, high, np.inf)
+    if rule.is_positive:
+        low = np.where(is_limit & (high >= 0), np.maximum(low, 0.0), low)
+    if rule.low is not None and rule.high is not None:  # what is farther out is not known, nor does it tell more
+        values = np.clip(values, rule.low, rule.high)
+    filled = rule.in_units(np.where(np.isnan(values), np.clip(rule.median, low, high), values))
+    block = np.stack([filled, missing] if rule.marks_missing else [filled], axis=1).astype(np.float64)
+    return block, (rule.in_units(values), rule.in_units(low), rule.in_units(high)), _about_missing(rule, missing)
+
+
+def _about_missing(rule: Quantity | Date, missing: NDArray[np.bool_]) -> list[str]:
+    """Return a note where values are missing, but never were in training."""
+    if rule.marks_missing or not missing.any():
+        return []
+    rows = rows_of(missing.sum())
+    return [
+        f"column {rule.name!r} is missing in {rows}, but never was in training: values are drawn "
+        "from training rows that are like them"
+    ]
 
 
 def rows_of(count: Any) -> str:
@@ -502,8 +684,9 @@ def _categories(column: Column, insist: bool) -> Rule:
         chosen = []  # what can be told is whether there is any
     if not chosen and not missing.any():
         return Dropped(column.name, f"no text in it is shared by {least} rows")
-    others = sorted(set(seen.tolist()) - {int(level) for level in chosen})
-    rare = tuple(sorted(column.levels[level] for level in others))
+    others = sorted(set(seen.tolist()) - {int(level) for level in chosen}, key=column.levels.__getitem__)
+    rare = tuple(column.levels[level] for level in others)
+    has_frequency = bool(chosen) and len(rare) >= _MANY_RARE
     return Categories(
         column.name,
         tuple(column.levels[level] for level in chosen),
@@ -512,6 +695,7 @@ def _categories(column: Column, insist: bool) -> Rule:
         bool(missing.any()),
         rare if chosen else (),
         float(counts[others].sum()) / len(column),
+        tuple(counts[[*chosen, *others]].tolist()) if has_frequency else (),
     )
 
 
@@ -525,24 +709,32 @@ def _at_most(rule: Rule, levels: int) -> Rule:
         levels=kept,
         shares=rule.shares[:levels],
         has_others=True,
-        rare=(*rule.rare, *others),
+        rare=(*others, *rule.rare),  # in the order of the counts
         others_share=rule.others_share + math.fsum(rule.shares[levels:]),
     )
 
 
-def _encode_categories(rule: Categories, table: RawTable) -> tuple[Numbers, list[str], list[tuple[int, str, str]]]:
+def _encode_categories(
+    rule: Categories, table: RawTable
+) -> tuple[Numbers, Numbers, list[str], list[tuple[int, str, str]]]:
+    """Return the features, the codes of the levels, notes, and levels that training never saw."""
     column = table.columns[rule.name].as_text()
-    width, missing = len(rule.features), column.missing
+    width, missing = len(rule.features) - bool(rule.counts), column.missing
     place_of = {level: index for index, level in enumerate(rule.levels)}
     others = len(rule.levels) if rule.has_others else -1
     places = np.array([place_of.get(level, others) for level in column.levels] or [-1])
     column_of_row = np.where(missing, width - 1 if rule.has_missing else -1, places[column.codes])
-    block = np.zeros((len(column), width))
+    block = np.zeros((len(column), len(rule.features)))
     is_set = column_of_row >= 0
     block[np.flatnonzero(is_set), column_of_row[is_set]] = 1.0
+    if rule.counts:
+        block[:, -1] = np.where(missing, 0.0, _log_frequencies(rule, column.levels)[column.codes])
     notes, unknown = [], []
     if missing.any() and not rule.has_missing:
-        notes.append(f"column {rule.name!r} is missing in {rows_of(missing.sum())}, but never was in training")
+        notes.append(
+            f"column {rule.name!r} is missing in {rows_of(missing.sum())}, but never was in training: "
+            "levels are drawn from training rows that are like them"
+        )
     seen = {*rule.levels, *rule.rare}
     if rule.levels:  # else every row has a text of its own, and a new one is nothing new
         strange = np.array([level not in seen for level in column.levels] or [False])
@@ -552,4 +744,10 @@ def _encode_categories(rule: Categories, table: RawTable) -> tuple[Numbers, list
             words = list(dict.fromkeys(level for _, _, level in unknown))
             shown = ", ".join(map(repr, words[:3])) + ", ..." * (len(words) > 3)
             notes.append(f"column {rule.name!r} has levels that training never saw, in {rows_of(len(rows))}: {shown}")
-    return block, notes, unknown
+    return block, np.where(missing, np.nan, places[column.codes].astype(np.float64)), notes, unknown
+
+
+def _log_frequencies(rule: Categories, levels: Sequence[str]) -> Numbers:
+    """Return log(1 + training rows) of each level; 0 for one that training never saw."""
+    count_of = dict(zip((*rule.levels, *rule.rare), rule.counts, strict=True))
+    return np.log1p(np.array([count_of.get(level, 0) for level in levels] or [0], dtype=np.float64))

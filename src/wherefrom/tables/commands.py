@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ from wherefrom.table import Table
 from wherefrom.tables.columns import rows_of
 from wherefrom.tables.fitting import learn
 from wherefrom.tables.looking import How, Looked
-from wherefrom.tables.model import Model, check_free, command_line
+from wherefrom.tables.model import Model, check_free, command_line, gaps_table
+from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.options import Request
 from wherefrom.tables.raw import Format
 from wherefrom.tables.reading import read
 from wherefrom.tables.reporting import report
 from wherefrom.tables.scores import Scores
-from wherefrom.tables.writing import as_json, check_writable, finite, write
+from wherefrom.tables.writing import DIGITS, Columns, as_json, check_digits, check_writable, decimal, finite, write
+
+_AT_RISK = 10  # rows that are listed
 
 
 @dataclass(frozen=True)
@@ -58,15 +61,31 @@ class Talk:
 
 
 def fit_table(
-    path: Path, out: Path, request: Request, how: Format, *, overwrite: bool, keeps_data: bool, talk: Talk
+    path: Path,
+    out: Path,
+    request: Request,
+    how: Format,
+    *,
+    test: Path | None,
+    overwrite: bool,
+    keeps_data: bool,
+    talk: Talk,
 ) -> None:
     """`wherefrom fit`"""
     check_free(out, overwrite)
-    run = learn(read(path, how), request, talk.say, talk.progress, how, talk.note)
+    to_test = None if test is None else read(test, how)
+    run = learn(read(path, how), request, talk.say, talk.progress, how, talk.note, to_test)
     run.save(out, overwrite=overwrite, keeps_data=keeps_data, command=command_line())
     talk.say()
-    talk.say(f"On {rows_of(run.scores.rows)} that had no part in it:\n")
-    _say_scores(run.scores, talk)
+    by = "each by the networks that did not see it" if "folds" in run.about["rows"] else "that had no part in it"
+    for line in run.verdict():
+        talk.note(line)
+    talk.say(f"On {rows_of(run.scores.rows)}, {by}:\n")
+    _say_scores(run.scores, talk, run.neighbours)
+    if run.tested:
+        talk.say(f"\nOn {rows_of(run.tested.rows)} to test on:\n")
+        _say_scores(run.tested, talk)
+        _note_remarks(run.tested, talk)
     talk.say(f"\nThe run is in {out}. Next: wherefrom predict {out} new.csv --out predictions.csv")
     talk.give({"run": str(out), **_summary(run)})
 
@@ -84,14 +103,22 @@ def _summary(run: Model) -> dict[str, Any]:
         "dropped": {rule.name: rule.why for rule in run.encoder.dropped},
         "calibration": [str(each) for each in run.posterior.calibration],
         **run.scores.shown(),
+        "tested": run.tested.shown() if run.tested else None,
         "seconds": run.about["seconds"],
         "seed": run.posterior.seed,
-        "notes": [*run.about["notes"], *run.scores.remarks()],
+        "neighbours": {each.name: {**each.scores, "gain": each.gain, "error": each.error} for each in run.neighbours},
+        "notes": [*run.about["notes"], *run.verdict()],
     }
 
 
-def _say_scores(scores: Scores, talk: Talk) -> None:
-    talk.say(str(scores.table()))
+def _say_scores(scores: Scores, talk: Talk, neighbours: Sequence[Neighbour] = ()) -> None:
+    talk.say(str(scores.beside(neighbours) if neighbours else scores.table()))
+    if (alerts := scores.alerts()) is not None and scores.event is not None:
+        event = scores.event
+        talk.say(f"\nThe event is {event.label!r}, the rarer class. What acting on its risk would do:\n\n{alerts}")
+
+
+def _note_remarks(scores: Scores, talk: Talk) -> None:
     for line in scores.remarks():
         talk.note(line)
 
@@ -107,6 +134,10 @@ class Question:
     path: Path
     reading: Format
     how: How
+    digits: int = DIGITS
+
+    def __post_init__(self) -> None:
+        check_digits(self.digits)
 
     def answered(self, talk: Talk) -> Looked:
         """Predict every row of the file by the run."""
@@ -135,14 +166,32 @@ def predict_table(asked: Question, out: Path | None, talk: Talk) -> None:
     if to_screen and talk.as_json:
         document["predictions"] = as_json(columns)
     else:
-        write(columns, out)
+        write(columns, out, asked.digits)
         document["out"] = "-" if out is None else str(out)
     talk.say(f"{rows_of(len(looked.table))} predicted" + ("" if to_screen else f" into {out}"))
     talk.say(f"{rows_of(outside.sum())} ({outside.mean():.1%}) outside of what training saw")
+    if not to_screen:
+        _say_risks(looked, columns, asked.digits, talk)
     if scores:
         talk.say(f"\n{looked.model.target.name} is there in {rows_of(scores.rows)}:\n")
         _say_scores(scores, talk)
+        _note_remarks(scores, talk)
     talk.give(document)
+
+
+def _say_risks(looked: Looked, columns: Columns, digits: int, talk: Talk) -> None:
+    """List the rows at the highest risk of a rare event."""
+    risk, event = looked.risk(), looked.model.scores.event
+    if risk is None or event is None:
+        return
+    order = np.argsort(-risk, kind="stable")[:_AT_RISK].tolist()
+    name = next(name for name, values in columns.items() if values is risk)
+    kept = [each for each in columns if each in looked.table.columns]
+    header = ("row", *kept, name, "disagreement", "why")
+    listed = [
+        (int(looked.table.rows[row]), *(_shown(columns[each][row], digits) for each in header[1:])) for row in order
+    ]
+    talk.say(f"\nThe {rows_of(len(listed))} at the highest risk of {event.label!r}:\n\n{Table(header, listed)}")
 
 
 # ------------------------------------------------------------------ sources
@@ -154,7 +203,7 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
 
     check_writable(out)
     looked = asked.answered(talk)
-    run, answers, sources = looked.model, looked.predicted.answers, looked.sources
+    run, answers, shares = looked.model, looked.predicted.answers, looked.shares()
     overall, columns = looked.overall(), looked.columns()
     talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(looked.encoded))}:\n")
     has_families = run.posterior.design.families is not None
@@ -166,40 +215,44 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
         ],
     )
     talk.show(str(table))
+    if gaps := looked.gaps():
+        talk.show("\nWhat measuring the missing values would do to the doubt, on average where they are missing:\n")
+        talk.show(str(gaps_table(gaps)))
     order = np.argsort(-looked.predicted.doubt, kind="stable")[:rows].tolist()
-    shown = [name for name in ("mean", "std", "predicted", "confidence", "entropy") if name in answers]
+    shown = [name for name in ("mean", "std", "predicted", "confidence", "disagreement") if name in answers]
     named = [name for name in columns if name in looked.table.columns]
-    header = ("row", *named, *shown, *sources, "outside")
-    listed = [
-        (
-            int(looked.table.rows[row]),
-            *(columns[name][row] for name in named),
-            *(answers[name][row] for name in shown),
-            *(float(answers[f"share {name}"][row]) for name in sources),
-            looked.why[row],
-        )
-        for row in order
-    ]
+    measure = ("measure_next", "expected_fall") if gaps else ()
+    header = ("row", *named, *shown, *(f"share_{name}" for name in shares), *measure, "why")
+    listed = [(int(looked.table.rows[row]), *(columns[name][row] for name in header[1:])) for row in order]
     start = 1 + len(named) + len(shown)
     words = [
-        (row[0], *map(_shown, row[1:start]), *(f"{part:.0%}" for part in row[start:-1]), row[-1]) for row in listed
+        (row[0], *(_shown(value, asked.digits) for value in row[1:start]), *map(_in_percent, row[start:-1]), row[-1])
+        for row in listed
     ]
-    talk.show(f"\nThe {rows_of(len(listed))} most in doubt, and each source's share there:\n")
-    talk.show(str(Table(header, words)))
+    talk.show(
+        f"\nThe {rows_of(len(listed))} most in doubt by the choices of training, and each source's share of all doubt "
+        "there:\n"
+    )
+    talk.show(str(Table(("row", *named, *shown, *shares, *measure, "why"), words)))
     if out is not None:
-        write(columns, out)
+        write(columns, out, asked.digits)
         talk.say(f"\nEvery row's shares are in {out}")
     talk.give(
         {
             "overall": {name: {"share": part.share, "error": part.share_error} for name, part in overall.items()},
+            "gaps": {name: asdict(gap) for name, gap in gaps.items()},
             "rows": as_json(dict(zip(header, zip(*listed, strict=True), strict=True))),
             "notes": list(looked.notes),
         }
     )
 
 
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+def _in_percent(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.0%}"
+
+
+def _shown(value: Any, digits: int) -> str:
+    return decimal(float(value), digits) if isinstance(value, float | np.floating) else str(value)
 
 
 # ------------------------------------------------------------------ report

@@ -1,17 +1,16 @@
-"""A table -> a run: which rows train, calibrate and test, how long to train, how many draws, and how good it is.
+"""A table -> a model: what the columns are, which rows judge the networks, the training, the calibration, the scores.
 
-Of all rows that have a target, 15% are held out (6,000 at most), classes in proportion: half of them to calibrate, and
-half to test, so that what is said of the run is said of rows that had no part in it. What the user leaves open (epochs,
-learning rate, dropout, whether there are hidden units, and what kind of noise) is found by a pilot among the training
-rows.
+Every row that has a target trains, and is judged by the networks of the one fold (of five) that left it out: by these
+answers the noise is fitted, the calibration, and the scores that are shown. Of more than 50,000 rows, or where it is
+asked for, 15% are held out instead (6,000 at most), half of them to calibrate, half to test. What the user leaves open
+(epochs, learning rate, dropout, whether there are hidden units, and what kind of noise) is chosen by a pilot.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -19,45 +18,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.likelihoods import LIKELIHOODS
-from wherefrom.posterior import Posterior
-from wherefrom.posterior.marginalise import marginalise
-from wherefrom.posterior.point import Training
-from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
-from wherefrom.tables import plan
-from wherefrom.tables.columns import Encoded, TableEncoder, quoted, rows_of
+from wherefrom.tables import neighbours, plan
+from wherefrom.tables.background import background_of, groups_of
+from wherefrom.tables.calibrating import Judges, calibrated
+from wherefrom.tables.columns import Encoded, TableEncoder, rows_of
+from wherefrom.tables.completing import Filled
 from wherefrom.tables.model import HeldOut, Model, as_table
+from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.options import Request
-from wherefrom.tables.outside import Surroundings
-from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
-from wherefrom.tables.predicting import predict_rows
+from wherefrom.tables.outside import Surroundings, weight
+from wherefrom.tables.predicting import Predicted, predict_rows
 from wherefrom.tables.raw import Format, Integers, RawTable
-from wherefrom.tables.splitting import kept_together, likely_groups, split
+from wherefrom.tables.scores import Scores
+from wherefrom.tables.splitting import after, everything, fixed_order, kept_together, likely_groups, split
 from wherefrom.tables.target import Target, known
+from wherefrom.tables.telling import Notes, Tell, warnings_as
+from wherefrom.tables.training import train
+from wherefrom.tables.weighing import weighted, with_classes
+from wherefrom.tables.wording import option
 from wherefrom.training import streams
 from wherefrom.training.compute import Compute
 from wherefrom.training.engines import Choice
 from wherefrom.training.progress import Show
-from wherefrom.variables import Design
 
-_FEWEST_ROWS = 20
-_FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
-_MOST_DRAWS = 20
-_PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
-
-Tell = Callable[[str], None]
-
-
-class _Notes(list[str]):
-    """Notes for the user, shown at once and kept."""
-
-    def __init__(self, tell: Tell | None) -> None:
-        super().__init__()
-        self.tell = tell
-
-    def append(self, line: str) -> None:
-        super().append(line)
-        if self.tell is not None:
-            self.tell(line)
+_HELD_OUT = 0.15  # of a large table
+_MOST_KEPT = 6000  # rows, for the report
 
 
 def fit(
@@ -79,13 +64,16 @@ def fit(
     drop: Sequence[str] = (),
     missing: Sequence[str] = (),
     group: str | None = None,
+    weight: str | None = None,
     hidden: str | int | Sequence[int] | None = None,
     dropout: float | None = None,
     lr: float | None = None,
     batch_size: int | None = None,
-    held_out: float = 0.15,
+    held_out: float | None = None,
+    test: Any = None,
+    test_after: str | None = None,
     level: float = 0.95,
-    samples: int = 100,
+    samples: int | None = None,
     seed: int = 0,
     compute: Compute | None = None,
     device: str | None = None,
@@ -96,7 +84,7 @@ def fit(
     """Learn to predict a column of a table from the others, and how sure to be.
 
     It is `wherefrom fit` in Python, with the same options and the same result: text, dates and missing values are
-    taken as they are, settings are found by first networks, and intervals are calibrated on rows that are held out.
+    taken as they are, settings are found by first networks, and every row is judged by networks that did not see it.
 
     table: a pandas or polars frame, a dictionary of columns, or a CSV or Parquet file.
     target: the column to predict.
@@ -111,9 +99,15 @@ def fit(
     number, text, date, drop: columns that are to be taken so; a date may have a format, as "when=%d/%m/%Y".
     missing: further words for a missing value.
     group: a column whose rows with the same value (a patient's) are trained on, or held out, together.
+    weight: a column that says how much each row counts: a weight of k is the row k times.
     hidden, dropout, lr, batch_size: of the training (default: by the data).
-    held_out: share of rows to calibrate and test by (default 0.15, and 6,000 rows at most).
-    level, samples: of intervals, and of each network's samples (default 0.95 and 100).
+    held_out: share of rows to hold out to calibrate and test by, 6,000 rows at most. By default there are none up to
+        50,000 rows: every row is trained on, and judged by the networks that did not see it.
+    test: another table, or file, of rows to score the model by; `model.tested` has the scores.
+    test_after: a date, such as "2024-01-01": rows from then on are not learnt from, but scored, like those of `test`.
+        Where there are several columns of dates, "column=2024-01-01".
+    level: of the intervals (default 0.95).
+    samples: of each network (default 500 of all together, and 20 of each at least).
     seed: the same seed gives the same model.
     compute: where and how it is computed, `wf.Compute`; device, engine and workers say some of it by themselves.
     verbose: print what is done, and show progress (default False).
@@ -125,8 +119,8 @@ def fit(
     >>> table = {"ward": ward, "age": age, "stay": np.where(ward == "A", 2, 5) + age / 20 + random.normal(size=300)}
     >>> model = fit(table, target="stay", draws=3, epochs=30)
     >>> predictions = model.predict({"ward": ["A", "B"], "age": [40, 80]})
-    >>> list(predictions)[:4]
-    ['mean', 'std', 'lower', 'upper']
+    >>> list(predictions)[:5]
+    ['mean', 'median', 'std', 'lower', 'upper']
     """
     request = Request.of(
         target,
@@ -144,11 +138,13 @@ def fit(
         date=date,
         drop=drop,
         group=group,
+        weight=weight,
         hidden=hidden,
         dropout=dropout,
         lr=lr,
         batch_size=batch_size,
         held_out=held_out,
+        test_after=test_after,
         level=level,
         samples=samples,
         seed=seed,
@@ -159,8 +155,9 @@ def fit(
     )
     how = Format(missing=tuple(missing))
     tell: Tell = print if verbose else lambda _: None
-    model = learn(as_table(table, how), request, tell, None if verbose else False, how)
-    for note in model.notes:
+    to_test = None if test is None else as_table(test, how)
+    model = learn(as_table(table, how), request, tell, None if verbose else False, how, test=to_test)
+    for note in (*model.verdict(), *model.notes):
         warnings.warn(note, stacklevel=2)
     return model
 
@@ -172,63 +169,164 @@ def learn(
     progress: Show = None,
     reading: Format | None = None,
     note: Tell | None = None,
+    test: RawTable | None = None,
+    target: Target | None = None,
 ) -> Model:
-    """Learn from a table: `tell` hears what is done, `note` what the user should know."""
+    """Learn from a table: `tell` hears what is done, `note` what the user should know; `test` has rows to score.
+
+    target: what to predict (default: as the cells of the column that is asked for say).
+    """
     began = time.monotonic()
-    target = Target.of(table, request.target, request.task, request.least)
+    target = target or Target.of(table, request.target, request.task, request.least)
     _check_options(request, target)
-    notes = _Notes(note)
+    notes = Notes(note)
     for line in table.notes:
         notes.append(line)
-    table, y = _with_target(table, target, notes)
-    names = [name for name in table.columns if name not in (target.name, request.group)]
+    if request.test_after is not None:
+        if test is not None:
+            raise ValueError(
+                f"{option('test')} and {option('test_after')} both say which rows are to test: give one of them"
+            )
+        table, test = after(table, request.test_after, request.kinds)
+    table, y = _with_target(table, target, notes, request.fewest_rows)
+    table, weights = weighted(table, request.weight)
+    y = y if request.weight is None else target.values(table)  # of rows that may be repeated
+    others = (target.name, *target.several, request.group, request.weight)
+    names = [name for name in table.columns if name not in others]
+    encoder = TableEncoder.of(table, names, request.kinds, np.arange(len(table)))
+    encoded = encoder.encode(table)
+    order = fixed_order(encoded.values, y, weights)
+    weights = with_classes(None if weights is None else weights[order], y[order], target.classes, request.class_weight)
+    if weights is not None:
+        order, weights = order[weights > 0], weights[weights > 0]
+    table, encoded, y = table.take(order), encoded.take(order), y[order]
     copies = kept_together(table, names, request, notes)
     for name in likely_groups(table, [name for name in names if name not in request.kinds]):
         notes.append(
-            f"{name!r} looks like an identifier, and its values stand in several rows: if those belong together, say "
-            f"--group {quoted(name)}, so that none is trained on while another is held out"
+            f"{name!r} looks like an identifier, and its values stand in several rows: if those belong together, use "
+            f"{option('group', name)}, so that none is trained on while another is held out"
         )
-    rows = split(y, request.held_out, request.seed, copies)
-    encoder = TableEncoder.of(table, names, request.kinds, rows.train)
-    encoded = encoder.encode(table)
+    different = len(y) if copies is None else len(np.unique(copies))
+    folds = 0 if request.held_out is not None else plan.folds(request.variables(1.0), len(y), different)
+    is_by_folds, is_few = bool(folds), different < plan.FEWEST_ROWS
+    if is_by_folds or is_few:
+        rows = everything(len(y))
+    else:
+        rows = split(y, request.held_out or _HELD_OUT, request.seed, copies)
+        encoder = TableEncoder.of(table, names, request.kinds, rows.train)
+        encoded = encoder.encode(table)
+    for line in encoder.limits(table):
+        notes.append(line)
     counts = {"all": len(y), "train": len(rows.train), "calibrate": len(rows.calibrate), "test": len(rows.test)}
-    tell("{all:,} rows: {train:,} to train on, {calibrate:,} to calibrate, {test:,} to test".format(**counts))
+    if is_by_folds:
+        counts = {"all": len(y), "folds": folds}
+        tell(
+            "{all:,} rows: each is trained on, and judged by the networks of the fold that left it out".format(**counts)
+        )
+    else:
+        tell("{all:,} rows: {train:,} to train on, {calibrate:,} to calibrate, {test:,} to test".format(**counts))
     tell(f"{target.name}: {target.task}" + f", because {target.why}" * (target.why != "as asked"))
     if target.least is not None:
-        tell(f"{target.name} is never below {target.least:g}, nor are its predictions (--least none lets them)")
+        free = option("least", "none")
+        tell(f"{target.name} is never below {target.least:g}, nor are its predictions ({free} lets them)")
     for line in encoder.describe():
         tell(line)
 
-    with _told(notes):
-        data = encoded.take(rows.train), y[rows.train]
+    filled = Filled.of(encoder, encoded.take(rows.train), y[rows.train], target, request.seed, folds)
+    with warnings_as(notes):
+        data = filled.x, y[rows.train], None if weights is None else weights[rows.train]
         together = None if copies is None else copies[rows.train]
         compute = request.compute.but(progress=progress)
-        posterior, first = _train(data, together, target, request, began, tell, compute)
-        posterior = _calibrated(posterior, request, encoded.take(rows.calibrate), y[rows.calibrate], tell, notes)
-    test = encoded.take(rows.test), y[rows.test]
-    tested = predict_rows(posterior, test[0], request.level, request.samples, test[1], progress=progress)
-    held_out = np.concatenate([rows.calibrate, rows.test])
+        networks = train(data, filled.versions, together, target, request, began, tell, compute, folds)
+        posterior, samples = networks.posterior, networks.samples
+        if is_by_folds:
+            posterior, judges = Judges.left_out(posterior, encoded, filled)
+        else:
+            some = rows.calibrate
+            their_weights = None if weights is None else weights[some]
+            judges = Judges.held_out(posterior, encoded.take(some), y[some], their_weights, filled.completion)
+        posterior = calibrated(posterior, request, judges, samples, tell, notes)
+    kept, left_out_by = np.concatenate([_as_in_table(table, some) for some in (rows.calibrate, rows.test)]), None
+    complete = filled.x
+    if is_by_folds:
+        assert posterior.fold.parts is not None
+        kept, left_out_by = _as_in_table(table, _some_rows(len(y), request.seed)), posterior.fold.parts
+    elif filled.completion is not None:
+        complete = filled.completion.once(encoded)
+    judged = np.arange(len(y)) if is_by_folds else rows.test
+    around = Surroundings.of(encoder, encoded.take(rows.train), together)
+    groups = groups_of(table, request.group)
+    trained = None if groups is None else groups[rows.train]
+    background = background_of(posterior, filled.x, y[rows.train], trained, request.level, samples)
+    distance, _ = around.look(encoded)
+    scored = None
+    if len(judged) and not target.several:
+        scored = predict_rows(
+            posterior,
+            encoded.take(judged),
+            request.level,
+            samples,
+            y[judged],
+            progress=progress,
+            left_out_by=left_out_by,
+            blend=background.at(weight(distance[judged])),  # groups are judged by others
+            completion=filled.completion,
+            itself=filled.itself if is_by_folds else None,
+        )
     about = {
         "source": table.source,
         "missing": list((reading or Format()).missing),
         "decimal": table.decimal,
         "group": request.group,
+        "weight": request.weight,
         "rows": counts,
         "seconds": round(time.monotonic() - began, 1),
-        "pilot": None if first is None else asdict(replace(first, training=None)),  # type: ignore[arg-type]
+        "pilot": None if networks.first is None else asdict(replace(networks.first, training=None)),  # type: ignore[arg-type]
         "notes": list(notes),
     }
-    return Model(
+    left_out = None if left_out_by is None else left_out_by.numpy()
+    row_names = encoder.row_names(table)
+    model = Model(
         posterior,
         encoder,
         target,
-        Surroundings.of(encoder, encoded.values[rows.train], encoded.values[held_out]),
-        tested.scores,
+        around,
+        background,
+        Scores() if scored is None else scored.scores,
         request.level,
-        request.samples,
+        samples,
         about,
-        HeldOut.of(encoded, y, table.rows, encoder.row_names(table), rows.calibrate, rows.test, target),
+        HeldOut.of(complete.values[kept], y, table, row_names, kept, target, distance, len(rows.calibrate), left_out),
+        donors=None if filled.completion is None else filled.completion.donors,
+        neighbours=()
+        if left_out is None or is_few or scored is None
+        else _neighbours(encoded, y, left_out, target, request.level, scored),
     )
+    if test is None:
+        return model
+    return replace(model, tested=model.look(test, progress=progress).predicted.scores)
+
+
+def _neighbours(
+    encoded: Encoded, y: NDArray[Any], folds: Integers, target: Target, level: float, scored: Predicted
+) -> tuple[Neighbour, ...]:
+    """Score other models on the same rows, by the same folds."""
+    truth = y
+    if target.classes:
+        truth = np.array([target.classes.index(label) for label in y.tolist()])
+    return neighbours.compared(encoded.values, truth.astype(np.float64), folds, target.task, level, scored.by_row)
+
+
+def _some_rows(count: int, seed: int) -> Integers:
+    """Choose the rows that a model keeps for its report: all, or as many at random as one can look at."""
+    if count <= _MOST_KEPT:
+        return np.arange(count)
+    return streams.generator(seed, "tables", "kept").permutation(count)[:_MOST_KEPT]
+
+
+def _as_in_table(table: RawTable, rows: Integers) -> Integers:
+    """Return rows in the order in which the user wrote them."""
+    return rows[np.argsort(table.rows[rows], kind="stable")]
 
 
 def _check_options(request: Request, target: Target) -> None:
@@ -236,164 +334,21 @@ def _check_options(request: Request, target: Target) -> None:
     likelihood = LIKELIHOODS[target.task]
     if request.calibrate not in ("auto", "none", *likelihood.calibrations):
         offered = " or ".join(likelihood.calibrations)
-        raise ValueError(f"--calibrate {request.calibrate} is not for {likelihood.target}: take {offered}")
+        raise ValueError(f"{option('calibrate', request.calibrate)} is not for {likelihood.target}: take {offered}")
     given = {"noise": request.settings.noise != "auto", "least": isinstance(request.least, float)}
     if wrong := [name for name, is_given in given.items() if is_given and name not in likelihood.table_options]:
-        raise ValueError(f"--{wrong[0]} is not for {likelihood.target}, which {target.name!r} holds: leave it out")
+        raise ValueError(
+            f"{option(wrong[0])} is not for {likelihood.target}, which {target.name!r} holds: leave it out"
+        )
 
 
-def _with_target(table: RawTable, target: Target, notes: list[str]) -> tuple[RawTable, NDArray[Any]]:
+def _with_target(table: RawTable, target: Target, notes: list[str], fewest: int) -> tuple[RawTable, NDArray[Any]]:
     """The rows whose target is known, if there are enough."""
     y = target.values(table)
     there = known(y)
     if lost := int((~there).sum()):
         notes.append(f"{rows_of(lost)} without {target.name!r} left out")
         table, y = table.take(there), y[there]
-    if len(y) < _FEWEST_ROWS:
-        raise ValueError(f"{table.source} has {rows_of(len(y))} with {target.name!r}: it takes at least {_FEWEST_ROWS}")
+    if len(y) < fewest:
+        raise ValueError(f"{table.source} has {rows_of(len(y))} with {target.name!r}: it takes at least {fewest}")
     return table, y
-
-
-@contextmanager
-def _told(notes: list[str]) -> Iterator[None]:
-    """The library's warnings, as notes."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        yield
-    for line in dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, UserWarning)):
-        notes.append(line)
-
-
-# ------------------------------------------------------------------ training
-
-
-def _train(
-    data: tuple[Encoded, Any],
-    copies: Integers | None,
-    target: Target,
-    request: Request,
-    began: float,
-    tell: Tell,
-    compute: Compute,
-) -> tuple[Posterior, Pilot | None]:
-    count, asked = len(data[1]), request.settings
-    training = plan.training_for(count, target, asked)
-    wishes = request.over, request.recipe, request.draws
-    over = plan.variables(*wishes, lr=rate(training))
-    first, tried = None, _to_be_tried(request, target, Design.of(over))
-    if request.epochs is None or request.budget is not None or tried:
-        first = pilot(
-            training,
-            data,
-            averages=Design.of(over).iterations is not None,
-            tried=tried,
-            epochs=request.epochs,
-            seed=request.seed,
-            until=None if request.budget is None else began + _PILOT_SHARE * request.budget,
-            compute=compute,
-            copies=copies,
-        )
-        training = first.training
-        over = plan.variables(*wishes, lr=rate(training))
-        if request.epochs is None:
-            tell(
-                f"found by first networks on rows set aside: {training.epochs} epochs, a learning rate of "
-                f"{rate(training):.2g}" + f", {dropout(training):.0%} dropout" * bool(dropout(training))
-            )
-        for line in first.notes:
-            tell(line)
-    if request.epochs is not None:
-        training = replace(training, epochs=request.epochs)
-    if request.budget is not None and first is not None:
-        training, over = _within_budget(training, over, request, first, began, tell)
-    steps = training.algorithm.steps_per_epoch(count)
-    over = plan.collecting(over, training.epochs, steps)
-    draws = Design.of(over).size
-    tell(f"training {draws} network{'s' * (draws != 1)} of {_sizes(training)} for {training.epochs} epochs")
-    return marginalise(training, data, over, request.seed, groups=copies, compute=compute), first
-
-
-def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
-    """Return the settings to search: given epochs fix them, but not the noise."""
-    names: list[Tried] = []
-    if request.epochs is None:
-        names += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
-    if "dropout" in names and design.dropout is None:
-        names.append("no dropout")
-    if "hidden" in names and (design.dropout is not None or request.settings.dropout):
-        names.remove("hidden")  # without hidden units there is nothing to drop
-    if request.settings.noise == "auto" and "noise" in LIKELIHOODS[target.task].table_options:
-        names.append("noise")
-    return names
-
-
-def _sizes(training: Training) -> str:
-    hidden = getattr(training.model, "hidden", ())
-    return f"{' + '.join(map(str, hidden))} hidden units" if hidden else "no hidden units"
-
-
-def _within_budget(
-    training: Training, over: list[Any], request: Request, first: Pilot, began: float, tell: Tell
-) -> tuple[Training, list[Any]]:
-    """Take as many draws as fit into the time that is left, or fewer epochs if two do not."""
-    assert request.budget is not None
-    left = _TRAINING_SHARE * (began + request.budget - time.monotonic())
-    each = first.seconds_per_epoch * training.epochs
-    most = _MOST_DRAWS if request.draws is None else request.draws
-    fits = max(0, int(left / each)) if each > 0 else most
-    drawn = plan.with_draws(over, max(2, min(most, fits))) if request.over is None else None
-    over = over if drawn is None else drawn
-    size = Design.of(over).size
-    if size > fits:
-        epochs = max(LEAST_EPOCHS, int(training.epochs * max(left, 0.0) / (size * each)))
-        if epochs < training.epochs:
-            tell(f"the budget is short: {epochs} epochs instead of {training.epochs}")
-            training = replace(training, epochs=epochs)
-    elif drawn is not None:
-        tell(f"the budget allows for {size} draws" + " (the most that are taken)" * (size == most))
-    return training, over
-
-
-# ------------------------------------------------------------------ calibration
-
-
-def _to_calibrate(by: str, posterior: Posterior, count: int, request: Request) -> Integers:
-    """The rows to calibrate by: all, or as many at random (a file may be sorted) as a fit should look at."""
-    most = KINDS_OF_CALIBRATION[by].most_numbers
-    if most is None:
-        return np.arange(count)
-    answers = len(posterior) * request.samples * posterior.schema.targets
-    order = streams.generator(request.seed, "tables", "calibrate").permutation(count)
-    return np.sort(order[: max(200, most // answers)])
-
-
-def _calibrated(posterior: Posterior, request: Request, x: Encoded, y: Any, tell: Tell, notes: list[str]) -> Posterior:
-    """Calibrate as asked. By default, quantities get conformal intervals, and a factor of the variance (or classes a
-    temperature) only where it is clearly not 1: few rows say too little, above all of rare classes.
-    """
-    asked: Sequence[str] = (request.calibrate,)
-    if request.calibrate == "none":
-        return posterior
-    if request.calibrate == "auto":
-        if len(y) < _FEWEST_TO_CALIBRATE:
-            notes.append(
-                f"not calibrated, because {rows_of(len(y))} to do it by are too few: --held-out sets more aside"
-            )
-            return posterior
-        asked = posterior.training.likelihood.calibrates_tables
-    for by in asked:
-        rows = _to_calibrate(by, posterior, len(y), request)
-        try:
-            calibrated = posterior.calibrated(by, (x.take(rows), y[rows]), request.samples)  # type: ignore[arg-type]
-        except ValueError as error:
-            if request.calibrate != "auto":
-                raise
-            notes.append(f"not calibrated by {by}: {error}")
-            continue
-        if request.calibrate == "auto" and not calibrated.calibration[-1].is_clear:
-            factor = str(calibrated.calibration[-1]).split(",")[0]
-            tell(f"not calibrated by {by}: {rows_of(len(y))} do not clearly ask for it ({factor})")
-            continue
-        posterior = calibrated
-        tell(f"calibrated: {posterior.calibration[-1]}")
-    return posterior

@@ -5,18 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.posterior.predicting import Method
+import numpy as np
+
+from wherefrom.posterior.predicting import Method, predicted
+from wherefrom.predictive.background import Blend
+from wherefrom.report.words import column_of
+from wherefrom.tables.background import groups_of
 from wherefrom.tables.columns import Encoded
-from wherefrom.tables.predicting import Predicted, predict_rows
+from wherefrom.tables.gaps import GAPS, samples_of_a_draw
+from wherefrom.tables.outside import weight
+from wherefrom.tables.predicting import Answers, Predicted, Read, predict_rows
 from wherefrom.tables.raw import Numbers, RawTable
+from wherefrom.tables.wording import option
 from wherefrom.training.progress import Show
 
 if TYPE_CHECKING:
     from wherefrom.tables.model import Model
 
 _OVERALL_ROWS = 3000  # are enough to speak of all
+_OVERALL_NUMBERS, _FEWEST_ROWS = 10_000_000, 200  # answers at once, where rows have many draws
 FEWEST_SAMPLES = 4
 
 
@@ -31,9 +41,18 @@ class How:
 
     def __post_init__(self) -> None:
         if self.level is not None and not 0 < self.level < 1:
-            raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {self.level}")
+            raise ValueError(f"{option('level')} lies between 0 and 1, as 0.95, unlike {self.level}")
         if self.samples is not None and self.samples < FEWEST_SAMPLES:
-            raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {self.samples}")
+            raise ValueError(f"{option('samples')} is at least {FEWEST_SAMPLES}, not {self.samples}")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The missing values of a column: in how many rows, and what measuring them would do."""
+
+    rows: int
+    expected_fall: float  # of the doubt about those rows, relative to all of it, on average
+    measure_next: int  # rows in which no other column would lower it more
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +62,61 @@ class Looked:
     model: Model
     table: RawTable
     encoded: Encoded
-    predicted: Predicted
+    truth: Any  # where it is there
     distance: Numbers
     why: Sequence[str]
-    notes: Sequence[str]
+    blend: Blend
+    notes_of_table: Sequence[str]
     how: How
+    progress: Show
+
+    @cached_property
+    def predicted(self) -> Predicted:
+        return self._in_turns()
+
+    def read(self, read: Read) -> Answers:
+        """Return what `read` takes of the predictions, by name, for all rows."""
+        return self._in_turns(read).answers
+
+    def _in_turns(self, read: Read | None = None) -> Predicted:
+        event = self.model.scores.event
+        return predict_rows(
+            self.model.posterior,
+            self.encoded,
+            self.how.level or self.model.level,
+            self._samples,
+            self.truth,
+            self.how.method,
+            self.progress,
+            blend=self.blend,
+            completion=self.model.completion,
+            event=None if event is None else event.label,
+            read=read,
+        )
+
+    def prediction(self, rows: Any = slice(None)) -> Any:
+        """Predict some of the rows at once, as one prediction."""
+        posterior, completion, x = self.model.posterior, self.model.completion, self.encoded.take(rows)
+        if completion is None or not self._has_gaps:
+            prediction = posterior.predict(x, self._samples, method=self.how.method)
+        else:
+            complete, _ = completion.drawn(x)
+            samples = samples_of_a_draw(self._samples)
+            prediction = predicted(posterior, complete, samples, self.how.method, drawn=GAPS)
+        return prediction.blended(self.blend.of_rows(rows))
+
+    @property
+    def _has_gaps(self) -> bool:
+        """True if rows have missing values that are drawn."""
+        return self.model.completion is not None and bool(self.encoded.has_gaps.any())
+
+    @property
+    def _samples(self) -> int:
+        return self.how.samples or self.model.samples
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.notes_of_table, *self.predicted.notes)
 
     @property
     def outside(self) -> Any:
@@ -57,50 +126,118 @@ class Looked:
     def sources(self) -> tuple[str, ...]:
         return self.predicted.sources
 
+    @property
+    def expected_fall(self) -> Numbers:
+        """Return by how much the doubt about each row would fall if `measure_next` were known, relative to all."""
+        falls = self.predicted.falls
+        return falls.max(axis=1) if falls.size else np.zeros(len(falls))
+
+    @property
+    def measure_next(self) -> list[str]:
+        """Return the missing column of each row that would lower its doubt most; empty if none would."""
+        best = self.predicted.falls.argmax(axis=1).tolist() if self.predicted.falls.size else [0] * len(self.encoded)
+        names = self.model.drawn_columns
+        return [names[column] if fall > 0 else "" for column, fall in zip(best, self.expected_fall, strict=True)]
+
+    def gaps(self) -> dict[str, Gap]:
+        """Return the missing values of all rows by column, those that matter most first."""
+        cells, names = self.encoded.cells, self.model.drawn_columns
+        if cells is None or not self.encoded.has_gaps.any() or not names:
+            return {}
+        gaps, falls, best = cells.gaps, self.predicted.falls, np.array(self.measure_next)
+        each = {
+            name: Gap(int(gaps[:, j].sum()), float(falls[gaps[:, j], j].mean()), int((best == name).sum()))
+            for j, name in enumerate(names)
+            if gaps[:, j].any()
+        }
+        return dict(sorted(each.items(), key=lambda item: -item[1].rows * item[1].expected_fall))
+
+    def shares(self) -> dict[str, Numbers]:
+        """Return the share of each source in each row, by the name of its column; interactions are added up."""
+        has_families = self.model.posterior.design.families is not None
+        shares: dict[str, Numbers] = {}
+        for source in self.sources:
+            column = column_of(source, has_families)
+            shares[column] = shares.get(column, 0.0) + self.predicted.answers[f"share {source}"]
+        return shares
+
     def columns(self) -> dict[str, Any]:
         """Return what is written for each row, its identifier and the columns to keep first."""
+        labels = [name.removeprefix("p ") for name in self.predicted.answers if name.startswith("p ")]
+        names = {f"p {label}": name for label, name in probability_columns(labels).items()}
         answers: dict[str, Any] = {
-            re.sub("^(share|p) ", r"\1_", name): values for name, values in self.predicted.answers.items()
+            names.get(name, name): values
+            for name, values in self.predicted.answers.items()
+            if not name.startswith("share ")
         }
+        answers |= {f"share_{name}": values for name, values in self.shares().items()}
+        if several := self.model.target.several:
+            answers = {
+                f"{name}_{output}": column
+                for name, values in answers.items()
+                for output, column in zip(several, values.T, strict=True)
+            }
         if "set" in answers:
             answers["set"] = ["|".join(map(str, labels)) for labels in answers["set"]]
+        answers |= {"measure_next": self.measure_next, "expected_fall": self.expected_fall}
         answers |= {"outside": self.outside, "distance": self.distance, "why": list(self.why)}
         kept = tuple(self.how.keep)
         if doubled := [name for name in kept if name in answers]:
-            raise ValueError(f"--keep {doubled[0]!r}: predictions have a column of that name, too; rename it first")
+            raise ValueError(
+                f"{option('keep', doubled[0])}: predictions have a column of that name, too; rename it first"
+            )
         identifier = self.model.encoder.identifier
         if identifier in self.table.columns and identifier not in answers:
             kept = tuple(dict.fromkeys((identifier, *kept)))
         return {**{name: self.table.column(name).plain() for name in kept}, **answers}
 
+    def risk(self) -> Numbers | None:
+        """Return the risk of a rare event in each row; None if there is no such event."""
+        event = self.model.scores.event
+        return self.predicted.answers[f"p {event.label}"] if event is not None and event.is_rare else None
+
     def overall(self) -> Mapping[str, Any]:
         """Split the doubt over all rows, or over evenly spaced ones if there are many: name -> share and its error."""
-        step = -(-len(self.encoded) // _OVERALL_ROWS)
-        samples = self.how.samples or self.model.samples
-        some = self.model.posterior.predict(self.encoded.take(slice(None, None, step)), samples)
-        return some.all_sources().overall
+        most = _OVERALL_ROWS
+        if self._has_gaps:
+            posterior = self.model.posterior
+            each = len(posterior) * samples_of_a_draw(self._samples) * posterior.schema.targets * GAPS.draws
+            most = max(_FEWEST_ROWS, min(most, _OVERALL_NUMBERS // each))
+        spaced = slice(None, None, -(-len(self.encoded) // most))
+        return self.prediction(spaced).all_sources().overall
+
+
+def probability_columns(labels: Sequence[str]) -> dict[str, str]:
+    """Name the columns of the classes' probabilities: letters, digits and _, or the labels if that would not differ.
+
+    >>> probability_columns(["ward A", "ward-B"]), probability_columns(["<50", ">50"])
+    ({'ward A': 'p_ward_A', 'ward-B': 'p_ward_B'}, {'<50': 'p_<50', '>50': 'p_>50'})
+    """
+    names = [re.sub(r"\W+", "_", label) for label in labels]
+    is_clear = len(set(names)) == len(names)
+    return {label: f"p_{name if is_clear else label}" for label, name in zip(labels, names, strict=True)}
 
 
 def look(model: Model, table: RawTable, how: How | None = None, progress: Show = None) -> Looked:
-    """Predict every row of a table, and score those whose target is there."""
+    """Return every row of a table as the model sees it; it is predicted, and scored, when it is asked for."""
     how = how or How()
     encoded = model.encoder.encode(table)
     notes = [*table.notes, *encoded.notes]
-    expected = {rule.name for rule in model.encoder.rules} | {model.target.name, model.about.get("group"), *how.keep}
+    others = {model.target.name, *model.target.several, *(model.about.get(name) for name in ("group", "weight"))}
+    expected = {rule.name for rule in model.encoder.rules} | others | {*how.keep}
     if extra := [name for name in table.columns if name not in expected]:
         shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
         notes.append(f"{table.source} has columns that the run does not know, and ignores: {shown}")
     truth = _truth(model, table, notes)
-    level, samples = how.level or model.level, how.samples or model.samples
-    predicted = predict_rows(model.posterior, encoded, level, samples, truth, how.method, progress)
     distance, why = model.around.look(encoded)
-    return Looked(model, table, encoded, predicted, distance, why, (*notes, *predicted.notes), how)
+    blend = model.background.at(weight(distance), groups_of(table, model.about.get("group")))
+    return Looked(model, table, encoded, truth, distance, why, blend, tuple(notes), how, progress)
 
 
 def _truth(model: Model, table: RawTable, notes: list[str]) -> Any:
     """Return the target where it is there, and can be read; no prediction depends on it."""
     target = model.target
-    if target.name not in table.columns:
+    if target.name not in table.columns or target.several:
         return None
     try:
         truth = target.values(table)

@@ -18,7 +18,7 @@ import platform
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -33,53 +33,79 @@ from wherefrom.files.codec import stored
 from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
 from wherefrom.posterior import Posterior, store
 from wherefrom.posterior.predicting import Method
+from wherefrom.predictive.background import Background
 from wherefrom.table import Table
 from wherefrom.tables import frames
 from wherefrom.tables.columns import Encoded, TableEncoder
-from wherefrom.tables.looking import How, Looked, look
+from wherefrom.tables.completing import Completion
+from wherefrom.tables.gaps import Donors
+from wherefrom.tables.looking import Gap, How, Looked, look
+from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.raw import Format, Integers, Numbers, RawTable
 from wherefrom.tables.reading import read
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
+from wherefrom.tables.wording import language, option
 from wherefrom.tables.writing import finite
-from wherefrom.training.data import as_rows
+from wherefrom.training.data import Rows, as_rows
 from wherefrom.training.progress import Show
 
-FORMAT = 2
+FORMAT = 3
 JSON, TENSORS = "table.json", "table.safetensors"
-_STORED = ("encoder", "target", "around", "scores", "level", "samples", "about", "held_out")
+_STORED = (
+    "encoder",
+    "target",
+    "around",
+    "background",
+    "scores",
+    "level",
+    "samples",
+    "about",
+    "held_out",
+    "donors",
+    "tested",
+    "neighbours",
+)
 _OWN_FILES = (JSON, TENSORS, "posterior.json", "posterior-*.safetensors", "report.html")
 
 
 @stored("HeldOut")
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Rows that no network was trained on: to calibrate first, then to test. Classes go by their numbers."""
+    """Rows that judge the networks: each left out by one fold, or held out of all, to calibrate first, then to test.
+
+    Classes go by their numbers.
+    """
 
     x: Numbers
     y: Numbers
     rows: Integers  # their numbers in the file
     names: tuple[str, ...]
-    calibrate: int  # how many of them are to calibrate
+    distance: Numbers  # from the training rows
+    calibrate: int = 0  # how many of them are to calibrate
+    left_out_by: Integers | None = None  # the fold of each
 
     @classmethod
     def of(
         cls,
-        encoded: Encoded,
+        x: Numbers,
         y: NDArray[Any],
-        rows: Integers,
+        table: RawTable,
         names: Sequence[str],
-        calibrate: Integers,
-        test: Integers,
+        chosen: Integers,
         target: Target,
+        distance: Numbers,
+        calibrate: int = 0,
+        left_out_by: Integers | None = None,
     ) -> HeldOut:
-        rows_held_out = np.concatenate([calibrate, test])
-        truth = y[rows_held_out]
+        """Keep the chosen rows, by their indices, and their folds; x has no gaps, and the chosen rows alone."""
+        truth = y[chosen]
         if target.classes:
             truth = np.array([target.classes.index(label) for label in truth.tolist()])
-        called = tuple(names[row] for row in rows_held_out.tolist())
-        return cls(encoded.values[rows_held_out], truth.astype(np.float64), rows[rows_held_out], called, len(calibrate))
+        called = tuple(names[row] for row in chosen.tolist())
+        folds = None if left_out_by is None else left_out_by[chosen]
+        return cls(x, truth.astype(np.float64), table.rows[chosen], called, distance[chosen], calibrate, folds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,24 +124,30 @@ class Model:
     encoder: TableEncoder
     target: Target
     around: Surroundings
-    scores: Scores  # of the rows to test on
+    background: Background  # which answers where rows are outside
+    scores: Scores  # of rows left out by a fold each, or held out to test
     level: float
     samples: int
     about: dict[str, Any]
     held_out: HeldOut | None
+    donors: Donors | None = None  # training rows that give missing values; None if there are none to give
+    tested: Scores = field(default_factory=Scores)  # of rows that were given to test on, if any were
+    neighbours: tuple[Neighbour, ...] = ()  # other models, by the same folds
 
     def save(self, folder: str | Path, *, overwrite: bool = False, keeps_data: bool = True, command: str = "") -> None:
         """Write the model into a folder: whole, or not at all.
 
         overwrite: replace a model that is there.
-        keeps_data: keep the held-out rows, which its report is about (default True).
+        keeps_data: keep the held-out rows, which its report is about, and training rows to draw missing values from
+            (default True). Else these are made up: rows with the columns' distributions and rank correlations.
         """
         folder = Path(folder)
         check_free(folder, overwrite)
-        noise = self.posterior.held_out if keeps_data else None
+        noise = self.posterior.fold.held_out if keeps_data else None
         values = {name: getattr(self, name) for name in _STORED}
         values["held_out"] = self.held_out if keeps_data else None
-        values["noise"] = None if noise is None else (noise.x, noise.y)
+        values["donors"] = self.donors if keeps_data or self.donors is None else self.donors.made_up()
+        values["noise"] = None if noise is None or noise.left_out_by is not None else (noise.x, noise.y)
         tensors: dict[str, Tensor] = {}
         document = self._history(command) | {"run": codec.pack(values, tensors)}
         with atomic.writing_folder(folder.resolve(), last=JSON, owned=_OWN_FILES) as temporary:
@@ -157,7 +189,7 @@ class Model:
                 x, y = (part.numpy() for part in noise)
                 rows = as_rows((Encoded(x, values["encoder"].features), y[:, 0]), posterior.training.likelihood)
                 posterior = replace(posterior, fold=replace(posterior.fold, held_out=rows))
-            return cls(posterior, **values)
+            return cls(posterior, **values).with_rows_to_judge()
 
     # ------------------------------------------------------------------ prediction
 
@@ -195,7 +227,7 @@ class Model:
         looked = self.look(table, How(samples=samples))
         _warn(looked.notes)
         shares = {name: values for name, values in looked.columns().items() if name.startswith("share_")}
-        return TableSources(looked.overall(), frames.like(table, shares))
+        return TableSources(looked.overall(), frames.like(table, shares), looked.gaps())
 
     def report(self, path: str | Path, table: Any = None) -> Path:
         """Write a page about the model on these rows, or on those that it kept, and return where it is."""
@@ -213,10 +245,22 @@ class Model:
         words = tuple(dict.fromkeys((*self.about.get("missing", ()), *how.missing)))
         return as_table(table, replace(how, missing=words, decimal=how.decimal or self.about.get("decimal")))
 
+    def verdict(self) -> list[str]:
+        """Return what the scores call for to be said: first, if another model is better."""
+        better = sorted((each for each in self.neighbours if each.is_better), key=lambda each: -each.gain)
+        return [*(each.claim for each in better), *self.scores.remarks()]
+
     @property
     def notes(self) -> tuple[str, ...]:
         """Notes for the user about the table that it was fitted to."""
         return tuple(self.about["notes"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle no rows, as a pickled posterior holds none."""
+        return vars(self) | {"held_out": None}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self  # it never changes
 
     def __repr__(self) -> str:
         rows = self.about["rows"]["all"]
@@ -224,26 +268,52 @@ class Model:
             f"Model({self.target.name}: {self.target.task}, {len(self.posterior)} networks, learnt from {rows:,} rows)"
         )
 
+    @property
+    def completion(self) -> Completion | None:
+        """What draws the missing values of rows."""
+        return None if self.donors is None else Completion(self.encoder, self.donors)
+
+    @property
+    def drawn_columns(self) -> tuple[str, ...]:
+        """Columns whose missing values are drawn."""
+        return () if self.completion is None else self.completion.names
+
     # ------------------------------------------------------------------ held-out rows
 
-    def rows_to_test(self) -> tuple[Encoded, NDArray[Any], tuple[str, ...]] | None:
-        """x, y and the names of the rows that had no part in the run, where they were kept."""
-        return None if self.held_out is None else self._held(slice(self.held_out.calibrate, None))
+    def rows_to_test(self) -> tuple[Rows, tuple[str, ...]] | None:
+        """Rows that judge the model, and their names, where they were kept."""
+        if self.held_out is None:
+            return None
+        part = slice(self.held_out.calibrate, None)
+        return self._rows(part), self.held_out.names[part]
 
-    def _held(self, part: slice) -> tuple[Encoded, NDArray[Any], tuple[str, ...]]:
+    def distances_to_test(self) -> Numbers | None:
+        """Return how far outside these rows are, where they were kept."""
+        return None if self.held_out is None else self.held_out.distance[self.held_out.calibrate :]
+
+    def with_rows_to_judge(self) -> Model:
+        """The model with rows at hand that folds left out, where it kept any, to fit anew what was fitted by all."""
+        if self.held_out is None or self.held_out.left_out_by is None:
+            return self
+        fold = replace(self.posterior.fold, held_out=self._rows(slice(None)))
+        return replace(self, posterior=replace(self.posterior, fold=fold))
+
+    def _rows(self, part: slice) -> Rows:
         kept = self.held_out
         assert kept is not None
         y: NDArray[Any] = kept.y[part]
         if self.target.classes:
             y = np.array([self.target.classes[int(number)] for number in y.tolist()])
-        return Encoded(kept.x[part], self.encoder.features), y, kept.names[part]
+        x = Encoded(kept.x[part], self.encoder.features)
+        rows = as_rows((x, y), self.posterior.training.likelihood, self.posterior.schema.classes)
+        by = None if kept.left_out_by is None else torch.from_numpy(kept.left_out_by[part])
+        return replace(rows, left_out_by=by)
 
     def with_rows_to_calibrate(self) -> Posterior:
         """The posterior with rows at hand to fit the calibration of its parts."""
         if self.held_out is None or not self.held_out.calibrate:
             return self.posterior
-        x, y, _ = self._held(slice(None, self.held_out.calibrate))
-        rows = as_rows((x, y), self.posterior.training.likelihood, self.posterior.schema.classes)
+        rows = self._rows(slice(None, self.held_out.calibrate))
         return replace(self.posterior, fitted=self.posterior.fitted.with_rows(rows))
 
 
@@ -253,16 +323,29 @@ class TableSources:
 
     overall: name -> share and share_error.
     rows: a column for each source, a row for each row of the table.
+    gaps: column -> rows that lack it, the fall to expect there, and rows in which it is to be measured next.
     """
 
     overall: Mapping[str, Any]
     rows: Any
+    gaps: Mapping[str, Gap] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [(name, f"{part.share:.1%}", f"± {part.share_error:.1%}") for name, part in self.overall.items()]
-        return str(Table(("source", "share", ""), lines))
+        parts = [Table(("source", "share", ""), lines)]
+        if self.gaps:
+            parts.append(gaps_table(self.gaps))
+        return "\n\n".join(map(str, parts))
 
     __repr__ = __str__
+
+
+def gaps_table(gaps: Mapping[str, Gap]) -> Table:
+    """Return the missing values by column, for people."""
+    return Table(
+        ("missing", "rows", "expected fall", "measure next in"),
+        [(name, gap.rows, f"{gap.expected_fall:.1%}", gap.measure_next) for name, gap in gaps.items()],
+    )
 
 
 def as_table(table: Any, how: Format | None = None) -> RawTable:
@@ -280,9 +363,9 @@ def _warn(notes: Sequence[str]) -> None:
 def _check_writable(folder: Path) -> None:
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir():
-        raise FileExistsError(f"{nearest} is a file: give --out a folder")
+        raise FileExistsError(f"{nearest} is a file: name a folder")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise PermissionError(f"{nearest} cannot be written to: give --out another folder")
+        raise PermissionError(f"{nearest} cannot be written to: name another folder")
 
 
 def check_free(folder: Path, overwrite: bool) -> None:
@@ -291,11 +374,11 @@ def check_free(folder: Path, overwrite: bool) -> None:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file: give --out a folder")
+        raise FileExistsError(f"{folder} is a file: name a folder")
     if not (folder / JSON).exists():
-        raise FileExistsError(f"{folder} holds other files: give --out a folder of its own")
+        raise FileExistsError(f"{folder} holds other files: name an empty folder")
     if not overwrite:
-        raise FileExistsError(f"{folder} holds a run already: give --out another folder, or add --overwrite")
+        raise FileExistsError(f"{folder} holds a run already: name another folder, or use {option('overwrite', True)}")
 
 
 def _document(folder: Path) -> dict[str, Any]:
@@ -303,9 +386,10 @@ def _document(folder: Path) -> dict[str, Any]:
         document = read_json(folder / JSON, "fit it again")
     except FileNotFoundError:
         what = "holds no run of a table" if folder.is_dir() else "does not exist"
-        raise FileNotFoundError(
-            f"{folder} {what}: make one, as wherefrom fit train.csv --target y --out {folder}"
-        ) from None
+        made = f"wf.fit(table, target='y').save({str(folder)!r})"
+        if language() == "command":
+            made = f"wherefrom fit train.csv --target y --out {folder}"
+        raise FileNotFoundError(f"{folder} {what}: make one, as {made}") from None
     number = document.get("format")
     if not isinstance(number, int):
         raise ValueError(f"{folder / JSON} was not written by wherefrom fit")

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from wherefrom.tables import plan
 from wherefrom.tables.looking import FEWEST_SAMPLES
+from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 
 CALIBRATIONS = ("auto", "variance", "temperature", "conformal", "none")
@@ -22,19 +23,24 @@ class Request:
     task: str | None = None
     least: float | Literal["auto"] | None = "auto"  # that a quantity can be
     kinds: Mapping[str, str] = field(default_factory=dict)
-    over: str | None = None
+    over: str | Sequence[Any] | None = None  # as it is written, or variables
     recipe: str | None = None
     draws: int | None = None
+    recipe_settings: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None  # a column of rows that belong together
+    weight: str | None = None  # a column that says how much each row counts
+    class_weight: Any = None
     settings: plan.Settings = field(default_factory=plan.Settings)
     epochs: int | None = None  # None: found by a pilot
     budget: float | None = None  # seconds
     calibrate: str = "auto"
-    held_out: float = 0.15
+    held_out: float | None = None  # None: none, all rows are judged by networks that did not see them
+    test_after: str | None = None  # a date from which on rows are for testing alone, or its column and the date
     level: float = 0.95
-    samples: int = 100
+    samples: int | None = None  # of each network; None: by how many there are
     seed: int = 0
     compute: Compute = field(default_factory=Compute)
+    fewest_rows: int = plan.FEWEST_ROWS
 
     @classmethod
     def of(
@@ -51,6 +57,7 @@ class Request:
         lr: float | None = None,
         batch_size: int | None = None,
         noise: Any = "auto",
+        settings: Mapping[str, Any] | None = None,
         epochs: Any = "auto",
         budget: str | float | None = None,
         compute: Compute | None = None,
@@ -59,7 +66,7 @@ class Request:
         workers: int | None = None,
         **others: Any,
     ) -> Request:
-        """Read the options as a user writes them, in Python or on the command line."""
+        """Read the options as a user writes them, in Python or on the command line; `settings` are further ones."""
         kinds = dict.fromkeys(number, "number") | dict.fromkeys(text, "text")
         for one in date:
             name, _, written = one.partition("=")
@@ -68,7 +75,9 @@ class Request:
             target,
             least=as_least(least),
             kinds=kinds | dict.fromkeys(drop, "drop"),
-            settings=plan.Settings(plan.as_hidden(hidden), dropout, lr, batch_size, as_noise(noise)),
+            settings=plan.Settings(
+                plan.as_hidden(hidden), dropout, lr, batch_size, as_noise(noise), **dict(settings or {})
+            ),
             epochs=as_epochs(epochs),
             budget=seconds(budget) if isinstance(budget, str) else budget,
             compute=(compute or Compute()).but(device=device, engine=engine, workers=workers),
@@ -77,16 +86,20 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.calibrate not in CALIBRATIONS:
-            raise ValueError(f"--calibrate is one of {', '.join(CALIBRATIONS)}, not {self.calibrate!r}")
-        if not 0.02 <= self.held_out <= 0.5:
-            raise ValueError(f"--held-out is a share of the rows, from 0.02 to 0.5, not {self.held_out}")
+            raise ValueError(f"{option('calibrate')} is one of {', '.join(CALIBRATIONS)}, not {self.calibrate!r}")
+        if self.held_out is not None and not 0.02 <= self.held_out <= 0.5:
+            raise ValueError(f"{option('held_out')} is a share of the rows, from 0.02 to 0.5, not {self.held_out}")
         if self.epochs is not None and self.epochs < 2:
-            raise ValueError(f"--epochs is auto, or a number from 2 on, not {self.epochs}")
-        if self.samples < FEWEST_SAMPLES:
-            raise ValueError(f"--samples is at least {FEWEST_SAMPLES}, not {self.samples}")
+            raise ValueError(f"{option('epochs')} is auto, or a number from 2 on, not {self.epochs}")
+        if self.samples is not None and self.samples < FEWEST_SAMPLES:
+            raise ValueError(f"{option('samples')} is at least {FEWEST_SAMPLES}, not {self.samples}")
         if not 0 < self.level < 1:
-            raise ValueError(f"--level lies between 0 and 1, as 0.95, unlike {self.level}")
-        plan.variables(self.over, self.recipe, self.draws, lr=0.001)  # raises where they cannot be
+            raise ValueError(f"{option('level')} lies between 0 and 1, as 0.95, unlike {self.level}")
+        self.variables(0.001)  # raises where they cannot be
+
+    def variables(self, lr: float) -> list[Any]:
+        """The choices to marginalise, around a learning rate."""
+        return plan.variables(self.over, self.recipe, self.draws, self.recipe_settings, lr=lr)
 
 
 def seconds(written: str) -> float:
@@ -96,14 +109,14 @@ def seconds(written: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|sec|m|min|h|hours?)", written.strip())
     if not match or not float(match[1]) > 0:
-        raise ValueError(f"--budget is a time with its unit, such as 90s, 5min or 1h, not {written!r}")
+        raise ValueError(f"{option('budget')} is a time with its unit, such as 90s, 5min or 1h, not {written!r}")
     return float(match[1]) * {"m": 60, "h": 3600}.get(match[2][0], 1)
 
 
 def as_epochs(written: Any) -> int | None:
     """Return how many epochs to train for; None leaves it to the pilot."""
     if written not in ("auto", None) and not str(written).isdigit():
-        raise ValueError(f"--epochs is auto, or a number, not {written!r}")
+        raise ValueError(f"{option('epochs')} is auto, or a number, not {written!r}")
     return None if written in ("auto", None) else int(written)
 
 
@@ -114,7 +127,7 @@ def as_least(written: Any) -> float | Literal["auto"] | None:
     try:
         return float(written)
     except ValueError:
-        raise ValueError(f"--least is auto, none, or a number, not {written!r}") from None
+        raise ValueError(f"{option('least')} is auto, none, or a number, not {written!r}") from None
 
 
 def as_noise(written: Any) -> str:

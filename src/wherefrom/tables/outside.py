@@ -1,21 +1,25 @@
-"""Rows unlike those of training: which they are, how far away, and by which column.
+"""Rows unlike those of training: how far outside each is, by which column, and how much its answer should forget.
 
-A row is *outside* if one of its levels was never seen in training (in the columns where 99 in 100 rows have frequent
-ones in all of them; among many rare levels, another is no surprise), or if its quantities lie farther away than those
-of 199 in 200 rows like the training's. How far is measured twice, and the worse counts:
+A row's distance is the largest of three. A distance of 1 is the edge: beyond it, the row is outside.
 
-    one column     the largest |x_j - median_j| / reach_j, where the reach is how far training went on that side
-    all together   the Mahalanobis distance, with spreads by quartiles, which sees combinations that do not go together
+    one column      low <= x <= high is the range of training, R = high - low. The edge is a margin beyond the range,
+                    on each side: `times` the tail's unit, at least R / 20 and at most 0.9 R. Inside, the distance is
+                    |x - median| / |edge - median|; outside, 1 + (x - edge) / R, so that x = high + k R is about k + 1.
+    a combination   the Mahalanobis distance of the row over its edge, each quantity clipped to its range, and to 6
+                    spreads from its median (of the first 200 quantities: the time grows with the cube of their number)
+    levels          1.5 for a level that training never saw (in columns of text where that is a surprise), and 0.5 more
+                    for each further one
 
-both in units of their own 99.5% quantile over the training rows. The reach is the distance from the median to the 99.9%
-quantile above it, and to the 0.1% quantile below it (to the farthest row if there are fewer than 1000, or if those
-quantiles are closer than one spread, as they are where a 0/1 column is rarely 1), but one spread at least. So a column
-is judged by its own tail: an age of 140 is far off although, counted in spreads, a laboratory value often goes farther.
+The unit of a tail is the mean excess of its largest rows over the next one: of an exponential tail it is the scale, so
+the chance to exceed the largest of n rows by c units is exp(-c) / (n + 1).
 
-A distance of 1 is the edge: of n rows that had no
-part in it, the ceil(0.995 (n + 1))-th smallest distance, so that a further row of the same kind lies beyond it with a
-chance of 1 in 200 at most. They are the rows that were held out and, if those are too few, the training rows as well,
-each measured by what is learnt from the others. It takes 199; of fewer, n, the chance is about 1 in n + 1.
+`times`, and the edge of combinations, are calibrated on the training rows: each fold is measured by what is learnt from
+the others. Of n rows, the ceil((1 - rate) (n + 1))-th smallest score is the edge, so that a further row of the same
+kind lies beyond it with a chance of `rate` at most: 1 in 400 for columns, and 1 in 400 for combinations. If n is too
+small for that, the edge is the largest score and log(1 / (rate (n + 1))) units of its tail beyond. Levels add at most
+1 in 100. So fewer than 2 in 100 rows like those of training are outside.
+
+The weight of what is known without columns rises from 0 at the edge to 1: w = 1 - exp(-2 (distance - 1)^2).
 """
 
 from __future__ import annotations
@@ -26,15 +30,108 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wherefrom.files.codec import stored
-from wherefrom.tables.columns import Encoded, TableEncoder
-from wherefrom.tables.raw import Numbers
+from wherefrom.tables.columns import Encoded, Quantity, TableEncoder, written_date
+from wherefrom.tables.dates import Date
+from wherefrom.tables.raw import Integers, Numbers
 
-EDGE = 0.995
+RATE = 0.0025  # of rows like those of training beyond the edge of columns, and as many beyond that of combinations
+UNSEEN, FURTHER_UNSEEN = 1.5, 0.5  # distance of a level that training never saw, and of each further one
 _SHRINKAGE = 0.1  # towards columns that do not depend on each other
-_CLIPPED = 6.0  # spreads, so that a few rows do not make the covariance
-_ENOUGH = 199  # rows to tell the edge by
-_REACHED = 0.001  # of the training rows lie beyond a column's reach, on each side
-_MOST_FOLDS = 50  # of the training rows, each measured by the others
+_CLIPPED = 6.0  # spreads, so that neither a few rows nor a single column make a combination
+_LEAST_MARGIN, _MOST_MARGIN = 0.05, 0.9  # in ranges
+_LARGEST_SHARE, _MOST_LARGEST = 0.05, 50  # of the rows that make up a tail
+_MOST_FOLDS, _FEWEST_FOLDS, _ROWS_OF_FOLDS = 20, 5, 100_000
+_SLACK = 1.05  # of the edge of combinations: where they repeat, many rows have the same score
+_LEAST_EDGE = 3.0  # of combinations, in spreads
+_STEEPNESS = 2.0  # of the weight
+_MOST_TOGETHER = 200  # quantities that are looked at as a combination: the time grows with their cube
+_MOST_REASONS, _MOST_COMBINED = 3, 3
+
+
+def weight(distance: Numbers) -> Numbers:
+    """Weight of what is known without columns, from 0 inside to 1.
+
+    >>> weight(np.array([0.5, 1.0, 1.5, 2.0, 4.0])).round(3).tolist()
+    [0.0, 0.0, 0.393, 0.865, 1.0]
+    """
+    return np.asarray(-np.expm1(-_STEEPNESS * np.square(np.maximum(distance - 1, 0))))
+
+
+@dataclass(frozen=True, eq=False)
+class _Range:
+    """The range of each quantity, and the unit of its two tails."""
+
+    low: Numbers  # (quantities,), and so are all others
+    high: Numbers
+    median: Numbers
+    size: Numbers  # of the range; where it is empty, of the value
+    unit: Numbers  # (2, quantities), below and above
+
+    @classmethod
+    def of(cls, raw: Numbers) -> _Range:
+        """Learn from rows; nan is missing.  # (rows, quantities)"""
+        count = raw.shape[1]
+        low, high, median, units = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros((2, count))
+        for column in range(count):
+            values = np.sort(raw[~np.isnan(raw[:, column]), column])
+            if not len(values):
+                continue
+            low[column], high[column], median[column] = values[0], values[-1], np.median(values)
+            units[:, column] = _tail(-values[::-1]), _tail(values)
+        size = high - low
+        size = np.where(size > 0, size, np.maximum(np.maximum(np.abs(high), np.abs(low)), 1.0))
+        return cls(low, high, median, size, np.maximum(units, _LEAST_MARGIN * size))
+
+    def excess(self, raw: Numbers) -> Numbers:
+        """Distance beyond the range, below and above; 0 inside, and where it is missing.  # (2, rows, quantities)"""
+        values = np.where(np.isnan(raw), self.median, raw)
+        return np.maximum(np.stack([self.low - values, values - self.high]), 0.0)
+
+    def scores(self, raw: Numbers) -> Numbers:
+        """Excess of the worst column, in units of its tail.  # (rows,)"""
+        return np.asarray((self.excess(raw) / self.unit[:, None]).max(axis=(0, 2)))
+
+
+def _tail(values: Numbers) -> float:
+    """Mean excess of the largest values over the next one, of sorted values."""
+    largest = min(_MOST_LARGEST, math.ceil(_LARGEST_SHARE * len(values)), len(values) - 1)
+    return float(np.mean(values[-largest:]) - values[-largest - 1]) if largest > 0 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Cloud:
+    """Where the rows lie as a whole: medians, spreads, and the precision of what is standardised by them."""
+
+    centre: Numbers
+    spread: Numbers
+    precision: Numbers  # (quantities, quantities)
+
+    @classmethod
+    def of(cls, values: Numbers) -> _Cloud:
+        centre = np.median(values, axis=0)
+        low, high = np.quantile(values, [0.25, 0.75], axis=0)
+        spread, rare = (high - low) / 1.349, values.std(axis=0)
+        spread = np.where(spread > 0.1 * rare, spread, np.where(rare > 0, rare, 1.0))
+        cloud = cls(centre, spread, np.eye(len(centre)))
+        z = cloud._standardised(values)
+        covariance = (z.T @ z) / len(z)
+        # A column that hardly ever varies would be a combination by itself.
+        covariance += np.diag(np.maximum(1 - np.diag(covariance), 0.0))
+        diagonal = np.diag(np.diag(covariance))
+        precision = np.linalg.inv((1 - _SHRINKAGE) * covariance + _SHRINKAGE * diagonal)
+        return replace(cloud, precision=precision.astype(np.float64))
+
+    def parts(self, values: Numbers) -> Numbers:
+        """Part of each quantity in the squared distance of each row.  # (rows, quantities)"""
+        z = self._standardised(values)
+        return np.asarray(z * (z @ self.precision))
+
+    def _standardised(self, values: Numbers) -> Numbers:
+        return np.clip((values - self.centre) / self.spread, -_CLIPPED, _CLIPPED)
+
+    def scores(self, values: Numbers) -> Numbers:
+        """Mahalanobis distance.  # (rows,)"""
+        return np.sqrt(np.maximum(self.parts(values).sum(axis=1), 0.0))
 
 
 @stored("Surroundings")
@@ -43,99 +140,120 @@ class Surroundings:
     """The region of the training rows."""
 
     names: tuple[str, ...]
+    kinds: tuple[str, ...]
     places: tuple[int, ...]  # of the quantities among the features
+    low: Numbers  # (quantities,), as they are written in the table, and so are those up to `margin`
+    high: Numbers
     median: Numbers
+    size: Numbers
+    margin: Numbers  # (2, quantities): how far beyond the range the edge is, below and above
+    centre: Numbers  # (quantities, 200 at most) as the networks take them, and so are the others
     spread: Numbers
-    reach: Numbers  # (2, quantities): how far training went from the median, below it and above it
     precision: Numbers  # (quantities, quantities)
-    usual: tuple[float, float]  # the edge of one column, and of all together
-    edge: float  # of the worse of the two
+    edge: float  # of the Mahalanobis distance; infinite for a single column, which makes no combination
 
     @classmethod
-    def of(cls, encoder: TableEncoder, training: Numbers, held_out: Numbers) -> Surroundings:
-        """Learn from the training rows, and from the held-out ones where the edge is."""
-        around = cls._learnt(encoder, training)
-        if not around.places:
-            return around
-        distances = [around._distance(held_out)]
-        if len(held_out) < _ENOUGH:
-            fold = np.arange(len(training)) % min(_MOST_FOLDS, len(training))
-            for one in range(int(fold.max()) + 1):
-                others = cls._learnt(encoder, training[fold != one])
-                distances.append(others._distance(training[fold == one]))
-        return replace(around, edge=_edge(np.concatenate(distances)))
+    def of(cls, encoder: TableEncoder, training: Encoded, copies: Integers | None = None) -> Surroundings:
+        """Learn from the training rows; the edges are calibrated on them, each fold by the others.
 
-    @classmethod
-    def _learnt(cls, encoder: TableEncoder, training: Numbers) -> Surroundings:
-        """All but the edge."""
-        places = encoder.quantities()
-        names = tuple(encoder.features[index] for index in places)
-        values = training[:, places]
-        median = np.median(values, axis=0) if places else np.empty(0)
-        low, high = np.quantile(values, [0.25, 0.75], axis=0) if places else (median, median)
-        spread = (high - low) / 1.349
-        rare = values.std(axis=0) if places else spread
-        spread = np.where(spread > 0.1 * rare, spread, np.where(rare > 0, rare, 1.0))
-        z = np.clip((values - median) / spread, -_CLIPPED, _CLIPPED)
-        covariance = (z.T @ z) / max(1, len(z))
-        diagonal = np.diag(np.maximum(np.diag(covariance), 1e-6))
-        precision = np.linalg.inv((1 - _SHRINKAGE) * covariance + _SHRINKAGE * diagonal).astype(np.float64)
-        reach = _reach(values - median, spread)
-        around = cls(names, tuple(places), median, spread, reach, precision, (1.0, 1.0), 1.0)
+        `copies` has the same number for rows that belong together, and are in one fold.
+        """
+        rules = [rule for rule in encoder.rules if isinstance(rule, Quantity | Date)]
+        names, kinds = tuple(rule.name for rule in rules), tuple(rule.kind for rule in rules)
+        places = tuple(encoder.quantities())
         if not places:
-            return around
-        one, all_of_them = (max(float(np.quantile(each, EDGE)), 1e-9) for each in around._lengths(values - median))
-        return replace(around, usual=(one, all_of_them))
-
-    def _distance(self, values: Numbers) -> Numbers:
-        """Distance of each row, without regard to the edge."""
-        one, all_of_them = self._lengths(self._away(values))
-        return np.asarray(np.maximum(one / self.usual[0], all_of_them / self.usual[1]))
+            none = np.empty(0)
+            return cls((), (), (), none, none, none, none, np.empty((2, 0)), none, none, np.empty((0, 0)), 1.0)
+        raw, values = training.raw, training.values[:, places[:_MOST_TOGETHER]]
+        reach, cloud = _Range.of(raw), _Cloud.of(values)
+        single, joint = np.zeros(len(raw)), np.zeros(len(raw))
+        fold = _folds(np.arange(len(raw)) if copies is None else np.unique(copies, return_inverse=True)[1])
+        for one in range(int(fold.max()) + 1) if fold.any() else ():  # one group has no others to be measured by
+            here = fold == one
+            single[here] = _Range.of(raw[~here]).scores(raw[here])
+            joint[here] = _Cloud.of(values[~here]).scores(values[here])
+        margin = np.clip(_edge(single) * reach.unit, _LEAST_MARGIN * reach.size, _MOST_MARGIN * reach.size)
+        return cls(
+            names,
+            kinds,
+            places,
+            reach.low,
+            reach.high,
+            reach.median,
+            reach.size,
+            margin,
+            cloud.centre,
+            cloud.spread,
+            cloud.precision,
+            max(_SLACK * _edge(joint), _LEAST_EDGE) if len(places) > 1 else math.inf,
+        )
 
     def look(self, encoded: Encoded) -> tuple[Numbers, list[str]]:
-        """Return each row's distance (above 1 it is outside; infinite, if a level was never seen), and the reason."""
-        distance, why = np.zeros(len(encoded)), [""] * len(encoded)
-        if self.places:
-            away = self._away(encoded.values)
-            one, all_of_them = self._lengths(away)
-            parts = np.stack([one / self.usual[0], all_of_them / self.usual[1]]) / self.edge
-            distance = parts.max(axis=0)
-            worst = self._reached(away).argmax(axis=1)
-            for row in np.flatnonzero(distance > 1).tolist():
-                is_one = parts[0, row] > 1  # and no combination is needed to explain it
-                why[row] = f"{self.names[worst[row]]} is far off" if is_one else "an unusual combination"
+        """Return each row's distance (above 1 it is outside), and the reason."""
+        distance = np.zeros(len(encoded))
+        reasons: list[list[str]] = [[] for _ in range(len(encoded))]
         for row, column, level in encoded.never_seen:
-            distance[row] = np.inf
-            why[row] = f"{column}={level} was never seen"
-        return distance, why
+            distance[row] = UNSEEN if distance[row] < UNSEEN else distance[row] + FURTHER_UNSEEN
+            reasons[row].append(f"{column}={level} was never seen")
+        if self.places:
+            cloud = _Cloud(self.centre, self.spread, self.precision)
+            columns, values = self._columns(encoded.raw), encoded.values[:, self.places[: len(self.centre)]]
+            joint = cloud.scores(values) / self.edge
+            distance = np.maximum(distance, np.maximum(columns.max(axis=1), joint))
+            far = np.flatnonzero(columns.max(axis=1) > 1)
+            for row in far.tolist():
+                worst = [k for k in np.argsort(-columns[row], kind="stable").tolist() if columns[row, k] > 1]
+                reasons[row] += [self._far(k, encoded.raw[row, k]) for k in worst]
+            odd = np.array([row for row in np.flatnonzero(joint > 1).tolist() if not reasons[row]], dtype=int)
+            for row, parts in zip(odd.tolist(), cloud.parts(values[odd]), strict=True):
+                reasons[row].append(self._odd(parts, encoded.raw[row]))
+        return distance, ["; ".join(words[:_MOST_REASONS]) for words in reasons]
 
-    def _away(self, values: Numbers) -> Numbers:
-        return np.asarray(values[:, self.places] - self.median)
+    def _columns(self, raw: Numbers) -> Numbers:
+        """Distance of each quantity by itself.  # (rows, quantities)"""
+        values = np.where(np.isnan(raw), self.median, raw)
+        below, above = self.low - self.margin[0], self.high + self.margin[1]
+        side = np.where(values < self.median, self.median - below, above - self.median)
+        inside = np.abs(values - self.median) / side
+        beyond = np.maximum(below - values, values - above) / self.size
+        return np.where(beyond > 0, 1 + beyond, inside)
 
-    def _reached(self, away: Numbers) -> Numbers:
-        """Distance of each column from its median, in reaches of its side.  # (rows, quantities)"""
-        return np.asarray(np.abs(away) / np.where(away < 0, self.reach[0], self.reach[1]))
+    def _far(self, column: int, value: float) -> str:
+        low, high = (self._written(column, end) for end in (self.low[column], self.high[column]))
+        return f"{self.names[column]} {self._written(column, value)} (training {low} to {high})"
 
-    def _lengths(self, away: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the distance of the worst column, and of all together.  # (rows,)"""
-        z = away / self.spread
-        together = np.sqrt(np.einsum("ij,jk,ik->i", z, self.precision, z, optimize=True))
-        return self._reached(away).max(axis=1), together
+    def _odd(self, parts: Numbers, raw: Numbers) -> str:
+        """Name the columns that make up most of the distance; those that are missing say nothing."""
+        order = [k for k in np.argsort(-parts, kind="stable").tolist() if not math.isnan(raw[k])][:_MOST_COMBINED]
+        whole = parts.sum()
+        named = [k for number, k in enumerate(order) if number < 2 or parts[k] > 0.1 * whole]
+        each = ", ".join(f"{self.names[k]} {self._written(k, raw[k])}" for k in named)
+        return f"an unusual combination: {each}"
 
-
-def _reach(away: Numbers, spread: Numbers) -> Numbers:
-    """Largest distance of the rows below 0 and above it, but for the farthest 1 in 1000.  # (2, quantities)"""
-    if not away.size:
-        return np.stack([spread, spread])
-    farthest = np.stack([-away.min(axis=0), away.max(axis=0)])
-    if len(away) * _REACHED < 1:
-        return np.maximum(farthest, spread)
-    low, high = np.quantile(away, [_REACHED, 1 - _REACHED], axis=0)
-    reach = np.stack([-low, high])
-    return np.maximum(np.where(reach < spread, farthest, reach), spread)
+    def _written(self, column: int, value: float) -> str:
+        return written_date(value) if self.kinds[column] == "date" else short(float(value))
 
 
-def _edge(values: Numbers) -> float:
-    """Return what a further value exceeds with a chance of 1 in 200 at most; the largest one if they are too few."""
-    rank = min(len(values), math.ceil(EDGE * (len(values) + 1)))
-    return max(float(np.sort(values)[rank - 1]), 1e-9)
+def short(value: float) -> str:
+    """A number with four significant digits.
+
+    >>> short(126.0), short(4.6), short(20512.7), short(0.000012345), short(1e30)
+    ('126', '4.6', '20510', '1.234e-05', '1e+30')
+    """
+    near = float(f"{value:.4g}")
+    return np.format_float_positional(near, trim="-") if 1e-4 <= abs(near) < 1e12 or not near else f"{near:.4g}"
+
+
+def _folds(group: Integers) -> Integers:
+    """Return the fold of each row by its group: few folds of many rows, since they are learnt from one by one."""
+    count = max(_FEWEST_FOLDS, min(_MOST_FOLDS, _ROWS_OF_FOLDS // len(group)))
+    return np.asarray(group % min(int(group.max()) + 1, count))
+
+
+def _edge(scores: Numbers) -> float:
+    """Return the score that a further row exceeds with a chance of about RATE at most."""
+    ordered, rows = np.sort(scores), len(scores)
+    rank = math.ceil((1 - RATE) * (rows + 1))
+    if rank <= rows:
+        return float(ordered[rank - 1])
+    return float(ordered[-1]) + _tail(ordered) * math.log(1 / (RATE * (rows + 1)))

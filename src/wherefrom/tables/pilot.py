@@ -29,6 +29,8 @@ from wherefrom.posterior.member import Member
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.stopping import Stops
 from wherefrom.tables.raw import Integers
+from wherefrom.tables.weighing import drawn_by_weight
+from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 from wherefrom.training.mlp import MLP
 from wherefrom.variables import Hyperparameters
@@ -84,7 +86,7 @@ class _Trial:
 
 def pilot(
     training: Training,
-    data: tuple[Any, Any],
+    data: tuple[Any, ...],
     *,
     averages: bool,
     tried: Collection[Tried] = ("lr", "dropout"),
@@ -96,11 +98,13 @@ def pilot(
 ) -> Pilot:
     """Look for the best training: `averages` where t is marginalised, `tried` are the settings to look for.
 
+    `data` is (x, y), or (x, y, weights).
     With `epochs` they are given. `until` is when, by the clock, no longer ones may begin. `copies` has the same number
     for rows that are copies of each other: they are trained on, or set aside, together.
     """
     copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
-    search = _Search(data, stopping.folds(copies, data[1], seed), averages, epochs, seed, until, compute or Compute())
+    along = data[1].reshape(len(data[1]), -1)[:, 0]
+    search = _Search(data, stopping.folds(copies, along, seed), averages, epochs, seed, until, compute or Compute())
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
     rates = {"lr"} & {*tried}
@@ -112,7 +116,8 @@ def pilot(
         linear = search.best(plain, rates, best)
         gain, error = linear.gain(best)
         if gain > 0:
-            notes.append(f"no hidden units: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
+            name = f"no hidden units ({wanted.without_hidden})"
+            notes.append(f"{name}: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
             best = linear
     by_row = wanted.by_row if "noise" in tried else None
     if by_row is not None and not search.is_late(best):
@@ -164,7 +169,7 @@ def _at(training: Training, point: Mapping[str, float]) -> Training:
 class _Search:
     """A search on fixed rows."""
 
-    data: tuple[Any, Any]
+    data: tuple[Any, ...]
     folds: list[tuple[Integers, Integers]]
     averages: bool
     epochs: int | None
@@ -241,14 +246,17 @@ class _Search:
             if all(number in fold for fold in by_fold)
         ]
         if not trials:
-            raise DivergedError("every setting diverged on some of the rows: give a lower --lr", list(posteriors))
+            raise DivergedError(
+                f"every setting diverged on some of the rows: give a lower {option('lr')}", list(posteriors)
+            )
         return sorted(trials, key=lambda trial: trial.score)
 
     def _trial(
         self, posteriors: Sequence[Posterior], training: Training, members: Sequence[Member], seconds: float
     ) -> _Trial:
-        x, y = self.data
-        aside = [(x.take(test), y[test]) for _, test in self.folds]
+        x, y, weights = (*self.data, None)[:3]
+        drawn = [drawn_by_weight(test, weights) for _, test in self.folds]
+        aside = [(x.take(test), y[test]) for test in drawn]
         stops = stopping.scored(posteriors, members, aside, self.averages)
         best = len(stops.epochs) - 1 if self.epochs else stops.first_good()
         return _Trial(replace(training, epochs=max(LEAST_EPOCHS, stops.epochs[best])), stops, best, seconds)

@@ -20,6 +20,8 @@ MISSING = ("", "NA", "N/A", "#N/A", "<NA>", "NaN", "null", "?", "-", ".")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)", re.IGNORECASE)
 
+LIMIT = re.compile(r"(<=?|>=?|≤|≥)\s*(.+)")
+
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 
@@ -187,6 +189,22 @@ def as_numbers(levels: Sequence[str], decimal: str) -> Numbers:
         if NUMBER.fullmatch(cell):
             values[index] = float(cell)
     return values
+
+
+def as_limits(levels: Sequence[str], decimal: str) -> tuple[Numbers, Numbers]:
+    """Return the interval that each level says that a number lies in, nan where it says none.
+
+    >>> low, high = as_limits(["<0.6", ">= 200", "3"], ".")
+    >>> low.tolist(), high.tolist()
+    ([-inf, 200.0, nan], [0.6, inf, nan])
+    """
+    written = [LIMIT.fullmatch(level) for level in levels]
+    ends = as_numbers(["" if limit is None else limit[2] for limit in written], decimal)
+    ends = np.where(np.isfinite(ends), ends, np.nan)
+    is_below = np.array([limit is not None and limit[1] in "<=≤" for limit in written], dtype=bool)
+    low = np.where(is_below & ~np.isnan(ends), -np.inf, ends)
+    high = np.where(~is_below & ~np.isnan(ends), np.inf, ends)
+    return low, high
 
 
 def _written(value: float) -> str:

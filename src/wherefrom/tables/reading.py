@@ -11,6 +11,7 @@ import gzip
 import io
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ import numpy as np
 
 from wherefrom.tables.frames import table_of
 from wherefrom.tables.raw import NUMBER, SEPARATORS, Coder, Column, Format, RawTable
+from wherefrom.tables.wording import option
 
 PARQUET = (".parquet", ".pq")
 
@@ -61,7 +63,8 @@ def _decoded(content: bytes, encoding: str | None, source: str) -> tuple[str, tu
             return content.decode(encoding), ()
         except UnicodeDecodeError as error:
             row = content.count(b"\n", 0, error.start) + 1
-            note = f"{source} is not in UTF-8 (row {row}): read as Windows-1252; if letters look wrong, say --encoding"
+            note = f"{source} is not in UTF-8 (row {row}): read as Windows-1252; if letters look wrong, "
+            note += f"name it: {option('encoding')}"
         encoding = "cp1252"
     else:
         note = ""
@@ -70,7 +73,9 @@ def _decoded(content: bytes, encoding: str | None, source: str) -> tuple[str, tu
     except (UnicodeDecodeError, UnicodeError) as error:
         row = content.count(b"\n", 0, getattr(error, "start", 0)) + 1
         tried = "neither in UTF-8 nor in Windows-1252" if note else f"not in {encoding}"
-        raise ValueError(f"{source}, row {row}, is {tried}: name its encoding, as --encoding utf-16") from None
+        raise ValueError(
+            f"{source}, row {row}, is {tried}: name its encoding, as {option('encoding', 'utf-16')}"
+        ) from None
 
 
 def _records(text: str, separator: str) -> Iterator[list[str]]:
@@ -117,8 +122,7 @@ def _names(header: Sequence[str], source: str, row: int) -> list[str]:
     if all(NUMBER.fullmatch(name) for name in names):
         raise ValueError(f"{source}, row {row}, should name the columns, but holds numbers: add a header")
     names = [name or f"column {number}" for number, name in enumerate(names, start=1)]
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
+    if doubled := sorted(name for name, count in Counter(names).items() if count > 1):
         raise ValueError(f"{source} has several columns named {', '.join(map(repr, doubled))}: rename all but one")
     return names
 
@@ -157,10 +161,10 @@ def _with_decimal(table: RawTable) -> RawTable:
     where = f"{table.source}, column {column.name!r}, row {row}: {level!r}"
     if sure is None:
         raise ValueError(
-            f"{where} may be {level.replace(',', '.')} or {level.replace(',', '')}: say --decimal , if the comma is "
-            "the decimal sign; if it parts thousands, write the numbers without it"
+            f"{where} may be {level.replace(',', '.')} or {level.replace(',', '')}: use {option('decimal', ',')} "
+            "if the comma is the decimal sign; if it parts thousands, write the numbers without it"
         )
-    note = f"{where} has a decimal comma, and so all numbers are read; if that is wrong, say --decimal ."
+    note = f"{where} has a decimal comma, and so all numbers are read; if that is wrong, use {option('decimal', '.')}"
     return replace(table, decimal=",", notes=(*table.notes, note))
 
 

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wherefrom.report import page
+from wherefrom.tables.background import groups_of
 from wherefrom.tables.columns import Encoded
-from wherefrom.tables.raw import RawTable
+from wherefrom.tables.outside import weight
+from wherefrom.tables.raw import Numbers, RawTable
 from wherefrom.tables.target import known
+from wherefrom.tables.wording import language
 from wherefrom.training import streams
+from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
     from wherefrom.tables.model import Model
@@ -30,44 +34,62 @@ class Written(NamedTuple):
 
 def report(model: Model, out: Path, table: RawTable | None = None) -> Written:
     """Write a page about a model on the rows of a table, or on those that it kept to be tested by."""
-    x, y, names = _rows(model, table)
+    rows, names, distance, groups = _rows(model, table)
     most = max(200, _REPORT_NUMBERS // (len(model.posterior) * model.samples * model.posterior.schema.targets))
-    count, notes = len(y), []
+    count, notes = len(rows), []
     if count > most:
         some = np.sort(streams.generator(model.posterior.seed, "tables", "report").permutation(count)[:most])
-        x, y, names = x.take(some), y[some], [names[row] for row in some.tolist()]
+        rows, names, distance = rows.take(some), [names[row] for row in some.tolist()], distance[some]
+        groups = None if groups is None else groups[some]
         notes.append(f"Of {count:,} rows, {most:,} at random are scored here: more would not fit into memory.")
-    distance, _ = model.around.look(x)
+    blend = model.background.at(weight(distance), groups) if (distance > 1).any() else None
     posterior = model.with_rows_to_calibrate()
     page.report(
         posterior,
-        (x, y),
+        (Encoded(rows.x.numpy(), model.encoder.features), rows.truth),
         out,
         samples=model.samples,
         title=f"{model.target.name}: {_described(model, table)}",
         columns=model.encoder.features,
-        target=model.target.name,
+        target=None if model.target.several else model.target.name,
         rows=names,
-        outside=np.minimum(distance, 1e6),
+        outside=distance,
+        blend=blend,
         edge=1.0,
-        speaks="command",
+        speaks=language(),
+        left_out_by=rows.left_out_by,
         before=posterior.uncalibrated if posterior.calibration else None,
         notes=[*(model.notes if table is None else ()), *notes],
     )
-    return Written(out, len(y), tuple(notes))
+    return Written(out, len(rows), tuple(notes))
 
 
 def _described(model: Model, table: RawTable | None) -> str:
     learnt = Path(model.about["source"]).name
-    return f"rows held out of {learnt}" if table is None else f"rows of {Path(table.source).name}, learnt from {learnt}"
-
-
-def _rows(model: Model, table: RawTable | None) -> tuple[Encoded, Any, Sequence[str]]:
-    """Return the rows of a table, or those that the model kept, with their truth and their names."""
     if table is None:
-        if (kept := model.rows_to_test()) is None:
+        is_by_folds = model.held_out is not None and model.held_out.left_out_by is not None
+        return (
+            f"rows of {learnt}, each by networks that did not see it" if is_by_folds else f"rows held out of {learnt}"
+        )
+    return f"rows of {Path(table.source).name}, learnt from {learnt}"
+
+
+class _Chosen(NamedTuple):
+    """Rows of a report and their names, how far outside they are, and their groups."""
+
+    rows: Rows
+    names: Sequence[str]
+    distance: Numbers
+    groups: Any
+
+
+def _rows(model: Model, table: RawTable | None) -> _Chosen:
+    """Return the rows of a table, or those that the model kept; the groups of those are not kept."""
+    if table is None:
+        kept, distance = model.rows_to_test(), model.distances_to_test()
+        if kept is None or distance is None:
             raise ValueError(f"the model kept no rows: name a table of rows with {model.target.name!r} in it")
-        return kept
+        return _Chosen(*kept, distance, None)
     y = model.target.values(table)
     there = known(y)
     if model.target.classes:
@@ -77,4 +99,7 @@ def _rows(model: Model, table: RawTable | None) -> tuple[Encoded, Any, Sequence[
             f"{table.source} has no row with a {model.target.name!r}: a report needs the truth to compare with"
         )
     table, y = table.take(there), y[there]
-    return model.encoder.encode(table), np.array(y.tolist()), model.encoder.row_names(table)
+    x, groups = model.encoder.encode(table), groups_of(table, model.about.get("group"))
+    complete = x if model.completion is None else model.completion.once(x)
+    rows = as_rows((complete, np.array(y.tolist())), model.posterior.training.likelihood, model.target.classes)
+    return _Chosen(rows, model.encoder.row_names(table), model.around.look(x)[0], groups)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,17 @@ from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
 from wherefrom.predictive import row_scores
+from wherefrom.predictive.events import Event
 from wherefrom.predictive.row_scores import Score
 from wherefrom.table import Table
+from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.target import known
 
 Rows = dict[str, NDArray[Any]]
 _NAMES = {  # in the order in which they are shown
     "accuracy": "accuracy",
     "auc": "AUC",
+    "average_precision": "average precision",
     "rmse": "RMSE",
     "r2": "R2",
     "crps": "CRPS",
@@ -36,17 +39,25 @@ _NAMES = {  # in the order in which they are shown
     "ece": "ECE",
 }
 _FEW = 30  # rows, of which scores say little
+_FAR_OFF, _FAR_OFF_IN_A_FIFTH = 2.0, 2.6  # standard errors
+_FEWEST_IN_A_FIFTH = 20
 
 
 @stored("Scores")
 @dataclass(frozen=True)
 class Scores:
-    """Scores by name, their standard errors, and what they would be without a model, as far as these are known."""
+    """Scores by name, their standard errors, and what they would be without a model, as far as these are known.
+
+    event: of two classes, the rarer: its prevalence, and alerts at thresholds of its risk.
+    """
 
     rows: int = 0
     values: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
     baselines: dict[str, float] = field(default_factory=dict)
+    event: Event | None = None
+    level: float = 0.95  # of the interval
+    fifths: tuple[float, ...] = ()  # coverage of the rows in fifths, by their predicted mean
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -59,9 +70,40 @@ class Scores:
         lines = []
         for name, value in self.values.items():
             error, baseline = self.errors.get(name), self.baselines.get(name)
-            in_percent = name.startswith(("coverage", "accuracy"))
-            lines.append((name, *_shown(value, error, baseline, in_percent)))
+            in_percent = name.startswith(("coverage", "accuracy", "prevalence"))
+            lines.append((name, *_shown(value, error, in_percent, baseline)))
         return Table(("score", "here", "±", "same answer for all"), lines)
+
+    def beside(self, neighbours: Sequence[Neighbour]) -> Table:
+        """Return a table for people, with the scores of other models beside."""
+        named = {shown: score for score, shown in _NAMES.items()}
+        lines = []
+        for name, value in self.values.items():
+            score = "coverage" if name.startswith("coverage") else named.get(name, name)
+            in_percent = score in ("coverage", "accuracy", "prevalence")
+            others = [each.scores.get(score) for each in neighbours]
+            here, error, *shown = _shown(value, self.errors.get(name), in_percent, *others)
+            lines.append((name, here, error, *shown))
+        return Table(("score", "here", "±", *(each.name for each in neighbours)), lines)
+
+    def alerts(self) -> Table | None:
+        """Return what thresholds of the risk do, if an event is rare; None if there is no such event."""
+        if self.event is None or not self.event.is_rare:
+            return None
+        header = ("act at a risk of", "alerts in 100 rows", "sensitivity", "precision", "specificity", "net benefit")
+        return Table(
+            (*header, "of acting on all"),
+            [
+                (
+                    f"{each.threshold:.0%}",
+                    f"{100 * each.alerts:.1f}",
+                    *(_share(part) for part in (each.sensitivity, each.precision, each.specificity)),
+                    f"{each.net_benefit:.4f}",
+                    f"{each.net_benefit_of_all:.4f}",
+                )
+                for each in self.event.alerts
+            ],
+        )
 
     def remarks(self) -> list[str]:
         """Return warnings about the scores."""
@@ -72,16 +114,43 @@ class Scores:
         if value is not None and error is not None and baseline is not None and value > baseline - error:
             how = "worse" if value > baseline + error else "hardly better"
             remarks.append(f"by its NLL this is {how} than the same answer for every row")
-        return remarks
+        return [*remarks, *self._doubts_of_coverage()]
+
+    def _doubts_of_coverage(self) -> list[str]:
+        """Return warnings of intervals that hold the truth more, or less, often than they say: overall, or in a fifth.
+
+        Of five fifths, one lies beyond 2.6 standard errors by chance as often as the whole lies beyond two.
+        """
+        name = next((name for name in self.values if name.startswith("coverage")), None)
+        if name is None:
+            return []
+        expected = math.sqrt(self.level * (1 - self.level) / self.rows)
+        if abs(off := self.values[name] - self.level) > _FAR_OFF * max(expected, self.errors.get(name, 0.0)):
+            how = "more" if off > 0 else "less"
+            return [
+                f"intervals hold the truth {how} often than they say: {self.values[name]:.1%} of {self.rows:,} rows"
+            ]
+        for number, part in enumerate(self.fifths):
+            if abs(part - self.level) > _FAR_OFF_IN_A_FIFTH * expected * math.sqrt(5):
+                which = ("lowest", "second", "middle", "fourth", "highest")[number]
+                where = f"in the {which} fifth of the rows by their prediction"
+                return [f"{where}, intervals hold {part:.1%} of the truth, not {100 * self.level:.4g}%"]
+        return []
 
     def shown(self) -> dict[str, Any]:
         """Return the scores for readers of JSON."""
-        return {"scores": {"rows": self.rows, **self.values}, "errors": self.errors, "baselines": self.baselines}
+        event = {} if self.event is None else {"event": asdict(self.event)}
+        scores = {"rows": self.rows, **self.values}
+        return {"scores": scores, "errors": self.errors, "baselines": self.baselines, **event}
 
 
-def _shown(value: float, error: float | None, baseline: float | None, in_percent: bool) -> tuple[str, str, str]:
+def _share(part: float | None) -> str:
+    return "" if part is None else f"{part:.1%}"
+
+
+def _shown(value: float, error: float | None, in_percent: bool, *others: float | None) -> tuple[str, ...]:
     """
-    >>> _shown(0.95333, 0.0123, None, True), _shown(123.456, 2.345, 130.0, False)
+    >>> _shown(0.95333, 0.0123, True, None), _shown(123.456, 2.345, False, 130.0)
     (('95.3%', '1.2%', ''), ('123.5', '2.3', '130.0'))
     """
     times, sign = (100.0, "%") if in_percent else (1.0, "")
@@ -92,7 +161,7 @@ def _shown(value: float, error: float | None, baseline: float | None, in_percent
     def one(number: float | None) -> str:
         return "" if number is None or math.isnan(number) else f"{times * number:,.{digits}f}{sign}"
 
-    return one(value), one(error if has_error else None), one(baseline)
+    return one(value), one(error if has_error else None), *map(one, others)
 
 
 # ------------------------------------------------------------------ in turns
@@ -114,15 +183,27 @@ def of_rows(prediction: Any, columns: Rows, truth: NDArray[Any]) -> Rows:
 # ------------------------------------------------------------------ together
 
 
-def together(summary: Callable[..., Any], parts: Mapping[str, Sequence[NDArray[Any]]], level: float) -> Scores:
-    """The scores of all rows; `summary` is that of the predictions."""
+def together(
+    summary: Callable[..., Any],
+    parts: Mapping[str, Sequence[NDArray[Any]]],
+    level: float,
+    classes: Sequence[Any] = (),
+    event: str | None = None,
+) -> Scores:
+    """The scores of all rows; `summary` is that of the predictions.
+
+    `event` is the label, among `classes`, that alerts are about; left out, it is that of the rarer of two classes.
+    """
     if not parts:
         return Scores()
     rows = {name: torch.from_numpy(np.concatenate(values)) for name, values in parts.items()}
     count = max(map(len, rows.values()))
     if len(rows.get("nll", ())) < count:  # some rows have no density
         rows.pop("nll", None)
-    scores, baselines, sizes, covers = summary(rows)
+    labels = list(map(str, classes))
+    scores, baselines, sizes, covers, measured = summary(rows, labels.index(event) if event in labels else None)
+    if measured is not None and labels:
+        measured = replace(measured, label=labels[int(measured.label)])
     named = _NAMES | {"coverage": f"coverage of the {100 * level:.4g}% {covers}"}
     there = {named[name]: scores[name] for name in named if name in scores and scores[name].value is not None}
     return Scores(
@@ -130,7 +211,18 @@ def together(summary: Callable[..., Any], parts: Mapping[str, Sequence[NDArray[A
         {name: score.value for name, score in there.items() if score.value is not None} | sizes,
         {name: error for name, score in there.items() if (error := _error(score)) is not None},
         {named[name]: value for name, value in baselines.items() if named.get(name) in there},
+        measured,
+        level,
+        _fifths(rows),
     )
+
+
+def _fifths(rows: Mapping[str, torch.Tensor]) -> tuple[float, ...]:
+    """The coverage of each fifth of the rows, by their predicted mean; none where they are too few."""
+    if "covered" not in rows or "mean" not in rows or len(rows["covered"]) < 5 * _FEWEST_IN_A_FIFTH:
+        return ()
+    order = rows["mean"].flatten().argsort(stable=True)
+    return tuple(float(part.double().mean()) for part in rows["covered"].flatten()[order].tensor_split(5))
 
 
 def _error(score: Score) -> float | None:

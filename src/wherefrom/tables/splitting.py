@@ -1,4 +1,7 @@
-"""Which rows train, calibrate and test: at random, classes in proportion, and whole groups on one side.
+"""Which rows are set aside to calibrate and test: at random, classes in proportion, and whole groups on one side.
+
+By default none are: every row trains, and is judged by the networks of the fold that left it out. Rows are set aside of
+large tables, where `held_out` asks for it, and by time, as `test_after` says.
 
 A group is what the user names (a patient with several rows) and, by itself, rows whose inputs are the same: even with
 another outcome, a copy of a row is not a new one.
@@ -6,21 +9,26 @@ another outcome, a copy of a row is not a new one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wherefrom.tables.columns import TableEncoder, looks_like_identifier, rows_of
+from wherefrom.tables.columns import TableEncoder, dates_of, looks_like_identifier, rows_of
+from wherefrom.tables.hints import hints
 from wherefrom.tables.options import Request
 from wherefrom.tables.raw import Integers, RawTable
+from wherefrom.tables.wording import option
 from wherefrom.training import streams
 
 _MOST_HELD_OUT = 6000
 _FEWEST_DIFFERENT = 100  # rows; fewer are those of a few levels, which repeat by their nature
 _BY_NATURE = 0.5  # so do rows of which fewer than this part are different
+_MOST_REPEATS = 10  # on average, of rows that are copies if all of them have the target of the other, too
 _FEWEST_GROUPS = 10
 _ROWS_OF_A_GROUP = 1.2  # on average, where a column that is named like an identifier is one of groups
 
@@ -78,6 +86,66 @@ def _that_fit(sizes: Integers, room: int) -> list[int]:
     return indices
 
 
+def everything(rows: int) -> Split:
+    """Train on all rows."""
+    none = np.empty(0, dtype=np.int64)
+    return Split(np.arange(rows), none, none)
+
+
+def after(table: RawTable, written: str, kinds: Mapping[str, str]) -> tuple[RawTable, RawTable]:
+    """Cut a table by time: rows before a date, and those of that date or later (or of no date).
+
+    `written` is the date, if the table has one column of dates, or the column and the date, as "when=2024-01-01".
+    """
+    name, _, date = written.rpartition("=")
+    dates = {
+        column: days for column in table.columns if (days := dates_of(table, column, kinds.get(column))) is not None
+    }
+    if not name:
+        if len(dates) != 1:
+            which = f"has {len(dates)} columns of dates ({', '.join(dates)})" if dates else "has no column of dates"
+            raise ValueError(f"{table.source} {which}: say which, as {option('test_after', 'column=' + date)}")
+        name = next(iter(dates))
+    if name not in dates:
+        table.column(name)
+        otherwise = f"use {option('date', name)} if it is"
+        raise ValueError(f"{option('test_after', written)}: {name!r} is no column of dates; {otherwise}")
+    try:
+        moment = datetime.fromisoformat(date)
+    except ValueError:
+        asked = option("test_after")
+        raise ValueError(f"{asked} is a date, as 2024-01-31, or column=2024-01-31, not {written!r}") from None
+    limit = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() / 86_400
+    is_later = ~(dates[name] < limit)
+    if not is_later.any() or is_later.all():
+        how_many = "all" if is_later.all() else "none"
+        raise ValueError(f"{option('test_after', written)}: {how_many} of the rows are from then on")
+    return table.take(~is_later), table.take(is_later)
+
+
+def fixed_order(values: NDArray[np.float64], y: NDArray[Any], weights: NDArray[np.float64] | None) -> Integers:
+    """Return an order of the rows that does not depend on the one they are in: by a hash of their numbers.
+
+    So what is drawn at random falls on the same rows, however a table is sorted.
+    """
+    if y.dtype == object:
+        labels = {label: int.from_bytes(blake2b(str(label).encode(), digest_size=6).digest()) for label in set(y)}
+        y = np.array([labels[label] for label in y], dtype=np.float64)
+    columns = [*values.T, *y.reshape(len(y), -1).T, *([] if weights is None else [weights])]
+    hashed = np.zeros(len(values), dtype=np.uint64)
+    for column in columns:
+        same = np.where(np.isnan(column), np.nan, column + 0.0)  # one zero, and one nan
+        hashed = _mixed(hashed + same.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    return hashed.argsort(kind="stable")
+
+
+def _mixed(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return splitmix64 of each number."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
+
+
 def copies_of(table: RawTable, names: Sequence[str]) -> Integers:
     """A number for each row, the same for rows whose cells in these columns are the same."""
     group = np.zeros(len(table), dtype=np.int64)
@@ -90,6 +158,8 @@ def copies_of(table: RawTable, names: Sequence[str]) -> Integers:
 
 def kept_together(table: RawTable, names: Sequence[str], request: Request, notes: list[str]) -> Integers | None:
     """Number the rows so that those of one group, and copies of a row, have the same number; None if none have."""
+    for line in hints(table, names, request.kinds):
+        notes.append(line)
     copies = _copies(table, names, request, notes)
     if request.group is None:
         return copies
@@ -109,12 +179,16 @@ def kept_together(table: RawTable, names: Sequence[str], request: Request, notes
 
 def _copies(table: RawTable, names: Sequence[str], request: Request, notes: list[str]) -> Integers | None:
     """Number the rows by the columns that will be used; None where no two are the same, or rows repeat by nature."""
-    group = copies_of(table, TableEncoder.of(table, names, request.kinds, np.arange(len(table))).names)
+    used = TableEncoder.of(table, names, request.kinds, np.arange(len(table))).names
+    group = copies_of(table, used)
     different = int(group.max()) + 1
     copies = len(group) - different
     if not copies:
         return None
-    if different < max(_FEWEST_DIFFERENT, _BY_NATURE * len(group)):
+    are_whole = (
+        len(group) <= _MOST_REPEATS * different and int(copies_of(table, [*used, request.target]).max()) < different
+    )
+    if not are_whole and different < max(_FEWEST_DIFFERENT, _BY_NATURE * len(group)):
         notes.append(
             f"only {different:,} of {len(group):,} rows differ in their inputs: rows like those that are held out are "
             "among those to train"

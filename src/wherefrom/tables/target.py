@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
 from wherefrom.likelihoods import LIKELIHOODS
-from wherefrom.tables.columns import quantities, quoted, rows_of
+from wherefrom.tables.columns import quantities, rows_of
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_numbers
+from wherefrom.tables.wording import option
 
 _FEW = 10  # different whole numbers are classes, more are a quantity
 _MOST_CLASSES = 200
 _ENOUGH = 100  # rows, none of which is negative: then none will be
-_OTHERWISE = ", or --task classification if they are classes"
 
 
 @stored("Target")
@@ -29,6 +29,7 @@ class Target:
     classes: tuple[str | int, ...] = ()
     why: str = ""  # the task was chosen
     least: float | None = None  # that a quantity can be
+    several: tuple[str, ...] = ()  # columns to predict, where there are several; the first gives the name
 
     @classmethod
     def of(
@@ -40,16 +41,16 @@ class Target:
         then the next one is with a chance of 1 in 101 at most.
         """
         if asked is not None and asked not in LIKELIHOODS:
-            raise ValueError(f"--task is {' or '.join(LIKELIHOODS)}, not {asked!r}")
+            raise ValueError(f"{option('task')} is {' or '.join(LIKELIHOODS)}, not {asked!r}")
         column = table.column(name)
         if bool(column.missing.all()):
             raise ValueError(f"{table.source}, column {name!r}, is empty: there is nothing to learn")
         numbers = _numbers(column, table.decimal)
         if asked is not None and LIKELIHOODS[asked].cells == "numbers":
-            quantities(table, column, "number", "", _OTHERWISE)  # raises where it is none
+            quantities(table, column, "number", "", _otherwise())  # raises where it is none
             target = cls(name, asked, why="as asked")
         elif asked is None and (why := _quantity_because(numbers, column)):
-            quantities(table, column, "number", "", _OTHERWISE)
+            quantities(table, column, "number", "", _otherwise())
             target = cls(name, "regression", why=why)
         else:
             labels = _labels(column, numbers)
@@ -57,7 +58,7 @@ class Target:
             target = cls(name, asked or "classification", labels, why)
         _check(table, target, column, numbers)
         if "least" in LIKELIHOODS[target.task].table_options:
-            target = replace(target, least=_least(target.values(table), least, target.name))
+            target = replace(target, least=least_of(target.values(table), least, target.name))
         return target
 
     @property
@@ -65,26 +66,35 @@ class Target:
         return LIKELIHOODS[self.task].cells == "numbers"
 
     def values(self, table: RawTable) -> Numbers | NDArray[np.object_]:
-        """Quantity of every row (nan where missing), or label (None where missing)."""
+        """Quantity of every row (nan where missing), or label (None where missing).  # (rows,) or (rows, several)"""
         column = table.column(self.name)
+        if self.several:
+            each = [quantities(table, table.column(name), "number", "") for name in self.several]
+            return np.stack(each, axis=1)
         if self.holds_numbers:
             return quantities(table, column, "number", "")
+        named = {str(label): label for label in self.classes}
         text, text_decimal = column.as_text(), "." if column.numbers is not None else table.decimal
         labels = np.empty(len(text.levels) + 1, dtype=object)
         for index, level in enumerate(text.levels):
             is_whole = isinstance(self.classes[0], int) and _is_whole(level, text_decimal)
-            labels[index] = _whole(level) if is_whole else level
+            labels[index] = named.get(level, _whole(level) if is_whole else level)
         labels[-1] = None
         return labels[text.codes]
 
 
-def _least(values: Any, asked: float | Literal["auto"] | None, name: str) -> float | None:
+def _otherwise() -> str:
+    return f", or use {option('task', 'classification')} if they are classes"
+
+
+def least_of(values: Any, asked: float | Literal["auto"] | None, name: str) -> float | None:
+    """Return the least that a quantity can be, None if there is no such number."""
     there = values[~np.isnan(values)]
     lowest = float(there.min())
     if asked == "auto":
         return 0.0 if lowest >= 0 and len(there) >= _ENOUGH else None
     if asked is not None and lowest < asked:
-        raise ValueError(f"--least {asked:g}: {name!r} is as low as {lowest:g} in some row")
+        raise ValueError(f"{option('least', asked)}: {name!r} is as low as {lowest:g} in some row")
     return asked
 
 
@@ -92,7 +102,8 @@ def known(values: Numbers | NDArray[np.object_]) -> NDArray[np.bool_]:
     """True for rows that have a target."""
     if values.dtype == object:
         return np.array([value is not None for value in values], dtype=bool)
-    return ~np.isnan(values.astype(np.float64))
+    is_gap: NDArray[np.bool_] = np.isnan(values.astype(np.float64)).reshape(len(values), -1)
+    return np.asarray(~is_gap.any(axis=1))
 
 
 def _numbers(column: Column, decimal: str) -> Numbers:
@@ -115,7 +126,8 @@ def _quantity_because(numbers: Numbers, column: Column) -> str:
 
 def _classes_because(labels: tuple[Any, ...]) -> str:
     if isinstance(labels[0], int):
-        return f"it holds {len(labels)} different whole numbers; --task regression takes them as a quantity"
+        otherwise = f"{option('task', 'regression')} takes them as a quantity"
+        return f"it holds {len(labels)} different whole numbers; {otherwise}"
     return f"it holds {len(labels)} different words"
 
 
@@ -148,6 +160,6 @@ def _check(table: RawTable, target: Target, column: Column, numbers: Numbers) ->
     if len(target.classes) > min(_MOST_CLASSES, count // 2):
         raise ValueError(
             f"{where} holds {len(target.classes)} different values in {rows_of(count)}, too many for classes: is it "
-            f"the right column? If it is a quantity, write plain numbers and say --task regression"
-            + f" (--target {quoted(target.name)})"
+            f"the right column ({option('target', target.name)})? If it is a quantity, write plain numbers, and use "
+            + option("task", "regression")
         )

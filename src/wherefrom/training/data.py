@@ -32,6 +32,8 @@ class Rows:
     targets: int  # how many things the network speaks of: columns of y, or classes
     classes: tuple[Label, ...] = ()  # the labels whose numbers y holds, if it holds any
     weights: Tensor | None = None  # (rows,), how much each counts in relation to the others
+    left_out_by: Tensor | None = None  # (rows,), the draw of D whose members did not see each, and are to predict it
+    versions: Tensor | None = None  # (draws, rows, ...), x to train on in each draw of D, where parts of it are random
 
     @property
     def truth(self) -> Any:
@@ -45,8 +47,9 @@ class Rows:
         """Some of the rows: a slice, an array of indices, or a mask."""
         if not isinstance(index, slice):
             index = self._checked(index)
-        weights = None if self.weights is None else self.weights[index]
-        return replace(self, x=self.x[index], y=self.y[index], weights=weights)
+        weights, by = (None if each is None else each[index] for each in (self.weights, self.left_out_by))
+        versions = None if self.versions is None else self.versions[:, index]
+        return replace(self, x=self.x[index], y=self.y[index], weights=weights, left_out_by=by, versions=versions)
 
     @property
     def that_count(self) -> Rows:

@@ -1,7 +1,7 @@
 """The random variables of training: F, theta0, gamma, h, order, D and t, and designs over them."""
 
 from wherefrom.variables.algorithm import Algorithms, BatchOrder, Hyperparameters, LogUniform
-from wherefrom.variables.data import Resample
+from wherefrom.variables.data import Folds, Resample
 from wherefrom.variables.design import Axis, Design, Jointly, Run
 from wherefrom.variables.drawn import Drawn
 from wherefrom.variables.family import Dropout, Families, MLPs
@@ -18,6 +18,7 @@ __all__ = [
     "Dropout",
     "Families",
     "Finite",
+    "Folds",
     "Hyperparameters",
     "InitialCondition",
     "Iterations",

@@ -19,7 +19,7 @@ from wherefrom.training.schedules import NOT_STORED, SCHEDULES
 from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.finite import Finite, shares
 
-_RESERVED = {"family", "algorithm", "init", "share"}  # what other variables choose
+_RESERVED = {"family", "algorithm", "init", "share", "leaves_out"}  # what other variables choose
 
 Space = Distribution | Finite | Callable[[dict[str, Any]], Any]  # the last: a space that depends on earlier draws
 

@@ -1,4 +1,8 @@
-"""D: the rows that are learnt from. The paper conditions on them; they were drawn from something, too."""
+"""D: the rows that are learnt from. The paper conditions on them; they were drawn from something, too.
+
+`Resample` draws them again, `Folds` leaves one part of them out of each draw. Then every row has members that did not
+see it, and these judge it: all rows train, and all test (see posterior/left_out.py).
+"""
 
 from __future__ import annotations
 
@@ -48,3 +52,28 @@ class Resample(Drawn):
             return torch.from_numpy(generator.integers(count, size=count)).sort().values
         kept = max(1, round(share * count))
         return torch.from_numpy(generator.permutation(count)[:kept]).sort().values
+
+
+@stored("Folds")
+@dataclass(frozen=True)
+class Folds(Drawn):
+    """The training rows are random: they are cut into as many parts as there are draws, and each draw leaves one out.
+
+    Parts are alike in y, and rows of one of the `groups` that `wf.marginalise` is given stay together. The rows that a
+    draw leaves out are what its members are judged by: noise, weights and calibration are fitted by them without
+    holding any row out, and `posterior.out_of_fold()` predicts every training row by the members that did not see it.
+    Standardisation is that of all rows.
+
+    >>> Folds(5)
+    Folds(draws=5)
+    """
+
+    slot: ClassVar[str] = "D"
+    draws: int | None = None
+
+    @property
+    def can_grow(self) -> bool:
+        return False  # more folds are other ones
+
+    def choices(self, seed: int, draw: int) -> dict[str, Any]:
+        return {"leaves_out": draw}

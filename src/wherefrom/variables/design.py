@@ -22,6 +22,7 @@ from wherefrom.files.codec import is_stored, stored
 from wherefrom.files.stand_in import own_class
 from wherefrom.training.schedules import NOT_STORED
 from wherefrom.variables.algorithm import Algorithms
+from wherefrom.variables.data import Folds
 from wherefrom.variables.drawn import Drawn, check_draws
 from wherefrom.variables.family import Dropout, Families
 from wherefrom.variables.finite import shares
@@ -30,7 +31,7 @@ from wherefrom.variables.iterations import Iterations
 SLOTS = ("F", "theta0", "gamma", "h", "order", "D")  # drawn before training, in the order in which we speak of them
 
 _TAKEN = ("t", "M", "noise", "overlap", "entropy", "samples", "members", "others")  # names of what is not drawn
-_HOMES = {"init": "theta0", "share": "D"}  # choices that are read by the draws of one slot
+_HOMES = {"init": "theta0", "share": "D", "leaves_out": "D"}  # choices that are read by the draws of one slot
 
 
 @dataclass(frozen=True, init=False)
@@ -177,6 +178,11 @@ class Design:
         return next((v for axis in self.axes for v in axis.variables if isinstance(v, Algorithms)), None)
 
     @property
+    def parts(self) -> int:
+        """The number of parts that the rows are cut into, each left out by one draw; 0 where none is."""
+        return next((axis.draws for axis in self.axes for v in axis.variables if isinstance(v, Folds)), 0)
+
+    @property
     def size(self) -> int:
         """The number of trainings."""
         return math.prod(axis.draws for axis in self.axes)
@@ -217,7 +223,7 @@ class Design:
     def extended(self, name: str, more: int) -> Design:
         """Return the design with more draws of one axis."""
         grown = self.axis(name)
-        if any(variable.is_finite for variable in grown.variables):
+        if not all(variable.can_grow for variable in grown.variables):
             raise ValueError(f"{grown.name} already goes through all of its points; there are no more to draw")
         if int(more) != more or more < 1:
             raise ValueError(f"{name}={more}: give the number of further draws, at least 1")

@@ -39,6 +39,11 @@ class Drawn(ABC):
         """True if its draws are all the values there are, not a sample of them."""
         return False
 
+    @property
+    def can_grow(self) -> bool:
+        """True if more of it can be drawn, which leaves the first draws as they are."""
+        return not self.is_finite
+
     def drawn_jointly(self) -> Self:
         """Return the variable as it is within `Jointly`: drawn at random, as often as `Jointly` says."""
         return self

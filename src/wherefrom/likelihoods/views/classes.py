@@ -9,15 +9,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from wherefrom.predictive import panels, row_scores
+from wherefrom.predictive import events, panels, row_scores
 from wherefrom.predictive.class_scores import brier, correct
+from wherefrom.predictive.events import Event
 from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Words, percent, percents, short
 from wherefrom.predictive.row_scores import Score, Z
 from wherefrom.predictive.sources import Sources
@@ -34,10 +35,17 @@ SOURCES = {
         "Look for columns that tell the classes apart",
         "Every network has this doubt by itself: in these columns the classes overlap. More networks would not lower "
         "it. Further columns or cleaner labels could.",
+        "overlap",
     )
 }
-# How it is done: in Python, and on the command line.
-HOW = {"temperature": ('posterior.calibrated("temperature", data)', "--calibrate temperature")}
+# How it is done: of a posterior, on the command line, and by wf.fit.
+HOW = {
+    "temperature": (
+        'posterior.calibrated("temperature", data)',
+        "--calibrate temperature",
+        'calibrate="temperature"',
+    )
+}
 _SCORES = {
     "accuracy": ScoreTerm(
         "Right answers (accuracy)",
@@ -51,6 +59,13 @@ _SCORES = {
         "Area under the ROC curve: how often a row of a class is given a larger probability of it than a row of "
         "another. 1 is perfect, 0.5 is chance. Of two classes it is that of the second; of more, the mean over all.",
         "AUC",
+        "high",
+    ),
+    "average_precision": ScoreTerm(
+        "Finds the rarer class (average precision)",
+        "Of two classes, the mean precision over all alerts that it takes to find every row of the rarer one, from the "
+        "highest risk down. 1 is perfect; chance gives its share of the rows.",
+        "AP",
         "high",
     ),
     "nll": ScoreTerm(
@@ -83,6 +98,12 @@ _GLOSSARY = {
         "Overlap",
         "Doubt that every network has by itself, because in these columns the classes look alike. More networks do not "
         "lower it.",
+    ),
+    "risk": Term(
+        "Risk, alert, net benefit",
+        "The risk is the probability of the rarer of two classes. Whoever acts on it chooses a threshold, and is "
+        "alerted for every row at or above it. The net benefit counts the events that alerts find, less false alerts, "
+        "each weighed by the odds of the threshold: at 10%, nine false alerts cost as much as one event is worth.",
     ),
     "disagreement": Term(
         "Disagreement",
@@ -141,7 +162,31 @@ class Classes:
 
     def scores(self) -> dict[str, Score]:
         nll, squares = self.prediction.nll(self.truth, by_row=True), self.prediction.brier(self.truth, by_row=True)
-        return row_scores.of_classes(self.prediction.probabilities, self._numbers, nll, squares)
+        scores = row_scores.of_classes(self.prediction.probabilities, self._numbers, nll, squares)
+        if self._event_risk is not None:
+            scores["average_precision"] = events.average_precision(self._event_risk, self._is_event)
+        return scores
+
+    @cached_property
+    def _event(self) -> int:
+        """The rarer class."""
+        return events.rarer(self._numbers)
+
+    @property
+    def _is_event(self) -> Tensor:
+        return self._numbers == self._event
+
+    @cached_property
+    def _event_risk(self) -> Tensor | None:
+        """Probability of the rarer of two classes.  # (rows,)"""
+        probabilities: Tensor = self.prediction.probabilities
+        return probabilities[:, self._event] if probabilities.shape[1] == 2 else None
+
+    @cached_property
+    def _measured(self) -> Event | None:
+        return (
+            None if self._event_risk is None else Event.of(self._labels[self._event], self._event_risk, self._is_event)
+        )
 
     def baseline(self) -> dict[str, Any]:
         """The gain is by the NLL; by the Brier score where a class had a probability of zero, and came."""
@@ -151,7 +196,10 @@ class Classes:
         if not bool(loss.isfinite().all()):
             loss = self.prediction.brier(self.truth, by_row=True)
             without = brier(part.expand(len(numbers), -1), numbers)
-        return {"scores": row_scores.always_the_shares(numbers, classes), "gain": panels.gain(loss, without)}
+        scores = row_scores.always_the_shares(numbers, classes)
+        if self._measured is not None:
+            scores["average_precision"] = self._measured.prevalence
+        return {"scores": scores, "gain": panels.gain(loss, without)}
 
     def nll_by_row(self) -> Tensor:
         nll: Tensor = self.prediction.nll(self.truth, by_row=True)
@@ -197,14 +245,17 @@ class Classes:
 
     def shown(self, listed: Tensor, before: Classes | None) -> dict[str, Any]:
         fields = self._fields()
+        of_event = [] if self._measured is None else ["risk"]
+        is_rare = self._measured is not None and self._measured.is_rare
         return {
             "headline": self._headline(),
-            "table": ["auc", "nll", "brier", "ece"],
+            "table": ["auc", *(["average_precision"] if of_event else []), "nll", "brier", "ece"],
             "points": self._points(listed),
             "fields": fields,
             "rows": {
-                "columns": ["truth", "guess", "confidence", "doubt"],
-                "sort": "doubt",
+                "title": f"The rows at the highest risk of {self._labels[self._event]}" if is_rare else None,
+                "columns": ["truth", "guess", *(of_event or ["confidence"]), "doubt"],
+                "sort": "risk" if is_rare else "doubt",
                 "detail": ["truth", "guess", "of_truth", "overlap", "disagreement"],
                 "tip": ["truth", "guess", "confidence"],
                 "search": ["truth", "guess"],
@@ -217,7 +268,7 @@ class Classes:
                 "columns": [fields["doubt"] | {"key": "doubt"}],
             },
             "spread": panels.axis(f"disagreement of the networks{_LARGEST}", key="disagreement", least=0.0),
-            "truth": {"lead": None, "panels": [self._mistakes(), self._two_kinds()]},
+            "truth": {"lead": None, "panels": [self._mistakes(), self._two_kinds(), *self._event_panels()]},
             "calibration": {
                 "lead": "Of the answers that are 80% confident, 80% should be right. The grey bars are where chance "
                 "alone would put a calibrated run, 19 times out of 20.",
@@ -245,6 +296,8 @@ class Classes:
             "overlap": prediction.expected_entropy / self._most,
             "disagreement": prediction.mutual_information / self._most,
         }
+        if self._event_risk is not None:
+            shares["risk"] = self._event_risk
         numbers = {"truth": self._numbers, "guess": self._guesses, "is_wrong": (~self._is_right).int()}
         return {name: short(values[listed]) for name, values in shares.items()} | {
             name: values[listed].tolist() for name, values in numbers.items()
@@ -258,10 +311,65 @@ class Classes:
             "guess": label | {"name": "answer", "far": "is_wrong"},
             "confidence": share | {"name": "confidence", "head": "Sure", "title": "Probability of the answer"},
             "of_truth": share | {"name": "probability of the truth"},
+            **self._risk_field(share),
             "doubt": share | {"name": "doubt", "term": "doubt", "also": nats | {"unit": " nats"}},
             "overlap": share | {"name": "overlap", "term": "overlap"},
             "disagreement": share | {"name": "disagreement", "term": "disagreement"},
         }
+
+    def _risk_field(self, share: dict[str, Any]) -> dict[str, Any]:
+        if self._measured is None:
+            return {}
+        title = f"Probability of {self._measured.label}, the rarer class"
+        return {"risk": share | {"name": f"risk of {self._measured.label}", "head": "Risk", "title": title}}
+
+    def _event_panels(self) -> list[dict[str, Any]]:
+        """Return what acting on the risk of the rarer of two classes would do: at some thresholds, and as a curve."""
+        event = self._measured
+        if event is None:
+            return []
+        share = {"as": "percent", "decimals": 1}
+        columns = [
+            {"key": "threshold", "name": "act at", "as": "percent", "strong": True, "title": "Risk that alerts"},
+            share | {"key": "alerts", "name": "alerts", "title": "Share of all rows"},
+            share | {"key": "sensitivity", "name": "sensitivity", "title": "Share of the events that are alerted"},
+            share | {"key": "precision", "name": "precision", "title": "Share of the alerts that are events (PPV)"},
+            share | {"key": "specificity", "name": "specificity", "title": "Share of other rows that are not alerted"},
+        ]
+        lift = (
+            "" if event.lift is None else f" Among the tenth at highest risk it is {event.lift:.1f} times as frequent."
+        )
+        xs, ys, of_all = events.net_benefits(event.curve)
+        low, high = -0.25 * event.prevalence, 1.1 * max(event.prevalence, *ys)
+        return [
+            {
+                "type": "table",
+                "wide": True,
+                "title": f"Alerts for {event.label}",
+                "caption": f"{event.label} is the rarer class: {percent(event.prevalence, 1)} of the rows.{lift} What "
+                "thresholds of its risk would do:",
+                "columns": columns,
+                "items": [asdict(each) for each in event.alerts],
+            },
+            {
+                "type": "curve",
+                "title": "Is it worth acting on?",
+                "caption": "Decision curve: the net benefit of acting on rows above a threshold of risk. Dotted: of "
+                "acting on every row; on none it is 0. The run is of use where its line is above both.",
+                "xs": short(xs),
+                "ys": short(max(low, value) for value in ys),
+                "best": short(max(low, value) for value in of_all),
+                "x": panels.axis("threshold of the risk", [0, xs[-1]], ticks=None),
+                "y": {"label": "net benefit, in events a row", "domain": [low, high]},
+                "tips": panels.tips(
+                    [f"act at {percent(x, 1)}" for x in xs],
+                    {
+                        "net benefit": [panels.written(value) for value in ys],
+                        "of acting on all": [panels.written(value) for value in of_all],
+                    },
+                ),
+            },
+        ]
 
     def _two_kinds(self) -> dict[str, Any]:
         return {

@@ -33,13 +33,14 @@ SOURCES = {
         "Measure {target} better, or measure more",
         "It is whatever no network of this run explains: more networks and longer training would not lower it. "
         "A less noisy {target} or further columns could, and so could {richer} if this one is too simple.",
+        "unexplained",
     )
 }
-# How it is done: in Python, and on the command line.
+# How it is done: of a posterior, on the command line, and by wf.fit.
 HOW = {
-    "variance": ('posterior.calibrated("variance", data)', "--calibrate variance"),
-    "noise": ('wf.Regression(noise="fit")', "--noise fit"),
-    "row by row": ('wf.Regression(noise="predicted")', "--noise predicted"),
+    "variance": ('posterior.calibrated("variance", data)', "--calibrate variance", 'calibrate="variance"'),
+    "noise": ('wf.Regression(noise="fit")', "--noise fit", 'noise="fit"'),
+    "row by row": ('wf.Regression(noise="predicted")', "--noise predicted", 'noise="predicted"'),
 }
 _SCORES = {
     "rmse": ScoreTerm(

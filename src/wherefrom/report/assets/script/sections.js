@@ -129,7 +129,7 @@ function rows() {
     const wanted = target.value.trim().toLowerCase();
     made.only((row) => searched(row).includes(wanted));
   } });
-  return section("rows", "The rows most in doubt", "Rows", `Sort by any column; open a row for all of its shares and values.${thinning()}`,
+  return section("rows", about.title || "The rows most in doubt", "Rows", `Sort by any column; open a row for all of its shares and values.${thinning()}`,
     h("div", { class: "card" }, h("div", { class: "tools" }, h("label", null, "Sort by", select), h("label", null, "Find", find), sources.length > 0 && legend({ margin: "0" })), made.table, made.more));
 }
 function detail(row, keys, sources) {

@@ -1,0 +1,144 @@
+"""The calibration of a table's networks: as asked, or what its rows clearly call for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.posterior import Posterior
+from wherefrom.posterior.fitting import calibrated as calibrated_by
+from wherefrom.posterior.fitting import fitted_anew
+from wherefrom.posterior.predicting import predicted
+from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
+from wherefrom.tables.columns import Encoded, rows_of
+from wherefrom.tables.completing import Completion, Filled
+from wherefrom.tables.gaps import GAPS, samples_of_a_draw
+from wherefrom.tables.options import Request
+from wherefrom.tables.raw import Integers, Numbers
+from wherefrom.tables.telling import Tell
+from wherefrom.training import streams
+from wherefrom.training.data import Rows, as_rows
+
+_FEWEST_TO_CALIBRATE = 20  # rows; a conformal interval of 95% needs 19
+_ENOUGH = 199  # rows without gaps: a conformal interval of 95% has both its tails then
+_MOST_NUMBERS = 20_000_000  # answers to calibrate by, where rows have many draws
+
+
+@dataclass(frozen=True, eq=False)
+class Judges:
+    """Rows to calibrate by, and where they have gaps, all draws of each, one after the other."""
+
+    rows: Rows | None
+    drawn: Encoded | None = None
+
+    @classmethod
+    def left_out(cls, posterior: Posterior, encoded: Encoded, filled: Filled) -> tuple[Posterior, Judges]:
+        """Take all rows, each left out by a fold; those without gaps alone if there are enough, for the noise, too."""
+        rows = posterior.held_out
+        assert rows is not None
+        gaps = encoded.has_gaps
+        if not gaps.any() or filled.completion is None:
+            return posterior, cls(rows)
+        if (~gaps).sum() >= _ENOUGH:
+            fold = replace(posterior.fold, held_out=rows.take(~gaps))
+            posterior = fitted_anew(replace(posterior, fold=fold))
+            return posterior, cls(posterior.held_out)
+        return posterior, cls(rows, filled.completion.drawn(encoded, leaving_out=filled.itself)[0])
+
+    @classmethod
+    def held_out(
+        cls,
+        posterior: Posterior,
+        x: Encoded,
+        y: NDArray[Any],
+        weights: Numbers | None,
+        completion: Completion | None,
+    ) -> Judges:
+        """Take rows that were held out; those without gaps alone if there are enough."""
+        if not len(x):
+            return cls(None)
+        if (~x.has_gaps).sum() >= _ENOUGH:
+            weights = None if weights is None else weights[~x.has_gaps]
+            x, y = x.take(~x.has_gaps), y[~x.has_gaps]
+        drawn = None
+        if x.has_gaps.any() and completion is not None:
+            drawn, x = completion.drawn(x)[0], completion.once(x)
+        return cls(as_rows((x, y, weights), posterior.training.likelihood, posterior.schema.classes), drawn)
+
+    @property
+    def count(self) -> int:
+        return 0 if self.rows is None else len(self.rows)
+
+    def calibrate(self, posterior: Posterior, by: Any, samples: int, seed: int) -> Posterior:
+        """Calibrate on rows as they will be predicted."""
+        assert self.rows is not None
+        draws = 1 if self.drawn is None else GAPS.draws
+        chosen = _some(by, posterior, self.count, samples, seed, draws)
+        rows = self.rows.take(chosen)
+        if self.drawn is None:
+            is_all = rows.left_out_by is not None and len(chosen) == self.count
+            return posterior.calibrated(by, None if is_all else rows, samples)  # None: those that it has itself
+        drawn = self.drawn.take((chosen[:, None] * draws + np.arange(draws)).flatten())
+        samples = samples_of_a_draw(samples)
+        return calibrated_by(
+            posterior,
+            by,
+            rows,
+            samples,
+            predict=lambda base: predicted(
+                base, drawn, samples, "monte_carlo", drawn=GAPS, left_out_by=rows.left_out_by
+            ),
+        )
+
+
+def _some(by: str, posterior: Posterior, count: int, samples: int, seed: int, draws: int = 1) -> Integers:
+    """The rows to calibrate by: all, or as many at random (a file may be sorted) as a fit should look at.
+
+    draws: of each row.
+    """
+    most = KINDS_OF_CALIBRATION[by].most_numbers
+    if most is None and draws > 1:
+        most = _MOST_NUMBERS
+    if most is None:
+        return np.arange(count)
+    answers = len(posterior) * samples * posterior.schema.targets * draws
+    order = streams.generator(seed, "tables", "calibrate").permutation(count)
+    return np.sort(order[: max(200, most // answers)])
+
+
+def calibrated(
+    posterior: Posterior, request: Request, judges: Judges, samples: int, tell: Tell, notes: list[str]
+) -> Posterior:
+    """Calibrate as asked, by rows that were held out, or that the folds left out.
+
+    By default, quantities get conformal intervals, and a factor of the variance (or classes a temperature) only where
+    it is clearly not 1: few rows say too little, above all of rare classes.
+    """
+    asked: Sequence[str] = (request.calibrate,)
+    count = judges.count
+    if request.calibrate == "none":
+        return posterior
+    if request.calibrate == "auto":
+        if count < _FEWEST_TO_CALIBRATE:
+            notes.append(f"not calibrated, because {rows_of(count)} to do it by are too few")
+            return posterior
+        asked = posterior.training.likelihood.calibrates_tables
+    for by in asked:
+        try:
+            more = judges.calibrate(posterior, by, samples, request.seed)
+        except ValueError as error:
+            if request.calibrate != "auto":
+                raise
+            notes.append(f"not calibrated by {by}: {error}")
+            continue
+        if request.calibrate == "auto" and not more.calibration[-1].is_clear:
+            factor = str(more.calibration[-1]).split(",")[0]
+            tell(f"not calibrated by {by}: {rows_of(count)} do not clearly ask for it ({factor})")
+            continue
+        posterior = more
+        tell(f"calibrated: {posterior.calibration[-1]}")
+    return posterior

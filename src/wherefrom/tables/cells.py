@@ -1,0 +1,57 @@
+"""What is known of each row: one number for each column, and limits where the number itself is not known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wherefrom.tables.raw import Numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Rows by column. A quantity is a number, in the units that the networks take; text is the code of its level.
+
+    values: nan where a value is not known.
+    low, high: the interval in which such a value lies; infinite where nothing is known.
+    levels: number of levels of each column of text, 0 for a quantity.
+    """
+
+    values: Numbers  # (rows, columns), and so are low and high
+    low: Numbers
+    high: Numbers
+    levels: tuple[int, ...]
+
+    @classmethod
+    def unlimited(cls, values: Numbers, levels: tuple[int, ...]) -> Cells:
+        """Cells without limits.
+
+        >>> Cells.unlimited(np.array([[1.0, np.nan]]), (0, 3)).gaps.tolist()
+        [[False, True]]
+        """
+        return cls(values, np.full_like(values, -np.inf), np.full_like(values, np.inf), levels)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def gaps(self) -> NDArray[np.bool_]:
+        """True where a value is not known.  # (rows, columns)"""
+        return np.isnan(self.values)
+
+    def take(self, rows: Any) -> Cells:
+        return Cells(self.values[rows], self.low[rows], self.high[rows], self.levels)
+
+    def beside(self, values: Numbers, levels: int) -> Cells:
+        """Add one more column, or several, of values that are all known.  # (rows,) or (rows, columns)"""
+        matrix = values.reshape(len(values), -1)
+        more = Cells.unlimited(matrix, (levels,) * matrix.shape[1])
+        return Cells(
+            np.concatenate([self.values, more.values], axis=1),
+            np.concatenate([self.low, more.low], axis=1),
+            np.concatenate([self.high, more.high], axis=1),
+            (*self.levels, *more.levels),
+        )

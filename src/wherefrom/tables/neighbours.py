@@ -1,0 +1,317 @@
+"""Honest neighbours of a table's scores: what simpler and other models make of the same rows, by the same folds.
+
+    own distribution     every row is answered with the target's own distribution: that of the rows of the other folds,
+                         as they are (a kernel density for the NLL of a quantity, shares for classes)
+    linear model         ridge regression, its penalty by leave-one-out; logistic and Poisson regression for classes and
+                         counts (scikit-learn)
+    boosted trees        scikit-learn's histogram gradient boosting, which stops early
+
+Each is trained on the rows of the other folds, and answers those of its own. The two that give a mean alone get the
+spread of their errors in the *other* folds: a Gaussian (or a negative binomial of counts) for NLL and CRPS, and the
+quantiles of these errors for the interval. The NLL is compared row by row with the model's own.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from wherefrom.files.codec import stored
+from wherefrom.predictive import gaussians, negative_binomials
+from wherefrom.predictive.row_scores import auc
+from wherefrom.tables.raw import Integers, Numbers
+
+OWN, LINEAR, TREES = "own distribution", "linear model", "boosted trees"
+_ARTICLES = {OWN: "the target's own distribution for every row", LINEAR: "a linear model", TREES: "boosted trees"}
+_KERNELS = 2000  # values that a density is made of
+_PENALTIES = np.logspace(-4, 4, 17)  # of each column's variance, times the rows
+_CLEARLY = 2.0  # standard errors
+
+Fold = tuple[Integers, Integers]  # the rows to train on, and those to answer
+
+
+class Judged(NamedTuple):
+    """Scores of a neighbour: those that each row has, and those of all rows together."""
+
+    by_row: dict[str, Numbers]
+    together: dict[str, float] = {}  # noqa: RUF012 - never changed
+
+
+@stored("Neighbour")
+@dataclass(frozen=True)
+class Neighbour:
+    """Another model's scores on the same rows, and how much lower its NLL is than ours, with the error of that."""
+
+    name: str
+    scores: dict[str, float] = field(default_factory=dict)
+    gain: float = math.nan
+    error: float = math.nan
+
+    @property
+    def is_better(self) -> bool:
+        return self.gain > _CLEARLY * self.error
+
+    @property
+    def claim(self) -> str:
+        """A sentence about its being better."""
+        return f"{_ARTICLES[self.name]} would be better here: the NLL is lower by {self.gain:.3f} ± {self.error:.3f}"
+
+
+def compared(
+    x: Numbers, y: NDArray[Any], parts: Integers, task: str, level: float, ours: Mapping[str, Numbers]
+) -> tuple[Neighbour, ...]:
+    """Score the neighbours on every row, by the folds of `parts`; `ours` has the NLL of every row.
+
+    Classes go by their numbers. Without scikit-learn there are those that need none.
+    """
+    folds = [(np.flatnonzero(parts != part), np.flatnonzero(parts == part)) for part in np.unique(parts)]
+    judge = _JUDGES.get(task)
+    if judge is None:
+        return ()
+    with warnings.catch_warnings(), one_thread():
+        warnings.simplefilter("ignore")  # of solvers that would go on for longer
+        by_row = judge(x, y, folds, level)
+    return tuple(_neighbour(name, rows, ours) for name, rows in by_row.items())
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Keep trees on one core: their threads would wait for each other on a busy machine."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    limits: AbstractContextManager[Any] = threadpool_limits(1, "openmp")
+    return limits
+
+
+def _neighbour(name: str, judged: Judged, ours: Mapping[str, Numbers]) -> Neighbour:
+    scores = {score: float(values.mean()) for score, values in judged.by_row.items()} | judged.together
+    if "nll" not in ours or len(ours["nll"]) != len(judged.by_row["nll"]):
+        return Neighbour(name, scores)
+    gap = ours["nll"] - judged.by_row["nll"]
+    return Neighbour(name, scores, float(gap.mean()), float(gap.std(ddof=1)) / math.sqrt(len(gap)))
+
+
+# ------------------------------------------------------------------ quantities
+
+
+def _of_quantities(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float) -> dict[str, Judged]:
+    def gaussian(mean: Numbers) -> Judged:
+        nll, crps, covered = (np.empty(len(y)) for _ in range(3))
+        for rows, train, errors in _errors_elsewhere(mean, y, folds):
+            spread = max(_root_mean_square(errors), 1e-12 * (1 + float(np.abs(y[train]).max())))
+            gap = torch.from_numpy(y[rows] - mean[rows])
+            variance = torch.full_like(gap, spread**2)
+            nll[rows] = -gaussians.log_density(gap, torch.zeros_like(gap), variance).numpy()
+            crps[rows] = gaussians.crps(gap, variance.sqrt()).numpy()
+            covered[rows] = _covered(gap.numpy(), errors, level)
+        return Judged({"nll": nll, "crps": crps, "coverage": covered}, {"rmse": _root_mean_square(y - mean)})
+
+    answers = {OWN: _own_distribution(y, folds, level), LINEAR: gaussian(_by_fold(x, y, folds, _ridge))}
+    trees = _trees("HistGradientBoostingRegressor")
+    return answers | ({TREES: gaussian(_by_fold(x, y, folds, trees))} if trees else {})
+
+
+def _own_distribution(y: Numbers, folds: Sequence[Fold], level: float) -> Judged:
+    nll, crps, covered = (np.empty(len(y)) for _ in range(3))
+    for train, rows in folds:
+        values = np.sort(y[train])
+        some = values[:: -(-len(values) // _KERNELS)]
+        low, high = np.quantile(values, [0.25, 0.75])
+        scale = min(float(values.std()), float(high - low) / 1.349) or float(values.std())
+        width = 0.9 * max(scale, 1e-9 * (1 + abs(float(values[-1])))) * len(values) ** -0.2
+        z = torch.from_numpy((y[rows][:, None] - some) / width)
+        density = torch.logsumexp(-0.5 * z.square(), 1) - math.log(len(some) * width * math.sqrt(2 * math.pi))
+        nll[rows] = -density.numpy()
+        crps[rows] = _distance(values, y[rows]) - 0.5 * _spacing(values)
+        ends = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+        covered[rows] = (y[rows] >= ends[0]) & (y[rows] <= ends[1])
+    middle = _by_fold(y, y, folds, lambda _, values: lambda new: np.full(len(new), values.mean()))
+    return Judged({"nll": nll, "crps": crps, "coverage": covered}, {"rmse": _root_mean_square(y - middle)})
+
+
+def _root_mean_square(errors: Numbers) -> float:
+    return float(np.sqrt(np.mean(errors**2)))
+
+
+def _distance(values: Numbers, y: Numbers) -> Numbers:
+    """The mean distance of sorted values from each of y."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    below = np.searchsorted(values, y)
+    return np.asarray((y * below - sums[below] + sums[-1] - sums[below] - y * (len(values) - below)) / len(values))
+
+
+def _spacing(values: Numbers) -> float:
+    """The mean distance of two of the sorted values."""
+    count = len(values)
+    return float(2 * ((2 * np.arange(1, count + 1) - count - 1) * values).sum() / count**2)
+
+
+def _covered(gap: Numbers, errors: Numbers, level: float) -> NDArray[np.bool_]:
+    low, high = np.quantile(errors, [(1 - level) / 2, (1 + level) / 2])
+    return np.asarray((gap >= low) & (gap <= high))
+
+
+def _errors_elsewhere(mean: Numbers, y: Numbers, folds: Sequence[Fold]) -> list[tuple[Integers, Integers, Numbers]]:
+    """The rows of each fold, those of the others, and the errors in these."""
+    return [(rows, train, y[train] - mean[train]) for train, rows in folds]
+
+
+# ------------------------------------------------------------------ counts
+
+
+def _of_counts(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float) -> dict[str, Judged]:
+    def binomial(mean: Numbers) -> Judged:
+        nll = np.empty(len(y))
+        for rows, train, _ in _errors_elsewhere(mean, y, folds):
+            dispersion = _dispersion(y[train], mean[train])
+            nll[rows] = -_log_mass(y[rows], mean[rows], dispersion)
+        return Judged({"nll": nll}, {"rmse": _root_mean_square(y - mean)})
+
+    own = _by_fold(y, y, folds, lambda _, values: lambda new: np.full(len(new), values.mean()))
+    answers = {OWN: binomial(own)}
+    linear, trees = _poisson(), _trees("HistGradientBoostingRegressor", loss="poisson")
+    if linear and trees:
+        answers |= {name: binomial(_by_fold(x, y, folds, fit)) for name, fit in ((LINEAR, linear), (TREES, trees))}
+    return answers
+
+
+def _log_mass(y: Numbers, mean: Numbers, dispersion: float) -> Numbers:
+    count, center = torch.from_numpy(y.astype(np.float64)), torch.from_numpy(mean)
+    return negative_binomials.log_probability(count, center, torch.full_like(center, dispersion)).numpy()
+
+
+def _dispersion(y: Numbers, mean: Numbers) -> float:
+    """The dispersion under which these counts are most likely."""
+    grid = np.logspace(-3, 2, 40)
+    return float(grid[int(np.argmax([_log_mass(y, mean, each).mean() for each in grid]))])
+
+
+# ------------------------------------------------------------------ classes
+
+
+def _of_classes(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float) -> dict[str, Judged]:
+    numbers = y.astype(np.int64)
+    classes = int(numbers.max()) + 1
+
+    def scored(probabilities: Numbers) -> Judged:
+        truth = np.eye(classes)[numbers]
+        chosen = np.maximum(probabilities[np.arange(len(y)), numbers], 1e-12)
+        area = auc(torch.from_numpy(probabilities), torch.from_numpy(numbers)).value
+        hits = probabilities.argmax(1) == numbers
+        by_row = {
+            "nll": -np.log(chosen),
+            "brier": ((probabilities - truth) ** 2).sum(1),
+            "accuracy": hits.astype(float),
+        }
+        return Judged(by_row, {} if area is None else {"auc": area})
+
+    def answered(fit: Callable[[Numbers, Integers], Any]) -> Numbers:
+        """Probabilities by the other folds; a class that they lack has next to none."""
+        probabilities = np.full((len(y), classes), 1e-6)
+        for train, rows in folds:
+            model = fit(x[train], numbers[train])
+            probabilities[np.ix_(rows, model.classes_)] = np.maximum(model.predict_proba(x[rows]), 1e-6)
+        return probabilities / probabilities.sum(1, keepdims=True)
+
+    shares = np.empty((len(y), classes))
+    for train, rows in folds:
+        shares[rows] = (np.bincount(numbers[train], minlength=classes) + 1 / classes) / (len(train) + 1)
+    answers = {OWN: scored(shares)}
+    if any(len(np.unique(numbers[train])) < 2 for train, _ in folds):
+        return answers  # there is nothing to tell apart
+    try:
+        from sklearn.ensemble import HistGradientBoostingClassifier
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+    except ImportError:
+        return answers
+
+    def trees(some: Numbers, labels: Integers) -> Any:
+        return HistGradientBoostingClassifier(early_stopping=_stops_early(labels), random_state=0).fit(some, labels)
+
+    def logistic(some: Numbers, labels: Integers) -> Any:
+        return make_pipeline(StandardScaler(), LogisticRegression(max_iter=300)).fit(some, labels)
+
+    return answers | {LINEAR: scored(answered(logistic)), TREES: scored(answered(trees))}
+
+
+def _stops_early(labels: Integers) -> bool:
+    """True if a part of the rows can be held out that has every class."""
+    return bool(np.bincount(labels)[np.unique(labels)].min() >= 10)
+
+
+# ------------------------------------------------------------------ models of a mean
+
+
+_Fit = Callable[[Numbers, Numbers], Callable[[Numbers], Numbers]]
+
+
+def _by_fold(x: Numbers, y: Numbers, folds: Sequence[Fold], fit: _Fit) -> Numbers:
+    """The mean of every row, by the rows of the other folds."""
+    mean = np.empty(len(y))
+    for train, rows in folds:
+        mean[rows] = fit(x[train], y[train])(x[rows])
+    return mean
+
+
+def _ridge(x: Numbers, y: Numbers) -> Callable[[Numbers], Numbers]:
+    """Ridge regression of standardised columns, with the penalty that is best if each row is left out in turn."""
+    center, scale = x.mean(0), x.std(0)
+    scale = np.where(scale > 0, scale, 1.0)
+    u, d, vt = np.linalg.svd((x - center) / scale, full_matrices=False)
+    middle = float(y.mean())
+    uy = u.T @ (y - middle)
+    best = min(_PENALTIES, key=lambda penalty: _left_out_error(u, d, uy, y - middle, penalty * len(y)))
+    slope = vt.T @ (d / (d**2 + best * len(y)) * uy)
+    return lambda new: middle + (new - center) / scale @ slope
+
+
+def _left_out_error(u: Numbers, d: Numbers, uy: Numbers, y: Numbers, penalty: float) -> float:
+    shrunk = d**2 / (d**2 + penalty)
+    leverage = np.minimum((u**2) @ shrunk + 1 / len(y), 1 - 1e-6)
+    return float((((y - u @ (shrunk * uy)) / (1 - leverage)) ** 2).mean())
+
+
+def _trees(name: str, **settings: Any) -> _Fit | None:
+    try:
+        from sklearn import ensemble
+    except ImportError:
+        return None
+
+    def fit(x: Numbers, y: Numbers) -> Callable[[Numbers], Numbers]:
+        model = getattr(ensemble, name)(early_stopping=len(y) >= 100, random_state=0, **settings).fit(x, y)
+        return lambda new: np.asarray(model.predict(new), dtype=np.float64)
+
+    return fit
+
+
+def _poisson() -> _Fit | None:
+    try:
+        from sklearn.linear_model import PoissonRegressor
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+    except ImportError:
+        return None
+
+    def fit(x: Numbers, y: Numbers) -> Callable[[Numbers], Numbers]:
+        model = make_pipeline(StandardScaler(), PoissonRegressor(alpha=1e-3, max_iter=300)).fit(x, y)
+        return lambda new: np.clip(model.predict(new), 1e-6, 1e9)
+
+    return fit
+
+
+_JUDGES: dict[str, Callable[[Numbers, Numbers, Sequence[Fold], float], dict[str, Judged]]] = {
+    "regression": _of_quantities,
+    "classification": _of_classes,
+    "counts": _of_counts,
+}

@@ -1,0 +1,180 @@
+"""The networks of a table: settings by a pilot, draws by the budget, and which choices are marginalised in the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from wherefrom.likelihoods import LIKELIHOODS
+from wherefrom.posterior import Posterior
+from wherefrom.posterior.marginalise import marginalise
+from wherefrom.posterior.point import Training
+from wherefrom.tables import plan
+from wherefrom.tables.columns import Encoded
+from wherefrom.tables.options import Request
+from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
+from wherefrom.tables.raw import Integers
+from wherefrom.tables.target import Target
+from wherefrom.tables.telling import Tell
+from wherefrom.training.compute import Compute
+from wherefrom.training.data import as_rows
+from wherefrom.variables import Design, Folds
+
+_MOST_DRAWS = 20
+_EPOCHS_OF_FEW = 200  # where there are too few rows to find a better number
+_PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
+
+
+@dataclass(frozen=True, eq=False)
+class Networks:
+    """The networks of a table, and the pilot that chose their settings, where there was one."""
+
+    posterior: Posterior
+    first: Pilot | None
+    samples: int  # of each network, to predict by
+
+
+def train(
+    data: tuple[Encoded, Any, Any],
+    versions: Sequence[Encoded],
+    copies: Integers | None,
+    target: Target,
+    request: Request,
+    began: float,
+    tell: Tell,
+    compute: Compute,
+    folds: int,
+) -> Networks:
+    """Train the networks that a request asks for, at settings that a pilot finds where they are left open.
+
+    data: x, y, and the weights of the rows or None.
+    versions: x for each fold to train on, where its rows have gaps that are drawn.
+    folds: in how many D is drawn, too; 0 if not.
+    """
+    count, asked = len(data[1]), request.settings
+    training = plan.training_for(count, target, asked)
+    training = plan.sized(training, data[0].values.shape[1], len(target.classes or target.several) or 1)
+    is_few = (count if copies is None else len(np.unique(copies))) < plan.FEWEST_ROWS
+
+    def variables(at: Training) -> list[Any]:
+        over = request.variables(rate(at))
+        return [*over, Folds(folds)] if folds else over
+
+    over = variables(training)
+    first, tried = None, _to_be_tried(request, target, Design.of(over))
+    if is_few:
+        training = replace(training, epochs=_EPOCHS_OF_FEW)
+    elif request.epochs is None or request.budget is not None or tried:
+        first = pilot(
+            training,
+            data,
+            averages=Design.of(over).iterations is not None,
+            tried=tried,
+            epochs=request.epochs,
+            seed=request.seed,
+            until=None if request.budget is None else began + _PILOT_SHARE * request.budget,
+            compute=compute,
+            copies=copies,
+        )
+        training = first.training
+        over = variables(training)
+        if request.epochs is None:
+            tell(
+                f"found by first networks on rows set aside: {training.epochs} epochs, a learning rate of "
+                f"{rate(training):.2g}" + f", {dropout(training):.0%} dropout" * bool(dropout(training))
+            )
+        for line in first.notes:
+            tell(line)
+    if request.epochs is not None:
+        training = replace(training, epochs=request.epochs)
+    if request.budget is not None and first is not None:
+        training, over = _within_budget(training, over, request, first, began, tell)
+    steps = training.algorithm.steps_per_epoch(count)
+    over = plan.collecting(over, training.epochs, steps)
+    if request.epochs is None:
+        training = replace(training, epochs=plan.long_enough(Design.of(over), training.epochs, steps))
+    design = Design.of(over)
+    each = f", {design.size // design.parts} for each of {design.parts} folds" if design.parts else ""
+    tell(
+        f"training {design.size} network{'s' * (design.size != 1)}{each}: {_sizes(training)}, {training.epochs} epochs"
+    )
+    x, y, weights = data
+    rows = as_rows((x, Encoded(y, target.several) if target.several else y, weights), training.likelihood)
+    if versions:
+        rows = replace(rows, versions=torch.from_numpy(np.stack([each.values for each in versions])))
+    posterior = marginalise(training, rows, over, request.seed, groups=copies, compute=compute)
+    samples = request.samples or plan.samples_of_each(len(posterior))
+    if design.parts and request.over is None and request.recipe is None:
+        posterior = _as_far_as_it_helps(posterior, samples, tell)
+    return Networks(posterior, first, samples)
+
+
+def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> Posterior:
+    """Leave t out where rows are more likely without it, each under the networks that did not see it."""
+    names = posterior.design.names
+    if "t" not in names:
+        return posterior
+    without = posterior.marginalising(*(name for name in names if name != "t"))
+    rows = posterior.held_out
+    assert rows is not None
+    nll = [each.out_of_fold(samples).nll(rows.truth, by_row=True) for each in (posterior, without)]
+    gain = nll[0] - nll[1]
+    if rows.weights is not None:
+        gain = gain * rows.weights / rows.weights.mean()
+    mean, error = float(gain.mean()), float(gain.std()) / len(gain) ** 0.5
+    if mean <= 0:
+        return posterior
+    tell(f"t is left out: the NLL of rows left out is lower so, by {mean:.3f} ± {error:.3f}")
+    return without
+
+
+def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
+    """Return the settings to search: given epochs fix them, but not the noise; of a user's model, the rate alone."""
+    names: list[Tried] = []
+    if request.settings.model is not None:
+        return ["lr"] if request.epochs is None and request.settings.lr is None else []
+    if request.epochs is None:
+        names += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
+    if "dropout" in names and design.dropout is None:
+        names.append("no dropout")
+    if "hidden" in names and (design.dropout is not None or request.settings.dropout):
+        names.remove("hidden")  # without hidden units there is nothing to drop
+    if request.settings.noise == "auto" and "noise" in LIKELIHOODS[target.task].table_options:
+        names.append("noise")
+    return names
+
+
+def _sizes(training: Training) -> str:
+    hidden = getattr(training.model, "hidden", ())
+    if not hidden:
+        return f"no hidden units ({training.likelihood.without_hidden})"
+    return f"{' + '.join(map(str, hidden))} hidden units"
+
+
+def _within_budget(
+    training: Training, over: list[Any], request: Request, first: Pilot, began: float, tell: Tell
+) -> tuple[Training, list[Any]]:
+    """Take as many draws as fit into the time that is left, or fewer epochs if two do not."""
+    assert request.budget is not None
+    left = _TRAINING_SHARE * (began + request.budget - time.monotonic())
+    each = first.seconds_per_epoch * training.epochs
+    most = _MOST_DRAWS if request.draws is None else request.draws
+    fits = max(0, int(left / each)) if each > 0 else most * plan.FOLDS
+    parts = max(1, Design.of(over).parts)
+    drawn = plan.with_draws(over, max(2, min(most, fits // parts))) if request.over is None else None
+    over = over if drawn is None else drawn
+    size = Design.of(over).size
+    if size > fits:
+        epochs = max(LEAST_EPOCHS, int(training.epochs * max(left, 0.0) / (size * each)))
+        if epochs < training.epochs:
+            tell(f"the budget is short: {epochs} epochs instead of {training.epochs}")
+            training = replace(training, epochs=epochs)
+    elif drawn is not None:
+        draws = size // parts
+        tell(f"the budget allows for {draws} draws" + " (the most that are taken)" * (draws == most))
+    return training, over
