@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint lint-js format docs bench clean
+.PHONY: help setup demo check test lint lint-js format docs bench bench-tables clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
@@ -15,6 +15,7 @@ help:
 	@echo "make lint-js ESLint on the report's script, where there is node"
 	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
+	@echo "make bench-tables   real tables beside CatBoost, LightGBM, NGBoost and others, in benchmarks/results/tables.md (hours)"
 	@echo "make clean   remove the virtual environment and caches"
 
 setup: $(READY)
@@ -64,5 +65,12 @@ bench: setup
 	$(BIN)/python benchmarks/prediction.py
 	$(BIN)/python benchmarks/one_shot.py --markdown docs/one_shot_measured.md
 
+# The peers get a virtual environment of their own. BEFORE is an older source tree to compare with, if any.
+bench-tables: setup .venv-peers
+	$(BIN)/python benchmarks/tables.py --full $(if $(BEFORE),--before $(BEFORE))
+
+.venv-peers:
+	$(BIN)/python benchmarks/tables.py --set-up
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache dist site
+	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache dist site

@@ -14,11 +14,12 @@ from wherefrom.training.workers import available_cores
 def setting(*packages: str, rounds: int) -> str:
     """The day, the machine, the packages and the rounds, as a list in Markdown."""
     versions = [f"{name} {version(name)}" if find_spec(name) else f"no {name}" for name in packages]
-    lines = [date.today().isoformat(), _machine(), ", ".join(versions), f"medians of {rounds} interleaved rounds"]
+    lines = [date.today().isoformat(), machine(), ", ".join(versions), f"medians of {rounds} interleaved rounds"]
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Return the processor's name and the number of cores."""
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

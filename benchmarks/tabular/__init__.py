@@ -1,0 +1,1 @@
+"""The parts of `benchmarks/tables.py`: tables, contenders, scores, and the page."""
