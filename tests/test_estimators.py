@@ -94,6 +94,7 @@ def people(rows=200, seed=0):
     return frame, pd.Series(y, name="stay")
 
 
+@pytest.mark.filterwarnings("ignore:20 rows can tell little")
 @pytest.mark.parametrize("settings", [{}, {"over": "theta0=2,F=dropout"}, {"held_out": 0.2}], ids=str)
 def test_a_regressor_is_wf_fit(settings):
     x, y = people()
