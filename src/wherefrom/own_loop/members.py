@@ -90,7 +90,10 @@ def from_members(
     units = units_of(scaler, shown, targets)
     networks = build_networks(training, design, design.dropout, example, targets, seed)
     with streams.torch_seeded(seed, "theta0", 0):
-        fresh = {name: make().to(dtype) for name, make in factories(training, design, example, targets).items()}
+        fresh = {
+            name: make().to(dtype)
+            for name, make in factories(training, design, tuple(example.shape[1:]), targets).items()
+        }
 
     first: dict[str, str] = {}  # digest of theta -> the member that has it
     mixture = []

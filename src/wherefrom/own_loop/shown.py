@@ -17,6 +17,7 @@ from wherefrom.training.objective import Label
 from wherefrom.variables.family import Factory
 
 _PROBE_ROWS = 4
+_UNITS = ("x_mean", "x_std", "y_mean", "y_std")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +105,11 @@ def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: in
         raise ValueError("give either scaler or standardise_by")
     if shown.scaled_by is not None:
         return Scaler.of(shown.scaled_by, True, shown.likelihood)
-    known = dict(given._asdict() if isinstance(given, Scaler) else given or {})
-    if unknown := set(known) - set(Scaler._fields):
-        raise ValueError(f"scaler has {', '.join(Scaler._fields)}, and no {', '.join(map(str, unknown))}")
+    known = {name: getattr(given, name) for name in _UNITS} if isinstance(given, Scaler) else dict(given or {})
+    if unknown := set(known) - set(_UNITS):
+        raise ValueError(f"scaler has {', '.join(_UNITS)}, and no {', '.join(map(str, unknown))}")
     parts = []
-    for name in Scaler._fields:
+    for name in _UNITS:
         part = torch.as_tensor(known.get(name, 0.0 if name.endswith("mean") else 1.0), dtype=torch.float64).cpu()
         if name.startswith("x"):
             shape = tuple(shown.inputs.shape[1:])
@@ -124,4 +125,4 @@ def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: in
         if not bool(torch.isfinite(part).all()) or (name.endswith("std") and not bool((part > 0).all())):
             raise ValueError(f"{name} must hold finite numbers, and deviations above zero")
         parts.append(part)
-    return Scaler(*parts)
+    return Scaler(parts[0], parts[1], parts[2], parts[3])

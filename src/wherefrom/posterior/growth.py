@@ -65,7 +65,7 @@ def without_diverged(
 def _warn_of_hopeless(posterior: Posterior, members: Sequence[Member], stacklevel: int) -> None:
     """Warn of losses that are finite, but worse by far than those of an answer that is the same for every row."""
     training = posterior.training
-    hopeless = training.likelihood.hopeless_loss(posterior.schema.targets, training.standardise)
+    hopeless = training.likelihood.hopeless_loss(posterior.schema.targets, bool(training.standardise))
     worse = [m for m in members if m.trained.losses[-1] > hopeless]
     if worse:
         one = worse[0]

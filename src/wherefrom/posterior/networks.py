@@ -25,7 +25,7 @@ def build_networks(
     draws_rates = any(isinstance(v, Hyperparameters) and "dropout" in v.names for a in design.axes for v in a.variables)
     if draws_rates and dropout is not None and (dropout.rate is not None or dropout.on == "weights"):
         raise ValueError("the dropout rate is drawn by Hyperparameters(dropout=...): leave it out of Dropout")
-    models = factories(training, design, x, targets)
+    models = factories(training, design, tuple(x.shape[1:]), targets)
     networks = {name: _build_network(f, name, training.likelihood, x, targets, seed) for name, f in models.items()}
     if draws_rates:
         for name, network in networks.items():
@@ -56,17 +56,20 @@ def _called(family: str) -> str:
     return f"the model {family!r}" if family else "the model"
 
 
-def factories(training: Training, design: Design, x: Tensor, targets: int) -> dict[str, Factory]:
-    """Return the model factory of each family; without families, the training's, under no name."""
+def factories(training: Training, design: Design, inputs: tuple[int, ...], targets: int) -> dict[str, Factory]:
+    """Return the model factory of each family; without families, the training's, under no name.
+
+    inputs: shape of a row as networks see it.
+    """
     models = {"": training.model} if design.families is None else design.families.factories
     outputs = training.likelihood.outputs(targets)
-    return {name: f.sized(_columns(x), outputs) if isinstance(f, MLP) else f for name, f in models.items()}
+    return {name: f.sized(_columns(inputs), outputs) if isinstance(f, MLP) else f for name, f in models.items()}
 
 
-def _columns(x: Tensor) -> int:
-    if x.ndim != 2:
-        raise ValueError(f"an MLP takes a table, but x has rows of shape {tuple(x.shape[1:])}")
-    return x.shape[1]
+def _columns(inputs: tuple[int, ...]) -> int:
+    if len(inputs) != 1:
+        raise ValueError(f"an MLP takes a table, but x has rows of shape {inputs}")
+    return inputs[0]
 
 
 def _build_network(

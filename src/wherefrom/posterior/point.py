@@ -15,6 +15,7 @@ from wherefrom.likelihoods import Likelihood, Predictive, Regression
 from wherefrom.training import augmentation
 from wherefrom.training.algorithm import SETTINGS, Algorithm
 from wherefrom.training.cohort import Augmentation
+from wherefrom.training.pieces import Pieces
 
 __all__ = ["SETTINGS", "Algorithm", "Training"]
 
@@ -39,7 +40,8 @@ class Training(Generic[P]):
 
     `model` is a factory: each call returns a fresh network with freshly drawn initial weights, and so is both the
     family F and p(theta0). With `standardise`, the columns of a table and y are scaled by the training rows' mean
-    and standard deviation on the way in; predictions come back in y's own units.
+    and standard deviation on the way in; predictions come back in y's own units. With `standardise=Pieces()`, networks
+    see the columns of a table also in pieces (see training/pieces.py).
 
     >>> from torch import nn
     >>> training = Training(
@@ -55,7 +57,7 @@ class Training(Generic[P]):
     algorithm: Algorithm
     epochs: int
     likelihood: Likelihood[P] = field(default_factory=Regression)  # type: ignore[arg-type]
-    standardise: bool = True
+    standardise: bool | Pieces = True
     augment: Augmentation | None = None  # what is done to the rows of every batch, such as wf.augment.CropAndFlip()
 
     @property

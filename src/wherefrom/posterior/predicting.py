@@ -229,10 +229,12 @@ def _moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
 
 def _probes(posterior: Posterior) -> Tensor | None:
     """Return rows by which the shared deviations of theta are chosen; None where x is standardised: normal ones do."""
-    if posterior.training.standardise:
+    if posterior.training.standardise is True:
         return None
     if posterior.rows is None:
-        raise ValueError("rank needs training rows where x is not standardised: give them to wf.load(..., data=(x, y))")
+        raise ValueError(
+            "rank needs training rows where x is not only standardised: give them to wf.load(..., data=(x, y))"
+        )
     step = -(-len(posterior.rows) // _PROBES)
     return inputs(posterior, posterior.rows.x[::step])
 
@@ -244,6 +246,8 @@ def _input_variance(posterior: Posterior, x: Any, x_std: Any) -> Tensor | None:
     rows = posterior.schema.inputs(x)
     if not rows.is_floating_point():
         raise ValueError("x_std is for measurements; whole numbers are taken as indices")
+    if posterior.scaler.knots is not None:
+        raise ValueError("x_std is not for networks that see their inputs in pieces: train with standardise=True")
     std = torch.as_tensor(np.asarray(x_std), dtype=torch.float64)
     if std.shape not in ((), rows.shape[1:], rows.shape):
         raise ValueError(

@@ -176,7 +176,7 @@ def _document(folder: Path) -> dict[str, Any]:
 def _built(folder: Path, training: Training, values: Mapping[str, Any], data: Any) -> dict[str, Network]:
     """Return the networks, built on the first rows that all of them take."""
     schema, errors = values["schema"], []
-    rows = _rows_like(schema, values["dtype"])
+    rows = _rows_like(schema, values["scaler"], values["dtype"])
     if data is not None:
         given = as_rows(data, training.likelihood, schema.classes).x
         rows.append(values["scaler"].x(given[:_PROBE_ROWS], values["dtype"]))
@@ -194,13 +194,13 @@ def _built(folder: Path, training: Training, values: Mapping[str, Any], data: An
 def _probes(posterior: Posterior) -> dict[str, Tensor]:
     """Return the answers of each family's first member to some fixed rows, by which a model is recognised."""
     first = {member.family: member.trained.last for member in reversed(posterior.mixture)}
-    return {name: _probe(posterior.networks[name], posterior.schema, theta) for name, theta in first.items()}
+    return {name: _probe(posterior.networks[name], posterior.fold, theta) for name, theta in first.items()}
 
 
-def _probe(network: Network, schema: Schema, theta: Tensor) -> Tensor:
+def _probe(network: Network, fold: Fold, theta: Tensor) -> Tensor:
     """Return the answers to the first rows that the network takes, on the CPU; nothing if it takes none of them."""
     network, theta = network.private("store").to(torch.device("cpu")), theta.cpu()
-    for x in _rows_like(schema, theta.dtype):
+    for x in _rows_like(fold.schema, fold.scaler, theta.dtype):
         try:
             with torch.no_grad():
                 return network.call(network.layout.views(theta), x, (), False)
@@ -209,12 +209,12 @@ def _probe(network: Network, schema: Schema, theta: Tensor) -> Tensor:
     return theta.new_empty(0)
 
 
-def _rows_like(schema: Schema, dtype: torch.dtype) -> list[Tensor]:
-    """Return rows of the shape of the training data: normal numbers, and 0 or 1 for networks that embed codes.
+def _rows_like(schema: Schema, scaler: Scaler, dtype: torch.dtype) -> list[Tensor]:
+    """Return rows as networks see the training data: normal numbers, and 0 or 1 for networks that embed codes.
 
     No training row is stored. Rows differ: batch normalisation turns equal ones into rounding errors.
     """
-    shape = (_PROBE_ROWS, *schema.x_shape)
+    shape = (_PROBE_ROWS, *scaler.input_shape(schema.x_shape))
     if not schema.x_is_float:
         return [torch.zeros(shape, dtype=torch.int64)]
     generator = torch.Generator().manual_seed(0)

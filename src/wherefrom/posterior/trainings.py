@@ -71,8 +71,8 @@ class _Trainings:
             for j, (_, runs) in enumerate(work)
             for r, run in enumerate(runs)
         }
-        rows = work[0][0].trained_on
-        models = factories(training, design, rows.x, rows.targets)
+        fold = work[0][0]
+        models = factories(training, design, fold.scaler.input_shape(fold.schema.x_shape), fold.schema.targets)
         self.initial = {name: _InitialConditions(models[name], networks[name], compute.dtype) for name in models}
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
         self.collections: dict[range | tuple[int, ...], Collection] = {}  # by their steps

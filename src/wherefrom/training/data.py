@@ -15,6 +15,7 @@ from wherefrom.files.codec import stored
 from wherefrom.files.digests import digest
 from wherefrom.training import streamed
 from wherefrom.training.objective import Label, Objective
+from wherefrom.training.pieces import Knots, Pieces
 from wherefrom.training.streamed import Streamed
 
 _MOST = 1e100  # whose squares, and sums of them, are numbers
@@ -359,9 +360,10 @@ class Scaler(NamedTuple):
     x_std: Tensor
     y_mean: Tensor
     y_std: Tensor
+    knots: Knots | None = None  # of columns that networks see in pieces as well
 
     @classmethod
-    def of(cls, rows: Rows, standardise: bool, likelihood: Objective) -> Scaler:
+    def of(cls, rows: Rows, standardise: bool | Pieces, likelihood: Objective) -> Scaler:
         """Standardise tables column by column, and y where the likelihood says so; leave images and integers."""
         is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
         if standardise and is_table and isinstance(rows.x, Streamed):
@@ -371,7 +373,11 @@ class Scaler(NamedTuple):
             )
         x_moments = column_moments(rows.x, rows.weights) if standardise and is_table else no_change(1)
         y_moments = likelihood.units(rows.y, rows.weights) if standardise else no_change(rows.y.shape[1])
-        return cls(*x_moments, *y_moments)
+        if not isinstance(standardise, Pieces):
+            return cls(*x_moments, *y_moments)
+        if not is_table:
+            raise ValueError("pieces are of the columns of a table of numbers: use Training(..., standardise=True)")
+        return cls(*x_moments, *y_moments, standardise.knots(rows.x))
 
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():
@@ -380,10 +386,18 @@ class Scaler(NamedTuple):
 
     @property
     def scales_x(self) -> bool:
-        return bool(self.x_mean.any()) or not bool((self.x_std == 1).all())
+        return self.knots is not None or bool(self.x_mean.any()) or not bool((self.x_std == 1).all())
 
     def scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        return ((x.double() - self.x_mean) / self.x_std).to(dtype)
+        x = x.double()
+        standardised = (x - self.x_mean) / self.x_std
+        if self.knots is None:
+            return standardised.to(dtype)
+        return torch.cat([standardised, self.knots(x)], 1).to(dtype)
+
+    def input_shape(self, x_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of a row as networks see it, of a row as the user has it."""
+        return x_shape if self.knots is None else (x_shape[0] + self.knots.inputs,)
 
     def y(self, y: Tensor, dtype: torch.dtype) -> Tensor:
         return ((y.double() - self.y_mean) / self.y_std).to(dtype)
