@@ -322,7 +322,6 @@ class CountPrediction(Quantities):
     """
 
     noun: ClassVar[str] = "column"
-    uncalibrated_reading: ClassVar[str] = "mixture"
     is_whole: ClassVar[bool] = True
     mixture: Mixture  # of means, in units of the training rows' mean
     dispersion: Tensor  # of every answer, or of all

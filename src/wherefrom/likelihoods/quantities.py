@@ -114,7 +114,6 @@ class Quantities(HoldsMixture):
     """A predictive distribution over one or several columns of numbers."""
 
     is_joint: ClassVar[bool] = False
-    uncalibrated_reading: ClassVar[str]  # of the interval that needs no calibration
     is_whole: ClassVar[bool] = False  # whether y, and so its quantiles, are whole numbers
     mixture: Mixture
     scale: Tensor  # (outputs,)
@@ -230,7 +229,7 @@ class Quantities(HoldsMixture):
 
     def uncalibrated_interval(self, level: float) -> tuple[Tensor, Tensor]:
         """Interval of the distribution itself."""
-        low, high = self.interval(level, self.uncalibrated_reading)
+        low, high = replace(self, conformal=None).interval(level)  # type: ignore[type-var]
         return low, high
 
     def _interval_there_is(self, level: float) -> tuple[Tensor, Tensor, list[str]]:

@@ -6,10 +6,11 @@ the likelihood has no noise. A one-shot prediction has one answer for each membe
 answers: its spread adds to the noise. Two readings of the mixture are offered everywhere: the Gaussian with its mean
 and variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
 
-A posterior that was calibrated says so here: its variance is the calibrated one (`stretched`), and if it was calibrated
-by conformal prediction, `interval` and `coverage` speak of the conformal interval, which ends so many deviations below
-and above the mean, unless a reading is asked for by name. Quantiles, densities and scores stay those of the
-distribution.
+A posterior that was calibrated says so here: its variance is the calibrated one (`stretched`). If it was calibrated by
+its shape, a third reading is the default: the distribution of this shape with the mixture's mean and variance
+(`"shape"`). If it was calibrated by conformal prediction, `interval` and `coverage` speak of the conformal interval,
+which ends so many deviations below and above the mean, unless a reading is asked for by name. Quantiles, densities and
+scores stay those of the distribution.
 """
 
 from __future__ import annotations
@@ -41,12 +42,13 @@ from wherefrom.predictive.gaussians import STANDARD
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.row_scores import always_the_same
 from wherefrom.predictive.searching import lowest
+from wherefrom.predictive.shape import Shape
 from wherefrom.training.data import Scaler, Schema, column_moments
 from wherefrom.training.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError
 from wherefrom.training.workers import one_core
 
 Noise = float | Literal["fit", "predicted"] | None
-IntervalReading = Literal["gaussian", "mixture", "conformal"]
+IntervalReading = Reading | Literal["conformal"]
 
 _FAR = 30.0  # standard deviations, from where on a Gaussian's tail is taken as exponential
 _BISECTIONS = 60
@@ -73,8 +75,8 @@ class Regression(OfNumbers):
     target: ClassVar[str] = "quantities"
     without_hidden: ClassVar[str] = "linear regression"
     table_options: ClassVar[tuple[str, ...]] = ("noise", "least")
-    calibrations: ClassVar[tuple[By, ...]] = ("variance", "conformal")
-    calibrates_tables: ClassVar[tuple[By, ...]] = ("variance", "conformal")
+    calibrations: ClassVar[tuple[By, ...]] = ("variance", "shape", "conformal")
+    calibrates_tables: ClassVar[tuple[By, ...]] = ("variance", "shape", "conformal")
     noise: Noise = None
     held_out: float = 0.1
     least: float | None = None
@@ -196,7 +198,6 @@ class Prediction(Quantities):
     `mean`, `variance` and `std` have y's shape: (rows,) where y was one-dimensional, else (rows, outputs).
     """
 
-    uncalibrated_reading: ClassVar[str] = "gaussian"
     mixture: Mixture  # of standardised answers
     location: Tensor  # (outputs,): the user's unit is location + scale * standardised
     scale: Tensor
@@ -205,37 +206,39 @@ class Prediction(Quantities):
     conformal: AnyConformal | None = None  # how far intervals reach, where the posterior was calibrated so
     least: float | None = None  # that y can be: the mean, quantiles and intervals end there
     blend: Blend | None = None
+    shape: Shape | None = None  # of the distribution around its mean, where the posterior was calibrated so
 
     # ------------------------------------------------------------------ intervals
 
     @one_core()
-    def quantile(self, probability: float, reading: Reading = "gaussian") -> Tensor:
+    def quantile(self, probability: float, reading: Reading | None = None) -> Tensor:
         """The value below which y falls with this probability.
 
-        Where the mixture is one of points, between two of them: as torch.quantile has it, each as wide as its weight.
+        Left out, the reading is the shape's where there is one, else the Gaussian; so it is everywhere. Where the
+        mixture is one of points, between two of them: as torch.quantile has it, each as wide as its weight.
         """
         probability = checked_probability(probability)
-        if _is_mixture(reading):
-            standardised = self._mixture_quantile(probability)
-        else:
-            z = float(STANDARD.icdf(torch.tensor(probability, dtype=torch.float64)))
-            mean, variance = self._moments
-            standardised = mean + z * variance.sqrt()
-        return self._in_units(standardised)
+        shape, is_mixture = self._read_by(reading)
+        if is_mixture:
+            return self._in_units(self._mixture_quantile(probability))
+        z = STANDARD.icdf(torch.tensor(probability, dtype=torch.float64))
+        mean, variance = self._moments
+        return self._in_units(mean + (z if shape is None else shape.quantile(probability)) * variance.sqrt())
 
     @property
     def median(self) -> Tensor:
-        """The median of the mixture; that of the Gaussian is its mean."""
-        return self.quantile(0.5, "mixture")
+        """The median by the shape, or else of the mixture; that of the Gaussian is its mean."""
+        return self.quantile(0.5, "mixture" if self.shape is None else "shape")
 
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
         """The interval that holds y with this probability: its lower and upper ends.
 
         `reading` says which one: the central interval of the Gaussian with this mean and variance ("gaussian"), that of
-        the mixture ("mixture"), or "conformal": as many standard deviations below and above the mean as the rows say
-        that the posterior was calibrated on, for each side by itself if there are enough of them (199 for 95%), else
-        as many for both. Left out, it is the conformal one where there is one, else the Gaussian. Where a background is
-        mixed in, it is the networks' interval with its ends moved outwards.
+        the distribution that is shaped like left-out rows ("shape"), that of the mixture ("mixture"), or "conformal":
+        as many standard deviations below and above the mean as the rows say that the posterior was calibrated on, for
+        each side by itself if there are enough of them (199 for 95%), else as many for both. Left out, it is the
+        conformal one where there is one, else as for quantiles. Where a background is mixed in, it is the networks'
+        interval with its ends moved outwards.
         """
         tail, reading = (1 - checked_level(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
@@ -262,33 +265,35 @@ class Prediction(Quantities):
         return self._shape(torch.where(z > 0, self.least + self.scale * std * beyond, -math.inf))
 
     @one_core()
-    def cdf(self, y: Any, reading: Reading = "gaussian") -> Tensor:
+    def cdf(self, y: Any, reading: Reading | None = None) -> Tensor:
         """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well."""
-        z = self._standardised(y)
-        if not _is_mixture(reading):
-            mean, variance = self._moments
+        z, (shape, is_mixture) = self._standardised(y), self._read_by(reading)
+        if is_mixture:
+            return self._shape(self._mixture_cdf(z))
+        mean, variance = self._moments
+        if shape is None:
             return self._shape(gaussians.probability_below(mean - z, variance))
-        return self._shape(self._mixture_cdf(z))
+        return self._shape(shape.cdf((z - mean) / unit(variance)))
 
     # ------------------------------------------------------------------ scores
 
     @one_core()
-    def log_density(self, y: Any, reading: Reading = "gaussian") -> Tensor:
+    def log_density(self, y: Any, reading: Reading | None = None) -> Tensor:
         """Log density of each output by itself.  # (rows, outputs)"""
-        z = self._standardised(y)
-        log_density = self._mixture_log_density(z) if _is_mixture(reading) else self._gaussian_log_density(z)
+        z, (shape, is_mixture) = self._standardised(y), self._read_by(reading)
+        log_density = self._mixture_log_density(z) if is_mixture else self._log_density_around(z, shape)
         return log_density - self.scale.log()
 
-    def nll(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
+    def nll(self, y: Any, reading: Reading | None = None, by_row: bool = False) -> Any:
         """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
         each = -self.log_density(y, reading).sum(-1)
         return each if by_row else float(each.mean())
 
     @one_core()
-    def crps(self, y: Any, reading: Reading = "gaussian", by_row: bool = False) -> Any:
+    def crps(self, y: Any, reading: Reading | None = None, by_row: bool = False) -> Any:
         """Continuous ranked probability score in y's units, the mean over rows and outputs."""
-        z = self._standardised(y)
-        score = self._mixture_crps(z) if _is_mixture(reading) else self._gaussian_crps(z)
+        z, (shape, is_mixture) = self._standardised(y), self._read_by(reading)
+        score = self._mixture_crps(z) if is_mixture else self._crps_around(z, shape)
         each = (self.scale * score).mean(-1)
         return each if by_row else float(each.mean())
 
@@ -349,6 +354,7 @@ class Prediction(Quantities):
             is_flat=True,
             y_names=(),
             conformal=conformal,
+            shape=None if self.shape is None else self.shape.of_output(j),
             blend=None if self.blend is None else self.blend.of_output(j),
         )
 
@@ -365,23 +371,40 @@ class Prediction(Quantities):
         """
         return replace(self, mixture=self.mixture.stretched(factor))
 
+    def shaped(self, shape: Shape) -> Prediction:
+        """Give the distribution of each output another shape around its mean."""
+        return replace(self, shape=shape)
+
     def _interval_reading(self, reading: IntervalReading | None) -> IntervalReading:
+        if reading is None and self.conformal is None:
+            return "gaussian" if self.shape is None else "shape"
         if reading is None:
-            return "gaussian" if self.conformal is None else "conformal"
+            return "conformal"
         if reading != "conformal":
-            _is_mixture(reading)  # checks it
+            self._read_by(reading)  # checks it
         return reading
+
+    def _read_by(self, reading: str | None) -> tuple[Shape | None, bool]:
+        """Return the shape to read the distribution by, None for a Gaussian, and whether to read the mixture."""
+        if reading not in (None, "gaussian", "shape", "mixture"):
+            raise ValueError(f'reading must be "gaussian", "shape" or "mixture", not {reading!r}')
+        if reading == "shape" and self.shape is None:
+            raise ValueError('there is no shape: predict by posterior.calibrated("shape", (x, y))')
+        return self.shape if reading in (None, "shape") else None, reading == "mixture"
 
     # ------------------------------------------------------------------ in standardised units
 
-    def _gaussian_log_density(self, z: Tensor) -> Tensor:
+    def _log_density_around(self, z: Tensor, shape: Shape | None) -> Tensor:
+        """Log density of the Gaussian, or of the shape, with this mean and variance."""
         mean, variance = self._moments
         if empty := int((variance <= 0).any(-1).sum()):
             raise ValueError(
                 f"the predictive variance is zero at {empty} of {len(self)} rows, where a density does not exist: "
                 "marginalise a variable, take more samples, or give the likelihood a noise"
             )
-        return gaussians.log_density(z, mean, variance)
+        if shape is None:
+            return gaussians.log_density(z, mean, variance)
+        return shape.log_density((z - mean) / variance.sqrt()) - 0.5 * variance.log()
 
     def _mixture_log_density(self, z: Tensor) -> Tensor:
         if not self.mixture.is_dense:
@@ -422,11 +445,13 @@ class Prediction(Quantities):
             low, high = torch.where(is_low, middle, low), torch.where(is_low, high, middle)
         return (low + high) / 2
 
-    def _gaussian_crps(self, z: Tensor) -> Tensor:
-        """CRPS of the Gaussian; where the variance is zero, |z - mean|."""
+    def _crps_around(self, z: Tensor, shape: Shape | None) -> Tensor:
+        """CRPS of the Gaussian, or of the shape; where the variance is zero, |z - mean|."""
         mean, variance = self._moments
         std, gap = variance.sqrt(), z - mean
-        return torch.where(std > 0, gaussians.crps(gap, std.clamp_min(torch.finfo(std.dtype).tiny)), gap.abs())
+        least = std.clamp_min(torch.finfo(std.dtype).tiny)
+        score = gaussians.crps(gap, least) if shape is None else least * shape.crps(gap / least)
+        return torch.where(std > 0, score, gap.abs())
 
     def _mixture_crps(self, z: Tensor) -> Tensor:
         """E|X - z| - E|X - X'| / 2, over all pairs of components; of points by sorting, of Gaussians pair by pair."""
@@ -455,12 +480,6 @@ class Prediction(Quantities):
         among = gaussians.gaussians_apart(points, around.expand_as(points), None)
         pairs = (1 - weight).square() * apart + 2 * weight * (1 - weight) * across + weight.square() * among
         return blend.mixed(to_truth, gaussians.mean_distance(points - z, around).mean(0)) - 0.5 * pairs
-
-
-def _is_mixture(reading: str) -> bool:
-    if reading not in ("gaussian", "mixture"):
-        raise ValueError(f'reading must be "gaussian" or "mixture", not {reading!r}')
-    return reading == "mixture"
 
 
 def most_likely_noise(squares: Tensor, weights: Tensor | None = None, of_rows: Tensor | None = None) -> Tensor:

@@ -1,12 +1,14 @@
 """Calibration: what rows that were not trained on say of the predictive distribution, and how it is corrected by them.
 
-Three corrections, each fitted on held-out rows (x_i, y_i), i = 1 ... n, kept with the posterior and applied to all that
+Four corrections, each fitted on held-out rows (x_i, y_i), i = 1 ... n, kept with the posterior and applied to all that
 it predicts:
 
     variance      y's deviations from the mean are s times what was said: everything is stretched away from the mean by
                   s, with the s^2 that makes the rows most likely. For the Gaussian reading it is exact,
                   s^2 = mean of (y_i - mean_i)^2 / variance_i, for each output. Shares of sources stay as they are, but
                   for values that are missing in a row: how much they matter is known from the training rows.
+    shape         y's deviations from the mean, in standard deviations, are skewed or have long tails: their
+                  distribution takes the place of the Gaussian (predictive/shape.py). Mean, variance and sources stay.
     temperature   every answer's logits are divided by T, the most probable one given the rows, if log T ~ N(0, 1) was
                   expected. Few rows that all happen to be right would have it fall to nothing otherwise.
     conformal     intervals, or sets of classes, that reach as far as the rows themselves would have needed. If new
@@ -16,10 +18,10 @@ it predicts:
 
 What conformal intervals and sets reach is in predictive/conformal.py.
 
-Rows with weights v_i count by them in the first two: means over rows are sums of v_i / sum of v. The third counts rows,
-and knows no weights but none at all. Standard errors take the weights as given, not as repetitions of rows.
+Rows with weights v_i count by them, means over rows are sums of v_i / sum of v; but conformal intervals count rows,
+and know no weights but none at all. Standard errors take the weights as given, not as repetitions of rows.
 
-The first two correct the distribution, the third leaves it as it is and speaks of intervals alone, so it comes last.
+The others correct the distribution; conformal leaves it as it is and speaks of intervals alone, so it comes last.
 A calibration is of the members and weights that it was fitted with, and of the way in which they predicted.
 """
 
@@ -37,10 +39,11 @@ from wherefrom.files.codec import stored
 from wherefrom.predictive.conformal import AnyConformal, Conformal, CrossConformal
 from wherefrom.predictive.fit import Fit, described, with_error
 from wherefrom.predictive.searching import lowest
+from wherefrom.predictive.shape import Shape, fitted_shape
 from wherefrom.table import Table
 from wherefrom.training.workers import one_core
 
-By = Literal["variance", "temperature", "conformal"]
+By = Literal["variance", "shape", "temperature", "conformal"]
 
 _FEWEST_ROWS = 2
 _ROUNDING = 1e-9
@@ -118,9 +121,10 @@ class Temperature:
         return f"logits divided by {divided}, so probabilities {less} extreme, by {described(self.fit)}"
 
 
-Calibration = VarianceScale | Temperature | AnyConformal
-CALIBRATIONS: dict[str, type[VarianceScale | Temperature | Conformal]] = {
+Calibration = VarianceScale | Shape | Temperature | AnyConformal
+CALIBRATIONS: dict[str, type[VarianceScale | Shape | Temperature | Conformal]] = {
     "variance": VarianceScale,
+    "shape": Shape,
     "temperature": Temperature,
     "conformal": Conformal,
 }
@@ -129,13 +133,18 @@ CALIBRATIONS: dict[str, type[VarianceScale | Temperature | Conformal]] = {
 # ---------------------------------------------------------------------- which there can be
 
 
-_NEEDS = {"variance": "have no variance to scale", "temperature": "have no logits to divide"}
+_NEEDS = {
+    "variance": "have no variance to scale",
+    "shape": "have no shape to fit",
+    "temperature": "have no logits to divide",
+}
 
 
 def checked(by: Any, offered: Sequence[By], target: str) -> By:
     """The name of a calibration that the likelihood offers; `target` says what is predicted, in the plural."""
     if by not in CALIBRATIONS:
-        raise ValueError(f'calibrate by "variance", "temperature" or "conformal", not {by!r}')
+        names = ", ".join(f'"{name}"' for name in CALIBRATIONS)
+        raise ValueError(f"calibrate by one of {names}, not by {by!r}")
     if by not in offered:
         others = ", or by ".join(f'"{each}"' for each in offered)
         raise ValueError(f"{target} {_NEEDS[by]}: calibrate by {others}")
@@ -175,6 +184,8 @@ def fitted(
     share = (share / share.sum()).unsqueeze(1)
     if by == "variance":
         return _variance_scale(prediction, y, fit, share)
+    if by == "shape":
+        return _shape(prediction, y, fit, share)
     if by == "temperature":
         return _temperature(prediction, y, fit, share)
     scores, is_signed, what, all_there_is = prediction.conformal_scores(y)
@@ -203,6 +214,12 @@ def _variance_scale(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Varianc
     factor, error = log_factor.exp(), _standard_error(nll, log_factor, share)
     fit = _scored(fit, unchanged, nll(log_factor), share)
     return VarianceScale(tuple(factor.tolist()), tuple((factor * error).tolist()), fit)
+
+
+def _shape(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Shape:
+    shape = fitted_shape(prediction.deviation(y), share, fit)
+    unchanged, changed = (-each.log_density(y) for each in (prediction, prediction.shaped(shape)))
+    return replace(shape, fit=_scored(fit, unchanged, changed, share))
 
 
 def _temperature(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Temperature:
