@@ -30,7 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Cells, Columns, Moments, Summary, TableWishes
+from wherefrom.likelihoods.likelihood import Cells, Columns, MemberScores, Moments, Summary, TableWishes
 from wherefrom.likelihoods.quantities import TIE_BREAK, checked_level
 from wherefrom.likelihoods.views import classes
 from wherefrom.predictive import background, class_scores, events
@@ -232,10 +232,10 @@ class Classification:
     def to_search(self, leaves_noise: bool) -> Classification:
         return self
 
-    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> MemberScores:
         logs, numbers = torch.log_softmax(outputs.double(), -1), y.flatten().long()
         nll = -logs.gather(-1, numbers.expand(len(logs), -1).unsqueeze(-1)).squeeze(-1)
-        return nll, torch.stack([class_scores.brier(each.exp(), numbers) for each in logs])
+        return MemberScores(nll, torch.stack([class_scores.brier(each.exp(), numbers) for each in logs]))
 
     @classmethod
     def of_table(cls, wishes: TableWishes) -> Classification:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Moments, TableWishes
+from wherefrom.likelihoods.likelihood import MemberScores, Moments, TableWishes
 from wherefrom.likelihoods.quantities import (
     OfNumbers,
     Quantities,
@@ -228,14 +228,15 @@ class Counts(OfNumbers):
 
     # ------------------------------------------------------------------ choosing how to train
 
-    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> MemberScores:
         """Return the scores, with the dispersion that each network says, or that suits it best."""
         means, _, a = self.moments(outputs, None)
         y, means = y.double(), scaler.y_std * means  # (members, rows, columns)
         with one_core():
             a = _suiting_dispersion(means, y) if a is None else a
             nll = -negative_binomials.log_probability(y, means, a).sum(-1)
-            return nll, (negative_binomials.distance(y, means, a) - negative_binomials.spacing(means, a)).mean(-1)
+            crps = negative_binomials.distance(y, means, a) - negative_binomials.spacing(means, a)
+            return MemberScores(nll, crps.mean(-1))
 
     def to_search(self, leaves_noise: bool) -> Counts:
         predicts = self.dispersion == "predicted" and not leaves_noise

@@ -30,6 +30,14 @@ Cells = Literal["numbers", "labels"]  # what a table's column of y holds
 Columns = dict[str, NDArray[Any]]  # by name, a value for each row
 
 
+class MemberScores(NamedTuple):
+    """Scores of single networks, row by row."""
+
+    nll: Tensor  # (members, rows)
+    crps: Tensor  # (members, rows); of classes, the Brier score
+    deviation: Tensor | None = None  # (members, rows, outputs): (y - mean) / std, where the shape of y can be fitted
+
+
 class Moments(NamedTuple):
     """Moments of y that a network's outputs give, in standardised units. All have the shape of the answers."""
 
@@ -213,10 +221,10 @@ class Likelihood(Objective, Protocol[P_co]):
 
     # choosing how to train
 
-    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
-        """NLL and CRPS (or Brier score) of single networks, row by row, each with the noise that suits it best.
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> MemberScores:
+        """Scores of single networks, row by row, each with the noise that suits it best.
 
-        # (members, rows, outputs), (rows, columns) -> (members, rows) each
+        # (members, rows, outputs), (rows, columns)
         """
         ...
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Moments, TableWishes
+from wherefrom.likelihoods.likelihood import MemberScores, Moments, TableWishes
 from wherefrom.likelihoods.quantities import (
     OfNumbers,
     Quantities,
@@ -163,7 +163,7 @@ class Regression(OfNumbers):
         with one_core():
             return most_likely_noise(squares, each, weights)
 
-    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> tuple[Tensor, Tensor]:
+    def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> MemberScores:
         """Return the scores, with the variance that the outputs say, or else the mean square of the errors."""
         answers, _, noise = self.moments(outputs.double(), None)
         error = scaler.y_std * (scaler.y(y, torch.float64) - answers)  # (members, rows, outputs)
@@ -173,7 +173,8 @@ class Regression(OfNumbers):
             variance = scaler.y_std.square() * noise
         variance = variance.clamp_min(torch.finfo(torch.float64).tiny)
         nll = -gaussians.log_density(error, torch.zeros_like(error), variance)
-        return nll.sum(-1), gaussians.crps(error, variance.sqrt()).mean(-1)
+        std = variance.sqrt()
+        return MemberScores(nll.sum(-1), gaussians.crps(error, std).mean(-1), error / std)
 
     def background(self, y: Tensor, scaler: Scaler, targets: int) -> tuple[Tensor, Tensor]:
         return background.of_quantities(scaler.y(y, torch.float64))

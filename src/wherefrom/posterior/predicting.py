@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.likelihoods.likelihood import MemberScores
 from wherefrom.posterior.groups import assembled, groups, inputs, refreshing
 from wherefrom.posterior.left_out import outputs_left_out
 from wherefrom.posterior.weighing import crossed_axes, explicit_weights, turns
@@ -158,16 +159,16 @@ def sampled_outputs(posterior: Posterior, x: Any, samples: int, seed: int) -> Mi
     return _mixture(posterior, answers, plan)
 
 
-def member_scores(posterior: Posterior, data: Any) -> tuple[Tensor, Tensor]:
-    """Return the NLL and the CRPS (or Brier score) of each member by itself, one sample of it, row by row.
+def member_scores(posterior: Posterior, data: Any) -> MemberScores:
+    """Return the scores of each member by itself, one sample of it, row by row.
 
-    Noise that is to be fitted is fitted for each member, on these rows.  # (members, rows) each
+    Noise that is to be fitted is fitted for each member, on these rows.
     """
     likelihood = posterior.training.likelihood
     rows = as_rows(data, likelihood, posterior.schema.classes)
     outputs = sampled_outputs(posterior, rows.x, 1, posterior.seed)
     scores = likelihood.member_scores(outputs.answers[:, 0], rows.y, posterior.scaler)
-    return tuple(torch.nan_to_num(score, nan=math.inf) for score in scores)  # type: ignore[return-value]
+    return scores._replace(nll=scores.nll.nan_to_num(nan=math.inf), crps=scores.crps.nan_to_num(nan=math.inf))
 
 
 # ---------------------------------------------------------------------- by moments

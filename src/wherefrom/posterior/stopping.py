@@ -22,6 +22,7 @@ from wherefrom.laws.law import Points
 from wherefrom.posterior.member import Member
 from wherefrom.posterior.posterior import Posterior
 from wherefrom.posterior.predicting import member_scores
+from wherefrom.predictive.shape import shape_gains
 from wherefrom.training import streams
 from wherefrom.variables import Iterations
 
@@ -61,12 +62,19 @@ class Stops:
     epochs: tuple[int, ...]
     nll: Tensor  # (len(epochs), rows)
     crps: Tensor  # of classes, the Brier score
+    deviation: Tensor | None  # (len(epochs), rows, outputs), where the shape of y can be fitted
 
     def first_good(self) -> int:
         """Return the number of the first that is nearly as good as the best."""
         scores = self.nll.mean(1).tolist()
         lowest = min(scores)
         return next(number for number, score in enumerate(scores) if score <= lowest + _AS_GOOD or lowest == math.inf)
+
+    def shaped_nll(self, stop: int) -> Tensor:
+        """Return the NLL of each row after a stop, under the shape that the other rows have.  # (rows,)"""
+        if self.deviation is None or not bool(self.deviation[stop].isfinite().all()):
+            return self.nll[stop]
+        return self.nll[stop] - shape_gains(self.deviation[stop])
 
 
 def scored(posteriors: Sequence[Posterior], members: Sequence[Member], aside: Sequence[Any], averages: bool) -> Stops:
@@ -76,7 +84,9 @@ def scored(posteriors: Sequence[Posterior], members: Sequence[Member], aside: Se
     """
     stops = [_after_epochs(*each, averages) for each in zip(posteriors, members, strict=True)]
     scores = [member_scores(networks, rows) for (_, networks), rows in zip(stops, aside, strict=True)]
-    return Stops(stops[0][0], *(torch.cat(each, 1) for each in zip(*scores, strict=True)))
+    nll, crps = (torch.cat([getattr(each, name) for each in scores], 1) for name in ("nll", "crps"))
+    deviations = [each.deviation for each in scores if each.deviation is not None]
+    return Stops(stops[0][0], nll, crps, torch.cat(deviations, 1) if deviations else None)
 
 
 def _after_epochs(posterior: Posterior, member: Member, averages: bool) -> tuple[tuple[int, ...], Posterior]:

@@ -28,7 +28,7 @@ from wherefrom.predictive.fit import Fit, described, with_error
 _MOST_COMPONENTS = 4
 _TURNS = 60  # of expectation maximisation
 _PARTS = 5  # of the rows, to choose the number of components by
-_MOST_ROWS = 5000  # to fit by
+_FEWEST_ROWS, _MOST_ROWS = 50, 5000  # to fit by
 _KERNEL = 0.5  # times rows^(-1/5) of a robust deviation: the least deviation of a component
 _LEAST_GAIN = 0.005  # nats a row, that are worth another shape
 
@@ -125,7 +125,7 @@ def fitted_shape(deviations: Tensor, share: Tensor, fit: Fit) -> Shape:
     rows = np.arange(len(weights))
     if len(rows) > _MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).permutation(len(rows))[:_MOST_ROWS])
-    found = [_chosen(column[rows], weights[rows]) for column in deviations.double().numpy().T]
+    found = [_chosen(column[rows], weights[rows])[0] for column in deviations.double().numpy().T]
     most = max(len(each.weights) for each in found)
 
     def stacked(name: str, filling: float) -> Tensor:
@@ -141,6 +141,12 @@ def fitted_shape(deviations: Tensor, share: Tensor, fit: Fit) -> Shape:
         tuple(each.error for each in found),
         fit,
     )
+
+
+def shape_gains(deviations: Tensor) -> Tensor:
+    """Return what a shape that is fitted to other rows adds to each row's log density.  # (rows, outputs) -> (rows,)"""
+    columns = deviations.double().numpy().T
+    return torch.from_numpy(np.sum([_chosen(column, np.ones(len(column)))[1] for column in columns], axis=0))
 
 
 class _Gaussians(NamedTuple):
@@ -178,23 +184,23 @@ class _Gaussians(NamedTuple):
         return self._replace(means=(self.means - mean) / math.sqrt(variance), variances=self.variances / variance)
 
 
-def _chosen(s: Numbers, weights: Numbers) -> _Gaussians:
-    """Return as many Gaussians as make rows most likely that they were not fitted to."""
+def _chosen(s: Numbers, weights: Numbers) -> tuple[_Gaussians, Numbers]:
+    """Return as many Gaussians as make rows most likely that they were not fitted to, and each row's gain by that."""
     parts = np.random.default_rng(0).permutation(len(s)) % _PARTS
     single = _Gaussians(np.ones(1), np.zeros(1), np.ones(1))
-    best = single
-    if len(s) < 10 * _PARTS:
-        return best
+    best, best_gains = single, np.zeros(len(s))
+    if len(s) < _FEWEST_ROWS:
+        return best, best_gains
     for count in range(2, _MOST_COMPONENTS + 1):
-        left_out = np.empty(len(s))
+        gains = -single.log_density(s)
         for part in range(_PARTS):
             rest = parts != part
-            left_out[~rest] = _fitted(s[rest], weights[rest], count).log_density(s[~rest])
-        gains = weights * (left_out - single.log_density(s))
-        gain, error = float(gains.mean()), float(gains.std()) / math.sqrt(len(gains))
+            gains[~rest] += _fitted(s[rest], weights[rest], count).log_density(s[~rest])
+        gain = float((weights * gains).mean())
         if gain > best.gain + _LEAST_GAIN:
-            best = _fitted(s, weights, count)._replace(gain=gain, error=error)
-    return best
+            error = float((weights * gains).std()) / math.sqrt(len(s))
+            best, best_gains = _fitted(s, weights, count)._replace(gain=gain, error=error), gains
+    return best, best_gains
 
 
 def _fitted(s: Numbers, weights: Numbers, count: int) -> _Gaussians:

@@ -1,13 +1,15 @@
-"""How long to train, how fast, how much to drop, which network and which noise: a few networks go first, and rows that
-they were not trained on say what was best, and when.
+"""How long to train, how fast, how much to drop, which network, which inputs and which noise: a few networks go first,
+and rows that they were not trained on say what was best, and when.
 
 Their trajectories are kept, from which every number of epochs can be scored (see posterior/stopping.py). If the best
 is near the end, pilots of twice the epochs follow, with the better half of the settings.
 
-All are scored by the same rows' negative log-likelihood, so that they can be compared row by row. One without hidden
-units is taken if it is better. One that says its noise itself is taken if it is better by more than a standard error,
-and its CRPS as well: such networks stop earlier, at times before they have found the mean. What the user has said is
-not tried otherwise.
+All are scored by the same rows' negative log-likelihood, so that they can be compared row by row. After the learning
+rate and the dropout, one thing is changed at a time, and kept if rows are more likely so: a larger network, columns in
+pieces (see training/pieces.py), no hidden units at all. A network that says its noise itself is taken if rows are more
+likely by more than a standard error, under the shape of y that suits each (see predictive/shape.py), and its CRPS is
+better as well: such networks stop earlier, at times before they have found the mean. What the user has said is not
+tried otherwise.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -33,17 +35,20 @@ from wherefrom.tables.weighing import drawn_by_weight
 from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 from wherefrom.training.mlp import MLP
+from wherefrom.training.pieces import Pieces
 from wherefrom.variables import Hyperparameters
 
-Tried = Literal["lr", "dropout", "no dropout", "hidden", "noise"]
+Tried = Literal["lr", "dropout", "no dropout", "hidden", "inputs", "noise"]
 
 LEAST_EPOCHS = 5
 _FIRST_EPOCHS, _FIRST_STEPS, _MOST_STEPS = 10, 2000, 40_000
 _MOST_EPOCHS = 1000
 _NEAR_THE_END = 0.7
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
+_LESS = 0.25  # of a dropout
 _CLEARLY = 3.0  # standard errors
 _LINEAR_RATE = 3.0  # times that of a network with hidden units
+_LARGER = {(50,): (64, 64)}  # hidden units
 _CALMER, _TRIES = 1 / 10, 3  # of the learning rate, where all pilots diverge
 
 
@@ -75,6 +80,10 @@ class _Trial:
         """Return how far its mean NLL lies below another's, and the standard error of that."""
         return _mean(other.stops.nll[other.best] - self.stops.nll[self.best])
 
+    def shaped_gain(self, other: _Trial) -> tuple[float, float]:
+        """Return the gain under the shapes of y that suit both, and its standard error."""
+        return _mean(other.stops.shaped_nll(other.best) - self.stops.shaped_nll(self.best))
+
     def is_beaten_by(self, other: _Trial) -> bool:
         gain, error = other.gain(self)
         return gain > _CLEARLY * error
@@ -95,40 +104,86 @@ def pilot(
     until: float | None = None,
     compute: Compute | None = None,
     copies: Integers | None = None,
+    pieces: Pieces | None = None,
 ) -> Pilot:
     """Look for the best training: `averages` where t is marginalised, `tried` are the settings to look for.
 
     `data` is (x, y), or (x, y, weights).
     With `epochs` they are given. `until` is when, by the clock, no longer ones may begin. `copies` has the same number
-    for rows that are copies of each other: they are trained on, or set aside, together.
+    for rows that are copies of each other: they are trained on, or set aside, together. `pieces` are those of the
+    columns that have any.
     """
     copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
     along = data[1].reshape(len(data[1]), -1)[:, 0]
     search = _Search(data, stopping.folds(copies, along, seed), averages, epochs, seed, until, compute or Compute())
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
-    rates = {"lr"} & {*tried}
     best = search.best(training, {*tried} & {"lr", "dropout", "no dropout"})
-    if "hidden" in tried and not search.is_late(best):
-        plain = replace(best.training, model=MLP(()))
-        if rates:
-            plain = _at(plain, {"lr": _LINEAR_RATE * rate(training)})
-        linear = search.best(plain, rates, best)
-        gain, error = linear.gain(best)
+    for change in _CHANGES:
+        if search.is_late(best):
+            break
+        rival = change(best.training, training, tried, pieces)
+        if rival is None:
+            continue
+        trial = search.best(rival.training, rival.tried, best)
+        gain, error = trial.gain(best)
         if gain > 0:
-            name = f"no hidden units ({wanted.without_hidden})"
-            notes.append(f"{name}: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
-            best = linear
+            words = rival.words.format(linear=wanted.without_hidden)
+            notes.append(f"{words}: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
+            best = trial
     by_row = wanted.by_row if "noise" in tried else None
     if by_row is not None and not search.is_late(best):
         noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), set(), best)
-        gain, error = noisy.gain(best)
-        crps_gain, crps_error = noisy.crps_gain(best)
-        if gain > error and crps_gain > crps_error:
+        gain, error = noisy.shaped_gain(best)
+        crps_gain, _ = noisy.crps_gain(best)
+        if gain > error and crps_gain > 0:
             notes.append(f"noise row by row: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
             best, wanted = noisy, by_row
     chosen = replace(best.training, likelihood=wanted)
     return Pilot(chosen, best.stops.epochs, tuple(best.stops.nll.mean(1).tolist()), best.seconds, tuple(notes))
+
+
+# ---------------------------------------------------------------------- one change at a time
+# Each returns a rival of the best training so far, if there is one; `first` is the training that the search began with.
+
+
+class _Rival(NamedTuple):
+    """A training to compare with the best one so far."""
+
+    words: str
+    training: Training
+    tried: frozenset[str] = frozenset()  # settings to look for anew
+
+
+def _in_pieces(best: Training, first: Training, tried: Collection[str], pieces: Pieces | None) -> _Rival | None:
+    if "inputs" not in tried or pieces is None or best.standardise is not True:
+        return None
+    settings = {"less dropout"} if "no dropout" in tried and dropout(best) else set()
+    return _Rival("columns in pieces", replace(best, standardise=pieces), frozenset(settings))
+
+
+def _larger(best: Training, first: Training, tried: Collection[str], pieces: Pieces | None) -> _Rival | None:
+    model = best.model
+    if "hidden" not in tried or not isinstance(model, MLP) or model.hidden not in _LARGER:
+        return None
+    hidden = _LARGER[model.hidden]
+    words = f"{' + '.join(map(str, hidden))} hidden units"
+    return _Rival(words, replace(best, model=MLP(hidden, model.activation, model.dropout)))
+
+
+def _without_hidden(best: Training, first: Training, tried: Collection[str], pieces: Pieces | None) -> _Rival | None:
+    if "hidden" not in tried:
+        return None
+    plain = replace(best, model=MLP(()))
+    if "lr" in tried:
+        plain = _at(plain, {"lr": _LINEAR_RATE * rate(first)})
+    return _Rival("no hidden units ({linear})", plain, frozenset({"lr"} & {*tried}))
+
+
+_CHANGES = (_larger, _in_pieces, _without_hidden)
+
+
+# ---------------------------------------------------------------------- settings
 
 
 def rate(training: Training) -> float:
@@ -149,6 +204,8 @@ def _settings(training: Training, tried: Collection[str]) -> list[Training]:
     if "dropout" in tried and dropout(training):
         values["dropout"] = [min(0.5, dropout(training) * times) for times in _DROPOUTS]
         values["dropout"] += [0.0] if "no dropout" in tried else []
+    if "less dropout" in tried:
+        values["dropout"] = [dropout(training), _LESS * dropout(training) if dropout(training) > 0.1 else 0.0]
     return [_at(training, dict(zip(values, point, strict=True))) for point in product(*values.values())]
 
 
@@ -186,11 +243,11 @@ class _Search:
     def best(self, training: Training, tried: Collection[str], rival: _Trial | None = None) -> _Trial:
         """The best of the settings that are tried, after as many epochs as are best for it.
 
-        With a rival, they begin with as many epochs as it had, and go no further where it is clearly better.
+        With a rival, they begin with half as many epochs as it had, and go no further where it is clearly better.
         """
         steps = training.algorithm.steps_per_epoch(len(self.folds[0][0]))
         length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
-        length = length if rival is None else rival.stops.epochs[-1]
+        length = length if rival is None or self.epochs else max(LEAST_EPOCHS, rival.stops.epochs[-1] // 2)
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
         settings = _settings(training, tried)
         lowest: _Trial | None = None

@@ -23,10 +23,13 @@ from wherefrom.tables.target import Target
 from wherefrom.tables.telling import Tell
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import as_rows
+from wherefrom.training.pieces import Pieces
 from wherefrom.variables import Design, Folds
 
 _MOST_DRAWS = 20
 _EPOCHS_OF_FEW = 200  # where there are too few rows to find a better number
+_FEW_VALUES, _SOME_ROWS = 3, 1000  # of a column that is not cut into pieces, in the first rows
+_MOST_PIECES = 1000  # of all columns
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
 
 
@@ -80,6 +83,7 @@ def train(
             until=None if request.budget is None else began + _PILOT_SHARE * request.budget,
             compute=compute,
             copies=copies,
+            pieces=_pieces(data[0]),
         )
         training = first.training
         over = variables(training)
@@ -140,6 +144,7 @@ def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried
         return ["lr"] if request.epochs is None and request.settings.lr is None else []
     if request.epochs is None:
         names += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
+        names += ["inputs"] if request.settings.standardise else []
     if "dropout" in names and design.dropout is None:
         names.append("no dropout")
     if "hidden" in names and (design.dropout is not None or request.settings.dropout):
@@ -147,6 +152,15 @@ def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried
     if request.settings.noise == "auto" and "noise" in LIKELIHOODS[target.task].table_options:
         names.append("noise")
     return names
+
+
+def _pieces(x: Encoded) -> Pieces | None:
+    """Return the pieces of the columns that have more than a few values; None where these are none, or too many."""
+    columns = tuple(
+        number for number, values in enumerate(x.values.T) if len(np.unique(values[:_SOME_ROWS])) > _FEW_VALUES
+    )
+    pieces = Pieces(columns)
+    return pieces if 0 < len(columns) * pieces.count <= _MOST_PIECES else None
 
 
 def _sizes(training: Training) -> str:
