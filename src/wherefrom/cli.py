@@ -165,7 +165,7 @@ def fit(
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
-    engine: Annotated[str, typer.Option(help="auto, native (where numba is installed) or torch.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, fastest, native (where numba is installed) or torch.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Threads to train with; all cores if not said.")] = None,
     seed: Seed = 0,
     *,

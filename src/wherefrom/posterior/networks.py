@@ -11,6 +11,7 @@ from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Network
 from wherefrom.training.objective import Objective
+from wherefrom.training.sparse import SparseLinear
 from wherefrom.training.streamed import in_memory
 from wherefrom.variables import Design, Dropout, Hyperparameters
 from wherefrom.variables.family import Factory
@@ -63,7 +64,10 @@ def factories(training: Training, design: Design, inputs: tuple[int, ...], targe
     """
     models = {"": training.model} if design.families is None else design.families.factories
     outputs = training.likelihood.outputs(targets)
-    return {name: f.sized(_columns(inputs), outputs) if isinstance(f, MLP) else f for name, f in models.items()}
+    return {
+        name: f.sized(_columns(inputs), outputs) if isinstance(f, MLP | SparseLinear) else f
+        for name, f in models.items()
+    }
 
 
 def _columns(inputs: tuple[int, ...]) -> int:

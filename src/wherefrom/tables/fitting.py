@@ -43,6 +43,7 @@ from wherefrom.training.progress import Show
 
 _HELD_OUT = 0.15  # of a large table
 _MOST_KEPT = 6000  # rows, for the report
+_MANY_ROWS = 400  # of which trainings are, all together, worth a compilation
 
 
 def fit(
@@ -237,6 +238,8 @@ def learn(
         data = filled.x, y[rows.train], None if weights is None else weights[rows.train]
         together = None if copies is None else copies[rows.train]
         compute = request.compute.but(progress=progress)
+        if compute.engine == "auto" and len(y) >= _MANY_ROWS:
+            compute = compute.but(engine="fastest")
         networks = train(data, filled.versions, together, target, request, began, tell, compute, folds)
         posterior, samples = networks.posterior, networks.samples
         if is_by_folds:

@@ -6,7 +6,8 @@ is near the end, pilots of twice the epochs follow, with the better half of the 
 
 All are scored by the same rows' negative log-likelihood, so that they can be compared row by row. After the learning
 rate and the dropout, one thing is changed at a time, and kept if rows are more likely so: a larger network, columns in
-pieces (see training/pieces.py), no hidden units at all. A network that says its noise itself is taken if rows are more
+pieces (see training/pieces.py), weight decay, no hidden units at all, and few of many columns (see
+training/sparse.py). A network that says its noise itself is taken if rows are more
 likely by more than a standard error, under the shape of y that suits each (see predictive/shape.py), and its CRPS is
 better as well: such networks stop earlier, at times before they have found the mean. What the user has said is not
 tried otherwise.
@@ -36,9 +37,10 @@ from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 from wherefrom.training.mlp import MLP
 from wherefrom.training.pieces import Pieces
+from wherefrom.training.sparse import SparseLinear
 from wherefrom.variables import Hyperparameters
 
-Tried = Literal["lr", "dropout", "no dropout", "hidden", "inputs", "noise"]
+Tried = Literal["lr", "dropout", "no dropout", "decay", "hidden", "inputs", "noise"]
 
 LEAST_EPOCHS = 5
 _FIRST_EPOCHS, _FIRST_STEPS, _MOST_STEPS = 10, 2000, 40_000
@@ -47,6 +49,9 @@ _NEAR_THE_END = 0.7
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _LESS = 0.25  # of a dropout
 _CLEARLY = 3.0  # standard errors
+_ENOUGH_ROWS = 400  # to compare two trainings by
+_DECAYS, _SPARSE_DECAYS = (0.001, 0.01), (0.03, 0.1, 0.3)  # of the weights of networks, and of sparse linear models
+_WIDE = 5  # rows for each column: with fewer, sparse models are tried
 _LINEAR_RATE = 3.0  # times that of a network with hidden units
 _LARGER = {(50,): (64, 64)}  # hidden units
 _CALMER, _TRIES = 1 / 10, 3  # of the learning rate, where all pilots diverge
@@ -78,11 +83,11 @@ class _Trial:
 
     def gain(self, other: _Trial) -> tuple[float, float]:
         """Return how far its mean NLL lies below another's, and the standard error of that."""
-        return _mean(other.stops.nll[other.best] - self.stops.nll[self.best])
+        return _gain(self.stops.nll[self.best], other.stops.nll[other.best])
 
     def shaped_gain(self, other: _Trial) -> tuple[float, float]:
         """Return the gain under the shapes of y that suit both, and its standard error."""
-        return _mean(other.stops.shaped_nll(other.best) - self.stops.shaped_nll(self.best))
+        return _gain(self.stops.shaped_nll(self.best), other.stops.shaped_nll(other.best))
 
     def is_beaten_by(self, other: _Trial) -> bool:
         gain, error = other.gain(self)
@@ -90,7 +95,7 @@ class _Trial:
 
     def crps_gain(self, other: _Trial) -> tuple[float, float]:
         """Return the gain in CRPS, and its standard error."""
-        return _mean(other.stops.crps[other.best] - self.stops.crps[self.best])
+        return _gain(self.stops.crps[self.best], other.stops.crps[other.best])
 
 
 def pilot(
@@ -118,14 +123,16 @@ def pilot(
     search = _Search(data, stopping.folds(copies, along, seed), averages, epochs, seed, until, compute or Compute())
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
-    best = search.best(training, {*tried} & {"lr", "dropout", "no dropout"})
+    best = search.best(training, _settings(training, tried))
+    ground = _Ground(training, tried, pieces, _WIDE * data[0].values.shape[1] > len(data[0]))
+    search = search.on_fewer_folds
     for change in _CHANGES:
         if search.is_late(best):
             break
-        rival = change(best.training, training, tried, pieces)
+        rival = change(best.training, ground)
         if rival is None:
             continue
-        trial = search.best(rival.training, rival.tried, best)
+        trial = search.best(rival.training, rival.settings, best)
         gain, error = trial.gain(best)
         if gain > 0:
             words = rival.words.format(linear=wanted.without_hidden)
@@ -133,7 +140,7 @@ def pilot(
             best = trial
     by_row = wanted.by_row if "noise" in tried else None
     if by_row is not None and not search.is_late(best):
-        noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), set(), best)
+        noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), {}, best)
         gain, error = noisy.shaped_gain(best)
         crps_gain, _ = noisy.crps_gain(best)
         if gain > error and crps_gain > 0:
@@ -144,7 +151,17 @@ def pilot(
 
 
 # ---------------------------------------------------------------------- one change at a time
-# Each returns a rival of the best training so far, if there is one; `first` is the training that the search began with.
+# Each function returns a rival of the best training so far, if there is one.
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """All that rivals depend on beside the best training."""
+
+    first: Training  # with which the search began
+    tried: Collection[str]
+    pieces: Pieces | None
+    is_wide: bool  # few rows for each column
 
 
 class _Rival(NamedTuple):
@@ -152,35 +169,54 @@ class _Rival(NamedTuple):
 
     words: str
     training: Training
-    tried: frozenset[str] = frozenset()  # settings to look for anew
+    settings: Mapping[str, Sequence[float]]  # to look for anew
 
 
-def _in_pieces(best: Training, first: Training, tried: Collection[str], pieces: Pieces | None) -> _Rival | None:
-    if "inputs" not in tried or pieces is None or best.standardise is not True:
-        return None
-    settings = {"less dropout"} if "no dropout" in tried and dropout(best) else set()
-    return _Rival("columns in pieces", replace(best, standardise=pieces), frozenset(settings))
-
-
-def _larger(best: Training, first: Training, tried: Collection[str], pieces: Pieces | None) -> _Rival | None:
+def _larger(best: Training, ground: _Ground) -> _Rival | None:
     model = best.model
-    if "hidden" not in tried or not isinstance(model, MLP) or model.hidden not in _LARGER:
+    if "hidden" not in ground.tried or not isinstance(model, MLP) or model.hidden not in _LARGER:
         return None
     hidden = _LARGER[model.hidden]
     words = f"{' + '.join(map(str, hidden))} hidden units"
-    return _Rival(words, replace(best, model=MLP(hidden, model.activation, model.dropout)))
+    return _Rival(words, replace(best, model=MLP(hidden, model.activation, model.dropout)), {})
 
 
-def _without_hidden(best: Training, first: Training, tried: Collection[str], pieces: Pieces | None) -> _Rival | None:
-    if "hidden" not in tried:
+def _in_pieces(best: Training, ground: _Ground) -> _Rival | None:
+    if "inputs" not in ground.tried or ground.pieces is None or best.standardise is not True:
         return None
-    plain = replace(best, model=MLP(()))
-    if "lr" in tried:
-        plain = _at(plain, {"lr": _LINEAR_RATE * rate(first)})
-    return _Rival("no hidden units ({linear})", plain, frozenset({"lr"} & {*tried}))
+    dropped = dropout(best)
+    less = {"dropout": [dropped, _LESS * dropped if dropped > 0.1 else 0.0]}
+    settings = less if dropped and "no dropout" in ground.tried else {}
+    return _Rival("columns in pieces", replace(best, standardise=ground.pieces), settings)
 
 
-_CHANGES = (_larger, _in_pieces, _without_hidden)
+def _decaying(best: Training, ground: _Ground) -> _Rival | None:
+    if "decay" not in ground.tried:
+        return None
+    return _Rival("weight decay", best, {"weight_decay": _DECAYS})
+
+
+def _without_hidden(best: Training, ground: _Ground) -> _Rival | None:
+    return _linear(MLP(()), "no hidden units ({linear})", best, ground)
+
+
+def _sparse(best: Training, ground: _Ground) -> _Rival | None:
+    """Where there are few rows for each column."""
+    rival = _linear(SparseLinear(), "few columns (sparse {linear})", best, ground) if ground.is_wide else None
+    return rival and rival._replace(settings={"weight_decay": _SPARSE_DECAYS})
+
+
+def _linear(model: Any, words: str, best: Training, ground: _Ground) -> _Rival | None:
+    if "hidden" not in ground.tried:
+        return None
+    settings = {}
+    if "lr" in ground.tried:
+        settings["lr"] = [_LINEAR_RATE * rate(ground.first) * times for times in _RATES]
+        best = _at(best, {"lr": settings["lr"][0]})
+    return _Rival(words, replace(best, model=model), settings)
+
+
+_CHANGES = (_larger, _in_pieces, _decaying, _without_hidden, _sparse)
 
 
 # ---------------------------------------------------------------------- settings
@@ -191,22 +227,25 @@ def rate(training: Training) -> float:
     return float(training.algorithm.settings["lr"])
 
 
+def decay(training: Training) -> float:
+    """Its weight decay."""
+    return float(training.algorithm.settings.get("weight_decay", 0.0))
+
+
 def dropout(training: Training) -> float:
     """The dropout rate of its network, where it has one."""
     return training.model.dropout if isinstance(training.model, MLP) else 0.0
 
 
-def _settings(training: Training, tried: Collection[str]) -> list[Training]:
-    """Return the training with every setting that is to be tried."""
-    values: dict[str, list[float]] = {}
+def _settings(training: Training, tried: Collection[str]) -> dict[str, Sequence[float]]:
+    """Return the values of each setting that is to be tried."""
+    values: dict[str, Sequence[float]] = {}
     if "lr" in tried:
         values["lr"] = [rate(training) * times for times in _RATES]
     if "dropout" in tried and dropout(training):
-        values["dropout"] = [min(0.5, dropout(training) * times) for times in _DROPOUTS]
-        values["dropout"] += [0.0] if "no dropout" in tried else []
-    if "less dropout" in tried:
-        values["dropout"] = [dropout(training), _LESS * dropout(training) if dropout(training) > 0.1 else 0.0]
-    return [_at(training, dict(zip(values, point, strict=True))) for point in product(*values.values())]
+        without = [0.0] if "no dropout" in tried else []
+        values["dropout"] = [*(min(0.5, dropout(training) * times) for times in _DROPOUTS), *without]
+    return values
 
 
 def _differ(points: Sequence[Mapping[str, float]], name: str) -> bool:
@@ -215,8 +254,8 @@ def _differ(points: Sequence[Mapping[str, float]], name: str) -> bool:
 
 def _at(training: Training, point: Mapping[str, float]) -> Training:
     """Return the training with these settings."""
-    if "lr" in point:
-        training = replace(training, algorithm=training.algorithm.but(lr=point["lr"]))
+    if changes := {name: point[name] for name in ("lr", "weight_decay") if name in point}:
+        training = replace(training, algorithm=training.algorithm.but(**changes))
     if "dropout" in point and isinstance(model := training.model, MLP):
         training = replace(training, model=MLP(model.hidden, model.activation, point["dropout"]))
     return training
@@ -234,13 +273,19 @@ class _Search:
     until: float | None
     compute: Compute
 
+    @property
+    def on_fewer_folds(self) -> _Search:
+        """The same search on as many of its folds as have enough rows to compare two trainings by."""
+        rows = np.cumsum([len(aside) for _, aside in self.folds])
+        return replace(self, folds=self.folds[: 1 + int((rows < _ENOUGH_ROWS).sum())])
+
     def is_late(self, trial: _Trial) -> bool:
         return self._would_be_late(trial.stops.epochs[-1] * len(self.folds) * trial.seconds)
 
     def _would_be_late(self, seconds: float) -> bool:
         return self.until is not None and time.monotonic() + seconds > self.until
 
-    def best(self, training: Training, tried: Collection[str], rival: _Trial | None = None) -> _Trial:
+    def best(self, training: Training, tried: Mapping[str, Sequence[float]], rival: _Trial | None = None) -> _Trial:
         """The best of the settings that are tried, after as many epochs as are best for it.
 
         With a rival, they begin with half as many epochs as it had, and go no further where it is clearly better.
@@ -249,7 +294,7 @@ class _Search:
         length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
         length = length if rival is None or self.epochs else max(LEAST_EPOCHS, rival.stops.epochs[-1] // 2)
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
-        settings = _settings(training, tried)
+        settings = [_at(training, dict(zip(tried, point, strict=True))) for point in product(*tried.values())]
         lowest: _Trial | None = None
         while True:
             began = time.monotonic()
@@ -273,7 +318,7 @@ class _Search:
         over: list[Any] = [stopping.kept_trajectory(settings[0].epochs)]
         folds = [train for train, _ in self.folds]
         for _ in range(_TRIES):
-            points = [{"lr": rate(one), "dropout": dropout(one)} for one in settings]
+            points = [{"lr": rate(one), "dropout": dropout(one), "weight_decay": decay(one)} for one in settings]
             points = [{name: point[name] for name in point if _differ(points, name)} for point in points]
             tried = [Hyperparameters(points=points)] if len(points) > 1 else []
             try:
@@ -319,6 +364,8 @@ class _Search:
         return _Trial(replace(training, epochs=max(LEAST_EPOCHS, stops.epochs[best])), stops, best, seconds)
 
 
-def _mean(values: Tensor) -> tuple[float, float]:
-    """Return the mean and its standard error."""
-    return float(values.mean()), float(values.std()) / math.sqrt(len(values))
+def _gain(scores: Tensor, others: Tensor) -> tuple[float, float]:
+    """Return how far scores lie below others, and the standard error; the shorter are of the first of the rows."""
+    rows = min(len(scores), len(others))
+    gains = others[:rows] - scores[:rows]
+    return float(gains.mean()), float(gains.std()) / math.sqrt(rows)

@@ -24,6 +24,7 @@ from wherefrom.tables.telling import Tell
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import as_rows
 from wherefrom.training.pieces import Pieces
+from wherefrom.training.sparse import SparseLinear
 from wherefrom.variables import Design, Folds
 
 _MOST_DRAWS = 20
@@ -145,6 +146,7 @@ def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried
     if request.epochs is None:
         names += [name for name in ("lr", "dropout", "hidden") if getattr(request.settings, name) is None]
         names += ["inputs"] if request.settings.standardise else []
+        names += ["decay"] if "weight_decay" not in request.settings.optimiser_settings else []
     if "dropout" in names and design.dropout is None:
         names.append("no dropout")
     if "hidden" in names and (design.dropout is not None or request.settings.dropout):
@@ -165,6 +167,8 @@ def _pieces(x: Encoded) -> Pieces | None:
 
 def _sizes(training: Training) -> str:
     hidden = getattr(training.model, "hidden", ())
+    if isinstance(training.model, SparseLinear):
+        return f"few columns (sparse {training.likelihood.without_hidden})"
     if not hidden:
         return f"no hidden units ({training.likelihood.without_hidden})"
     return f"{' + '.join(map(str, hidden))} hidden units"

@@ -26,7 +26,8 @@ class Compute:
     device: "cpu", "cuda", "cuda:1", ... (default "cpu").
     dtype: torch.float32 (default) or torch.float64.
     engine: "torch" (any network, any device), "native" (plain MLPs on a CPU, several times as fast; needs numba), or
-        "auto" (default: native where it can be and is worth a compilation).
+        "auto" (default: native where it can be and one training is worth a compilation), or "fastest" (native wherever
+        it can be, for many short trainings).
     workers: how many threads (default: all cores on a CPU, else one).
     autocast: torch.bfloat16 multiplies in half the bits while training, for devices that are faster so; weights and
         steps stay as they are (default None).

@@ -13,7 +13,7 @@ from wherefrom.training.cohort import Cohort, Engine
 from wherefrom.training.native.plain import PlainMLP
 from wherefrom.training.torch_engine import TorchEngine
 
-Choice = Literal["auto", "torch", "native"]
+Choice = Literal["auto", "fastest", "torch", "native"]
 
 # Roughly what one member alone takes with torch on one core of a server, for each step and each multiplication in it.
 _STEP, _MULTIPLICATION = 3e-4, 4e-10
@@ -25,7 +25,7 @@ def engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: C
 
     "auto" takes the native engine where it can train the cohort, if what one member costs is worth a compilation. That
     looks neither at how many members there are nor at what happens to be compiled: a member is the same alone and among
-    others, today and tomorrow.
+    others, today and tomorrow. "fastest" takes it wherever it can.
     """
     if choice not in get_args(Choice):
         raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {choice!r}")
