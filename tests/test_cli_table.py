@@ -259,7 +259,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, changes, words, message):
 
 def test_sources_are_shown_however_quiet(place):
     said = wherefrom("sources", place / "train", place / "new.csv", "--rows", "2", "--quiet")
-    assert "noise in y itself" in said.stdout
+    assert "not explained by your columns" in said.stdout
     found = json.loads(wherefrom("sources", place / "train", place / "new.csv", "--rows", "2", "--json").stdout)
     for row in found["rows"]:
         assert isinstance(row["mean"], float)

@@ -199,7 +199,7 @@ def _say_risks(looked: Looked, columns: Columns, digits: int, talk: Talk) -> Non
 
 def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> None:
     """`wherefrom sources`"""
-    from wherefrom.report.words import meaning
+    from wherefrom.report.words import COLUMNS, meaning
 
     check_writable(out)
     looked = asked.answered(talk)
@@ -210,7 +210,7 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
     table = Table(
         ("source", "share", "±", ""),
         [
-            (name, f"{part.share:.1%}", f"{part.share_error:.1%}", meaning(name, has_families, run.target.name))
+            (name, f"{part.share:.1%}", f"{part.share_error:.1%}", meaning(name, has_families, COLUMNS))
             for name, part in overall.items()
         ],
     )
