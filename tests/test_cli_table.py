@@ -178,6 +178,24 @@ def test_json_is_for_programs(place, tmp_path):
     assert len(predicted["predictions"]) == predicted["rows"] == 40
     found = json.loads(wherefrom("sources", place / "train", place / "new.csv", "--json", "--quiet").stdout)
     assert sum(part["share"] for part in found["overall"].values()) == pytest.approx(1)
+    of_model = [part["model_share"] for part in found["overall"].values() if part["model_share"] is not None]
+    assert sum(of_model) == pytest.approx(1)
+    assert found["overall"]["noise"]["model_share"] is None
+
+
+def test_fit_and_report_say_what_to_do(place, tmp_path):
+    fitted = wherefrom("fit", place / "train.csv", "--target", "y", "--out", tmp_path / "run", *QUICK)
+    assert "What to do next:\n\n1. " in fitted.output
+    assert "measure y" not in fitted.output.lower()
+    reported = wherefrom("report", tmp_path / "run")
+    assert "What to do next:\n\n1. " in reported.output
+    document = json.loads(wherefrom("report", tmp_path / "run", "--json", "--quiet").stdout)
+    assert 1 <= len(document["advice"]) <= 3
+    assert [f"{number}. {item['lead']}. {item['say']}" for number, item in enumerate(document["advice"], 1)] == [
+        line for line in reported.output.splitlines() if line[:2] in ("1.", "2.", "3.")
+    ]
+    assert set(document["importance"]["x0"]) == {"nll", "mae"}
+    assert {"larger", "smaller", "ratio", "error", "predicted"} == set(next(iter(document["unexplained"].values())))
 
 
 def test_quiet_says_nothing(place, tmp_path):
@@ -191,7 +209,8 @@ def test_sources_say_whose_doubt_it_is(place, tmp_path):
     said = wherefrom("sources", place / "train", place / "new.csv", "--rows", "3", "--out", tmp_path / "s.csv")
     assert said.exit_code == 0, said.output
     assert "theta0+order" in said.output
-    assert "noise" in said.output
+    assert "not explained by your columns" in said.output
+    assert "the model's own doubt" in said.output
     assert "The 3 rows most in doubt" in said.output
     assert len(rows_of(tmp_path / "s.csv")) == 40
 
@@ -259,7 +278,7 @@ def test_errors_are_one_line_and_exit_code_2(tmp_path, changes, words, message):
 
 def test_sources_are_shown_however_quiet(place):
     said = wherefrom("sources", place / "train", place / "new.csv", "--rows", "2", "--quiet")
-    assert "noise in y itself" in said.stdout
+    assert "not explained by your columns" in said.stdout
     found = json.loads(wherefrom("sources", place / "train", place / "new.csv", "--rows", "2", "--json").stdout)
     for row in found["rows"]:
         assert isinstance(row["mean"], float)

@@ -22,6 +22,7 @@ from wherefrom.predictive.background import Background
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
 from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.events import Alerts, Event
+from wherefrom.tables.cells import Cells
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
 from wherefrom.tables.dates import Date
 from wherefrom.tables.gaps import Donors
@@ -137,6 +138,7 @@ CASES = {
         )
     ],
     "HeldOut": [HeldOut(np.ones((2, 3)), np.zeros(2), np.array([4, 5]), ("row 4", "row 5"), np.array([0.5, 2.0]), 1)],
+    "Cells": [Cells.unlimited(np.ones((2, 3)), (0, 0, 2))],
     "Neighbour": [Neighbour("boosted trees", {"nll": 1.5}, 0.1, 0.02)],
     "Donors": [Donors(np.ones((2, 3)), np.ones((2, 3), dtype=bool), (0, 0, 2), 8.0, 1)],
     "Background": [Background(torch.ones(1, 2, 1), torch.zeros(1, 1), torch.ones(1), ("ward A",))],

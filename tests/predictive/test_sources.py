@@ -228,3 +228,26 @@ def test_where_one_error_is_unknown_so_are_those_of_all_shares(problem):
     overall = posterior.predict(problem[0]).sources().overall
     assert all(math.isnan(part.share_error) for part in overall.values())
     assert overall["noise"].variance_error == 0  # it was given
+
+
+def test_the_models_own_sources_have_a_scale_of_their_own():
+    """Without noise both shares are the same; with it, shares among the others stay, and so do their errors."""
+    plain = synthetic(np.random.default_rng(3), (12, 8), 16, rows=40)
+    one = torch.ones(1, dtype=torch.float64)
+    noisy = made_predictions.quantity(
+        plain.mixture.answers, 900 * one, 0 * one, one, True, plain.mixture.plan, plain.mixture.axes, None
+    )
+    without, found = plain.sources().overall, noisy.sources().overall
+    for name in TRUTH:
+        assert without[name].model_share == without[name].share
+        assert found[name].model_share == pytest.approx(without[name].share)
+        assert found[name].model_share_error == pytest.approx(without[name].share_error)
+        assert found[name].share < 0.01
+    assert math.isnan(found["noise"].model_share)
+    assert sum(found[name].model_share for name in TRUTH) == pytest.approx(1)
+    assert found["noise"].share > 0.98
+
+
+def test_where_errors_of_shares_are_unknown_so_are_those_of_the_models_own():
+    overall = synthetic(np.random.default_rng(3), (2, 2), 4).sources().overall
+    assert all(math.isnan(part.share_error) and math.isnan(part.model_share_error) for part in overall.values())

@@ -307,7 +307,7 @@ def test_advice_follows_the_largest_source():
     def lead(shares: dict[str, float], **settings: bool) -> str:
         return words.advice(view_of(shares), voice(**settings))["lead"]
 
-    assert lead({"theta0": 0.1, "noise": 0.9}) == "Measure y better, or measure more"
+    assert lead({"theta0": 0.1, "noise": 0.9}) == "Look for what else explains y"
     assert lead({"D": 0.8, "noise": 0.2}) == "Collect more rows"
     assert "Drop less" in lead({"F": 0.8, "noise": 0.2})
     assert "architecture" in lead({"F": 0.8, "noise": 0.2}, has_families=True)
@@ -527,7 +527,7 @@ def test_the_target_has_its_own_name(made):
     document = content(posterior, x, y, samples=4, target="length of stay")
     (view,) = document["views"]
     assert view["name"] == "length of stay"
-    assert view["sources"]["overall"][-1]["meaning"] == "noise in length of stay itself"
+    assert view["sources"]["overall"][-1]["meaning"] == "not explained by the inputs"
     assert document["data"]["targets"][0]["name"] == "length of stay"
     assert not re.search(r"\by\b", " ".join([view["advice"]["lead"], *view["advice"]["say"]]))
     posterior, x, y = made["classes"]

@@ -57,7 +57,8 @@ def test_saved_and_loaded(model, tmp_path):
     model.save(tmp_path / "run")
     again = Model.load(tmp_path / "run")
     assert again.scores == model.scores
-    rows, names = again.rows_to_test()
+    labelled = again.labelled()
+    rows, names = labelled.rows, labelled.names
     assert len(rows) == 300
     assert names[0] == "row 0"
     trained = model.posterior.rows  # the same rows in another order

@@ -105,7 +105,7 @@ def test_scores_and_sources(model, frame):
     sources = model.sources(new)
     assert sum(part.share for part in sources.overall.values()) == pytest.approx(1)
     np.testing.assert_allclose(sources.rows.sum(axis=1), 1, atol=1e-6)
-    assert "noise" in str(sources)
+    assert "not explained by your columns" in str(sources)
 
 
 def test_saved_and_loaded(model, tmp_path):

@@ -48,7 +48,8 @@ def test_rows_to_test_had_no_part_in_it(quantities, tmp_path):
     path, run = quantities
     run.save(tmp_path / "run")
     again = Model.load(tmp_path / "run")
-    kept, names = again.rows_to_test()
+    labelled = again.labelled()
+    kept, names = labelled.rows, labelled.names
     x, y = Encoded(kept.x.numpy(), run.encoder.features), kept.y[:, 0].numpy()
     rows = again.held_out.rows[again.held_out.calibrate :]
     assert names == tuple(str(number - 2) for number in rows.tolist())  # the identifier, which counts from 0
@@ -62,7 +63,7 @@ def test_rows_to_test_had_no_part_in_it(quantities, tmp_path):
     np.testing.assert_array_equal(x.values, run.completion.once(encoded).values)
     trained = {row.numpy().tobytes() for row in run.posterior.rows.x}
     assert not any(row.tobytes() in trained for row in x.values)
-    blend = again.background.at(weight(again.distances_to_test()))
+    blend = again.background.at(weight(labelled.distance))
     again = predict_rows(
         run.posterior, encoded, run.level, run.samples, y, blend=blend, completion=run.completion
     ).scores
@@ -73,7 +74,7 @@ def test_parts_are_fitted_anew_by_the_rows_that_were_kept(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run")
     again = Model.load(tmp_path / "run")
-    rows, _ = again.rows_to_test()
+    rows = again.labelled().rows
     part = again.with_rows_to_calibrate().marginalising("t")
     assert [each.by for each in part.calibration] == ["conformal"]
     assert part.predict(rows.x, 8).nll(rows.truth) > 0
@@ -83,7 +84,8 @@ def test_data_can_be_left_out(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run", keeps_data=False)
     again = Model.load(tmp_path / "run")
-    assert again.rows_to_test() is None
+    with pytest.raises(ValueError, match="kept no rows: name a table of rows with 'y' in it"):
+        again.labelled()
     assert again.with_rows_to_calibrate() is again.posterior
     income, kept = (each.donors.values[:, each.drawn_columns.index("income")] for each in (again, run))
     assert not np.isin(income, kept).any()

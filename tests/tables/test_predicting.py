@@ -90,7 +90,7 @@ def test_sets_of_classes_are_written_and_scored(kinds):
     path, run = kinds
     x, y = rows_of(run, path)
     assert "set" not in predict_rows(run.posterior, x, 0.9, 8).answers
-    test, _ = run.rows_to_test()
+    test = run.labelled().rows
     posterior = run.posterior.uncalibrated.calibrated("conformal", test, 8)
     found = predict_rows(posterior, x, 0.9, 8, y)
     prediction = posterior.predict(x, 8)

@@ -584,24 +584,25 @@ class ClassPrediction(HoldsMixture):
 
     def row_scores(self, columns: Columns, truth: Any) -> Columns:
         numbers = self._numbers(truth).numpy()
-        scores: Columns = {
-            "nll": self.nll(truth, by_row=True).numpy(),
-            "brier": self.brier(truth, by_row=True).numpy(),
-            "probabilities": self.probabilities.numpy(),
-            "class": numbers,
-        }
+        scores = self.row_losses(truth) | {"probabilities": self.probabilities.numpy(), "class": numbers}
         if "set" in columns:
             sets, labels = columns["set"].tolist(), [self.classes[number] for number in numbers]
             scores["covered"] = np.array([label in row for label, row in zip(labels, sets, strict=True)])
             scores["size"] = np.array(list(map(len, sets)))
         return scores
 
+    def row_losses(self, y: Any) -> Columns:
+        return {"nll": self.nll(y, by_row=True).numpy(), "brier": self.brier(y, by_row=True).numpy()}
+
+    def row_errors(self, y: Any) -> tuple[Tensor, Tensor]:
+        return self.nll(y, by_row=True), self.expected_entropy
+
     @staticmethod
     def summary(rows: Mapping[str, Tensor], event: int | None = None) -> Summary:
         probabilities, numbers = rows["probabilities"], rows["class"]
         scores = of_classes(probabilities, numbers, rows["nll"], rows["brier"])
         baselines = always_the_shares(numbers, probabilities.shape[1])
-        sizes, measured = {}, None
+        sizes, measured = {"mean confidence": float(probabilities.amax(1).mean())}, None
         if probabilities.shape[1] == 2:
             number = events.rarer(numbers) if event is None else event
             risk, is_event = probabilities[:, number], numbers == number

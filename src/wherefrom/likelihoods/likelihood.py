@@ -157,6 +157,21 @@ class Predictive(Protocol):
         """Return the numbers that scores of these rows are made of, by row."""
         ...
 
+    def row_losses(self, y: Any) -> Columns:
+        """Return losses of each row that are quickly computed: the NLL, where there is a density, and a plainer one.
+
+        That is the absolute error of the mean of quantities, and the Brier score of classes.
+        """
+        ...
+
+    def row_errors(self, y: Any) -> tuple[Tensor, Tensor]:
+        """Return how far off each row is, and how far off it is predicted to be by what no network explains.
+
+        Of quantities, the absolute error of the mean and the noise's standard deviation; of classes, the NLL and the
+        overlap.  # (rows[, outputs]) each
+        """
+        ...
+
     @staticmethod
     def summary(rows: Mapping[str, Tensor], event: int | None = None) -> Summary:
         """The scores of rows from `row_scores`; `event` is the class of two that alerts are about, else the rarer."""

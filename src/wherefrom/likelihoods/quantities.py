@@ -258,9 +258,18 @@ class Quantities(HoldsMixture):
             "width": (columns["upper"] - columns["lower"]).astype(np.float64),
             "crps": self.crps(truth, by_row=True).numpy(),
         }
-        if (columns["std"] > 0).all():
-            scores["nll"] = self.nll(truth, by_row=True).numpy()
-        return scores
+        return scores | self._row_nll(truth)
+
+    def _row_nll(self, y: Any) -> Columns:
+        """NLL of each row; nothing where some have no density."""
+        return {"nll": self.nll(y, by_row=True).numpy()} if bool((self.std > 0).all()) else {}
+
+    def row_losses(self, y: Any) -> Columns:
+        error = self._matrix(y) - self._matrix_of(self.mean)
+        return self._row_nll(y) | {"mae": error.abs().mean(-1).numpy()}
+
+    def row_errors(self, y: Any) -> tuple[Tensor, Tensor]:
+        return (self._y(y) - self.mean).abs(), self.noise_variance.sqrt()
 
     @classmethod
     def summary(cls, rows: Mapping[str, Tensor], event: int | None = None) -> Summary:

@@ -49,7 +49,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from wherefrom.predictive.mixture import Mixture
 
-ENTROPY, OVERLAP = "entropy", "overlap"
+ENTROPY, OVERLAP, NOISE = "entropy", "overlap", "noise"
+UNEXPLAINED = (NOISE, OVERLAP)  # of the data: no choice of training causes them
 _SAMPLE_GROUPS = 10
 _CERTAIN = torch.ones(1, dtype=torch.float64)
 Components = dict[str, Tensor]  # name -> (rows, outputs)
@@ -198,7 +199,7 @@ class Answers:
         for name, share in self.carried.items():
             carried = carried + share * (self.within if _is_weighted(self.axes) else within)[name]
         between = hoeffding(self.means, self.axes, carried) if self.axes else {}
-        noise = {} if self.noise is None else {"noise": self._mean(self.noise)}
+        noise = {} if self.noise is None else {NOISE: self._mean(self.noise)}
         return between | within | noise
 
     def doubt(self) -> Components:
@@ -234,7 +235,7 @@ class Answers:
         """Two draws of a random variable, or too few samples, give a variance, but not how far off it may be."""
         few = any(not axis.is_finite and axis.draws < 3 for axis in self.axes)
         unknown = few or (not replicates and bool(self.carried))
-        return [name for name in parts if unknown and name != "noise"]
+        return [name for name in parts if unknown and name != NOISE]
 
 
 def _within(values: Tensor, sampled: tuple[str, ...], members: int) -> tuple[Components, dict[str, float]]:

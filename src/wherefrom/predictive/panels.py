@@ -24,7 +24,7 @@ A panel is {"type", "title", "caption", ...}; "wide" panels take the whole width
     histogram  "stacks" of counts in equal bins, and the "even" count with its reach
     matrix     counts by two labels
     groups     the output's groups: how often they hit, the range that chance allows, what is expected, a verdict
-    table      fields as columns, and items as rows
+    table      fields as columns, and items as rows, "first" of them at once; "right" aligns text as numbers are
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ class SourceWords:
 
 @dataclass(frozen=True)
 class Words:
-    """The report's words for one kind of target. Braces are filled in: {target}, {group}, and ways of doing things."""
+    """The report's words for one kind of target.
+
+    Braces are filled in: {target}, {inputs}, {group}, and ways of doing things.
+    """
 
     scores: Mapping[str, ScoreTerm] = field(default_factory=dict)
     glossary: Mapping[str, Term] = field(default_factory=dict)
@@ -86,7 +89,7 @@ class Words:
     calibrate: str = "Calibrate it on held-out rows."  # if it is too sure
     cause: str = ""  # why it is too sure, and what to do about that, where this is clear beforehand
     mend_group: str = ""  # if one group is off
-    irreducible: str = "noise"  # the part that no further network removes
+    irreducible: str = "not explained by {inputs}"  # the part that no further network removes
     spread: str = "how wide predictions should be"
     footnote: str = ""
 

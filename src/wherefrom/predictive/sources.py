@@ -17,19 +17,25 @@ import torch
 from torch import Tensor
 
 from wherefrom.predictive.background import OUTSIDE, Added
-from wherefrom.predictive.components import ENTROPY, OVERLAP, Answers, Components, jackknife
+from wherefrom.predictive.components import ENTROPY, OVERLAP, UNEXPLAINED, Answers, Components, jackknife
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.table import Table
 
 
 @dataclass(frozen=True)
 class Overall:
-    """One source over all rows: its variance in y's units squared, its share, and their standard errors."""
+    """One source over all rows: its variance in y's units squared, its share, and their standard errors.
+
+    `model_share` is its share among the model's own sources: all but the noise (of classes, but the overlap), which has
+    none. These add up to 1 by themselves.
+    """
 
     variance: float
     variance_error: float
     share: float
     share_error: float
+    model_share: float = math.nan
+    model_share_error: float = math.nan
 
 
 class Sources(Mapping[str, Tensor]):
@@ -143,6 +149,7 @@ def sources(
     rows, row_error = told(_of_the_whole)
     overall, variance_error = told(lambda parts: _of_the_whole(over_rows(parts)))
     overall_shares, share_error = told(lambda parts: _shares(_of_the_whole(over_rows(parts))))
+    model_shares, model_share_error = told(lambda parts: _shares(_of_the_model(_of_the_whole(over_rows(parts)))))
     shares = _shares(rows)
     unknown = data.unknowable_errors(overall, replicates)
     for name in unknown:
@@ -150,6 +157,7 @@ def sources(
         row_error[name] = torch.full_like(rows[name], math.nan)
     if unknown:  # every share is one of a whole that they are parts of
         share_error = {name: torch.full_like(part, math.nan) for name, part in overall.items()}
+        model_share_error = {name: torch.full_like(part, math.nan) for name, part in model_shares.items()}
 
     def shaped(parts: Components, unit: Tensor | float) -> Components:
         return {name: (part * unit).squeeze(-1) if is_flat else part * unit for name, part in parts.items()}
@@ -161,6 +169,7 @@ def sources(
                 float(variance_error[name][0, j] * spread[j]),
                 float(overall_shares[name][0, j]),
                 float(share_error[name][0, j]),
+                *(float(part[name][0, j]) if name in part else math.nan for part in (model_shares, model_share_error)),
             )
             for name in overall
         }
@@ -183,6 +192,10 @@ def _of_the_whole(parts: Components) -> Components:
     times = apart / found.clamp_min(torch.finfo(torch.float64).tiny)
     beside = {OUTSIDE: parts[OUTSIDE]} if OUTSIDE in parts else {}
     return {name: part * times for name, part in varied.items()} | {OVERLAP: entropy - apart} | beside
+
+
+def _of_the_model(parts: Components) -> Components:
+    return {name: part for name, part in parts.items() if name not in UNEXPLAINED}
 
 
 def _shares(parts: Components) -> Components:

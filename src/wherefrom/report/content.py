@@ -29,6 +29,7 @@ from wherefrom.posterior.predicting import predicted
 from wherefrom.predictive.background import Blend
 from wherefrom.predictive.panels import FEW_ROWS, Output, column, short, thinned
 from wherefrom.predictive.row_scores import finite_or_none
+from wherefrom.predictive.sources import Sources
 from wherefrom.report import words
 from wherefrom.report.outside import Outside, outside_rows
 from wherefrom.report.views import scored, view
@@ -60,6 +61,11 @@ def content(
     speaks: words.Language = "python",
     left_out_by: Tensor | None = None,
     blend: Blend | None = None,
+    predict: Callable[[Posterior], Any] | None = None,
+    sources: Sources | None = None,
+    cautions: Sequence[str] = (),
+    advice: dict[str, Any] | None = None,
+    sections: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Return the document of a page about a posterior, by labelled rows that it was not trained on.
 
@@ -70,16 +76,22 @@ def content(
     it was. `left_out_by` says of rows that were trained on which draw of D left each out, and is to judge it. `blend`
     is what is known without columns, to be mixed into the predictions of rows that are outside. Advice is written for a
     posterior in Python, or where `speaks` is "command" or "fit", as options of `wherefrom fit` or as arguments of
-    `wf.fit`.
+    `wf.fit`. `predict` answers the rows by a posterior, or by a part of one, where that takes more than x (left out, it
+    is by x, `left_out_by` and `blend`). `sources` splits the doubt of these rows in another way than their predictions
+    do, for one output. `cautions` are said before all others, `advice` ({"lead", "say"}) takes the
+    place of the page's own, and `sections` of panels ({"id", "title", "name", "lead", "panels"}) follow the first
+    screen.
     """
     likelihood, families = posterior.training.likelihood, posterior.design.families is not None
     given = replace(as_rows((x, y), likelihood, posterior.schema.classes), left_out_by=left_out_by)
     names = _output_names(posterior, given, target)
 
-    def split(part: Posterior) -> list[Output]:
+    def answer(part: Posterior) -> Any:
         prediction = predicted(part, given.x, samples, "monte_carlo", left_out_by=given.left_out_by)
-        prediction = prediction if blend is None else prediction.blended(blend)
-        return prediction.views(given.truth, names, likelihood.noise_kind, unit)
+        return prediction if blend is None else prediction.blended(blend)
+
+    def split(part: Posterior) -> list[Output]:
+        return (predict or answer)(part).views(given.truth, names, likelihood.noise_kind, unit)
 
     whole = split(posterior)
     voices = [words.Voice(output.name, speaks, families, bool(posterior.calibration), output.words) for output in whole]
@@ -92,16 +104,17 @@ def content(
     further = _further(posterior, given, samples, voices[0])
     views = []
     for output, past, table, voice in zip(whole, earlier, tables, voices, strict=True):
-        one = view(output, listed, families, past) | {"combinations": table}
+        one = view(output, listed, voice, past, sources) | {"combinations": table}
         one["outside"] = None if aside is None else aside.shown(output, one["spread"], len(given))
         far = int(aside.is_beyond.sum()) if aside is not None and aside.kind != "distance" else None
-        one["advice"] = words.advice(one, voice, further, far)
+        one["advice"] = advice or words.advice(one, voice, further, far)
         views.append(one)
     return {
         "wherefrom": __version__,
         "made": datetime.date.today().isoformat(),
         "title": title,
-        "cautions": _cautions(posterior, given, voices[0]),
+        "cautions": [*cautions, *_cautions(posterior, given, voices[0])],
+        "sections": list(sections),
         "notes": list(notes),
         "rows": {
             "count": len(given),

@@ -147,15 +147,15 @@ def _print_sources(console: Console, sources: Sources) -> None:
         table.add_column(justify=justify)
     for name, part in overall.items():
         mark = Text(f"  {fills[name]}", style=colours[name])
-        table.add_row(mark, name, f"{part.share:.1%}", f"± {part.share_error:.1%}", meaning(name, target=TARGET))
+        table.add_row(mark, name, f"{part.share:.1%}", f"± {part.share_error:.1%}", meaning(name))
     console.print(table)
     biggest = max((n for n in overall if n != "noise"), key=lambda n: overall[n].share)
     noise = overall["noise"].share
     advice = (
-        f"Most of it is noise in {TARGET} itself: which choices were made in training hardly matters here, more "
-        "networks will not make it smaller, and better measurements might."
+        f"Most of it is {TARGET} that these columns do not explain: which choices were made in training hardly matters "
+        "here, more networks will not make it smaller, and further columns might."
         if noise > 0.5
-        else f"Most of what training could remove comes from {meaning(biggest, target=TARGET)}."
+        else f"Most of what training could remove comes from {meaning(biggest)}."
     )
     console.print(f"\n{advice}\n")
 

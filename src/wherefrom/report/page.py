@@ -29,7 +29,7 @@ def report(posterior: Posterior, data: Any, path: str | Path, **about: Any) -> P
     """Write what a posterior says of labelled rows that it was not trained on, as a page, and return where it is.
 
     `data` is (x, y), or a map-style torch Dataset; `about` is what `content` takes: samples, title, target, columns,
-    rows, unit, outside, edge, before, notes, speaks, blend.
+    rows, unit, outside, edge, before, notes, speaks, blend, predict, sources, cautions, advice, sections.
     """
     from wherefrom.report.content import content
     from wherefrom.training.data import as_rows

@@ -10,7 +10,8 @@ from torch import Tensor
 from wherefrom.likelihoods import views as kinds
 from wherefrom.predictive.panels import Output, short
 from wherefrom.predictive.row_scores import finite_or_none
-from wherefrom.report.words import meaning
+from wherefrom.predictive.sources import Sources
+from wherefrom.report.words import Voice
 
 _MOST_SOURCES = 8  # of which every row is shown; smaller ones are added up
 _SUMMED = "others"
@@ -21,8 +22,13 @@ _BEATS = {
 }
 
 
-def view(output: Output, listed: Tensor, has_families: bool, before: Output | None) -> dict[str, Any]:
-    """All of one output but its combinations and its advice; rows are shown where they are listed."""
+def view(
+    output: Output, listed: Tensor, voice: Voice, before: Output | None, split: Sources | None = None
+) -> dict[str, Any]:
+    """All of one output but its combinations and its advice; rows are shown where they are listed.
+
+    split: the sources to show (default: those of the output's prediction).
+    """
     baseline, shown = output.baseline(), output.shown(listed, before)
     word, tone, end = _BEATS[baseline["gain"]["word"]]
     beats = [{"word": word, "tone": tone}, f" than {output.words.no_model}{end}"]
@@ -32,7 +38,7 @@ def view(output: Output, listed: Tensor, has_families: bool, before: Output | No
         "baseline": baseline,
         "verdict": output.verdict(),
         "groups": output.groups(),
-        "sources": _sources(output, listed, has_families),
+        "sources": _sources(output, listed, voice, split),
         "before": None if before is None else scored(before),
         **shown,
         "headline": shown["headline"] | {"beats": beats},
@@ -51,19 +57,21 @@ def scored(output: Output) -> dict[str, dict[str, Any]]:
     }
 
 
-def _sources(output: Output, listed: Tensor, has_families: bool) -> dict[str, Any]:
+def _sources(output: Output, listed: Tensor, voice: Voice, split: Sources | None) -> dict[str, Any]:
     """Return every source's share of the doubt, overall and of the listed rows."""
     try:
-        split = output.sources()
+        split = output.sources() if split is None else split
     except ValueError as error:
         return {"overall": [], "shares": {}, "problem": str(error).split(":")[0]}
     overall = [
         {
             "name": name,
-            "meaning": meaning(name, has_families, output.name),
+            "meaning": voice.meaning(name),
             "is_noise": name in kinds.SOURCES,  # of the data, not of training
             "share": part.share,
             "share_error": finite_or_none(part.share_error),
+            "model_share": finite_or_none(part.model_share),
+            "model_share_error": finite_or_none(part.model_share_error),
             "amount": part.variance,
             "amount_error": finite_or_none(part.variance_error),
             **output.amounts(part.variance),

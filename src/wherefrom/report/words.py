@@ -21,6 +21,7 @@ from wherefrom.predictive.panels import Output, Words, told_apart
 
 Language = Literal["python", "command", "fit"]
 _LANGUAGES = ("python", "command", "fit")
+INPUTS, COLUMNS = "the inputs", "your columns"  # what the networks are given: in general, and of a table
 
 _FAMILY, _MASKS = ("family of networks", "architecture"), ("units that dropout keeps", "dropout")
 # In words, and as a name in tables, which every program takes.
@@ -137,17 +138,19 @@ _UNSURE = 0.15  # a standard error of a share that forbids conclusions
 _ENOUGH = 0.005  # nats a row that more trainings would save: not worth them, as posterior.advise has it
 
 
-def meaning(source: str, has_families: bool = False, target: str = "y") -> str:
+def meaning(source: str, has_families: bool = False, inputs: str = INPUTS) -> str:
     """A source's name in words; F is the family of networks where there are several, else what dropout keeps.
+
+    inputs: what the networks are given, in words.
 
     >>> meaning("theta0+order"), meaning("t x F")
     ('initial weights and order of the batches', 'moment training stops, together with units that dropout keeps')
-    >>> meaning("noise", target="length of stay")
-    'noise in length of stay itself'
+    >>> meaning("noise"), meaning("noise", inputs=COLUMNS)
+    ('not explained by the inputs', 'not explained by your columns')
     """
     names = _names(has_families)
     each = [
-        " and ".join(names[slot][0].format(target=target) if slot in names else slot for slot in part.split("+"))
+        " and ".join(names[slot][0].format(inputs=inputs) if slot in names else slot for slot in part.split("+"))
         for part in source.split(" x ")
     ]
     return ", together with ".join(each)
@@ -195,7 +198,12 @@ class Voice:
         return _HOW[name][_LANGUAGES.index(self.speaks)]
 
     def meaning(self, source: str) -> str:
-        return meaning(source, self.has_families, self.target)
+        return meaning(source, self.has_families, self.inputs)
+
+    @property
+    def inputs(self) -> str:
+        """What the networks are given: of a table, its columns."""
+        return INPUTS if self.speaks == "python" else COLUMNS
 
     def remedy(self, source: str) -> tuple[str, str]:
         """Return what to do about a source: a heading and a sentence. Of several, the first decides."""
@@ -208,8 +216,9 @@ class Voice:
         return self.filled(lead), self.filled(what)
 
     def filled(self, text: str, **more: str) -> str:
-        """A text with its braces filled in: the target, and how things are done."""
-        return text.format_map({name: self.how(name) for name in _HOW} | {"target": self.target} | more)
+        """A text with its braces filled in: the target, the inputs, and how things are done."""
+        names = {"target": self.target, "inputs": self.inputs}
+        return text.format_map({name: self.how(name) for name in _HOW} | names | more)
 
 
 # ---------------------------------------------------------------------- what to do next
@@ -372,8 +381,8 @@ def further(advised: Advice, voice: Voice, samples: int) -> list[str]:
     """Sentences about what `posterior.advise` gives: what to do first, then the rest."""
     say = [_to_train(advised, voice, samples)]
     if advised.noise_share > 0.5:
-        what = voice.words.irreducible
-        say.append(f"{advised.noise_share:.0%} of the predictive variance is {what}, which no further network removes.")
+        what = voice.filled(voice.words.irreducible)
+        say.append(f"{advised.noise_share:.0%} of the predictive variance is {what}: no further network lowers it.")
     if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in advised.costs.items() if cost > 1]:
         say.append(f"Networks for one further draw, with all draws of the others: {listed(dear)}.")
     if two := [voice.meaning(name) for name, draws in advised.draws.items() if draws < 3]:

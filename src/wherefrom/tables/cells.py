@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom.files.codec import stored
 from wherefrom.tables.raw import Numbers
 
 
+@stored("Cells")
 @dataclass(frozen=True, eq=False)
 class Cells:
     """Rows by column. A quantity is a number, in the units that the networks take; text is the code of its level.

@@ -85,6 +85,15 @@ class Quantity:
         """Return values as the networks take them."""
         return np.arcsinh((values - self.median) / self.spread) if self.is_drawn_in else values
 
+    def as_written(self, values: Numbers) -> Numbers:
+        """Return values that the networks take as they were written.
+
+        >>> income = Quantity("income", "number", 3.0, 2.0, False, is_drawn_in=True)
+        >>> income.as_written(income.in_units(np.array([3.0, 500.0]))).round(6).tolist()
+        [3.0, 500.0]
+        """
+        return np.sinh(values) * self.spread + self.median if self.is_drawn_in else values
+
 
 @stored("Categories")
 @dataclass(frozen=True)
@@ -218,14 +227,21 @@ class TableEncoder:
         cells = table.columns[self.identifier].cells()
         return [cell or f"row {number}" for cell, number in zip(cells, table.rows.tolist(), strict=True)]
 
+    @property
+    def feature_slices(self) -> dict[str, slice]:
+        """Where the features of each column stand among all.
+
+        >>> numbers = [Quantity(name, "number", 0.0, 1.0, marks_missing=True) for name in ("age", "weight")]
+        >>> TableEncoder(tuple(numbers)).feature_slices
+        {'age': slice(0, 2, None), 'weight': slice(2, 4, None)}
+        """
+        ends = np.cumsum([len(rule.features) for rule in self.rules]).tolist()
+        return {rule.name: slice(end - len(rule.features), end) for rule, end in zip(self.rules, ends, strict=True)}
+
     def quantities(self) -> list[int]:
         """Return the indices of the quantities among the features; of dates, of their trend."""
-        places, start = [], 0
-        for rule in self.rules:
-            if isinstance(rule, Quantity | Date):
-                places.append(start)
-            start += len(rule.features)
-        return places
+        slices = self.feature_slices
+        return [slices[rule.name].start for rule in self.rules if isinstance(rule, Quantity | Date)]
 
     @property
     def drawn(self) -> tuple[Quantity | Date | Categories, ...]:
@@ -233,7 +249,7 @@ class TableEncoder:
         return tuple(rule for rule in self.rules if isinstance(rule, Quantity | Date) or _has_levels(rule))
 
     def completed(self, encoded: Encoded, drawn: Numbers) -> Encoded:
-        """Return rows with their missing values as drawn, each as many times as it was.
+        """Return rows with their missing values as drawn, each as many times as it was; earlier draws are replaced.
 
         drawn: (rows, draws, columns), as `Donors.draws` returns them; the draws of a row stand one after the other.
         """
@@ -243,16 +259,16 @@ class TableEncoder:
         values = np.repeat(encoded.values, draws, axis=0)
         gaps = np.repeat(encoded.cells.gaps, draws, axis=0)
         drawn = drawn.reshape(len(values), -1)
-        ends = np.cumsum([len(rule.features) for rule in self.rules]).tolist()
-        starts = {rule.name: end - len(rule.features) for rule, end in zip(self.rules, ends, strict=True)}
+        slices = self.feature_slices
         for column, rule in enumerate(self.drawn):
-            rows, start = np.flatnonzero(gaps[:, column]), starts[rule.name]
+            rows, start = np.flatnonzero(gaps[:, column]), slices[rule.name].start
             if isinstance(rule, Quantity):
                 values[rows, start] = drawn[rows, column]
             elif isinstance(rule, Date):
                 parts = rule.encoded(drawn[rows, column])[:, : len(rule.features) - rule.marks_missing]
                 values[rows, start : start + parts.shape[1]] = parts
             else:
+                values[rows, start : start + len(rule.levels) + rule.has_others] = 0.0
                 values[rows, start + drawn[rows, column].astype(np.int64)] = 1.0
         return Encoded(values, encoded.columns)
 

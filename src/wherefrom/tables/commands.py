@@ -12,10 +12,11 @@ import numpy as np
 import typer
 
 from wherefrom.table import Table
+from wherefrom.tables.advising import Advice
 from wherefrom.tables.columns import rows_of
 from wherefrom.tables.fitting import learn
 from wherefrom.tables.looking import How, Looked
-from wherefrom.tables.model import Model, check_free, command_line, gaps_table
+from wherefrom.tables.model import Model, check_free, command_line, gaps_table, sources_tables
 from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.options import Request
 from wherefrom.tables.raw import Format
@@ -86,11 +87,14 @@ def fit_table(
         talk.say(f"\nOn {rows_of(run.tested.rows)} to test on:\n")
         _say_scores(run.tested, talk)
         _note_remarks(run.tested, talk)
+    advised = run.advice() if run.scores else Advice(())
+    if run.scores:
+        talk.say(f"\nWhat to do next:\n\n{advised}")
     talk.say(f"\nThe run is in {out}. Next: wherefrom predict {out} new.csv --out predictions.csv")
-    talk.give({"run": str(out), **_summary(run)})
+    talk.give({"run": str(out), **_summary(run, advised)})
 
 
-def _summary(run: Model) -> dict[str, Any]:
+def _summary(run: Model, advised: Advice) -> dict[str, Any]:
     return {
         "target": run.target.name,
         "task": run.target.task,
@@ -108,7 +112,12 @@ def _summary(run: Model) -> dict[str, Any]:
         "seed": run.posterior.seed,
         "neighbours": {each.name: {**each.scores, "gain": each.gain, "error": each.error} for each in run.neighbours},
         "notes": [*run.about["notes"], *run.verdict()],
+        "advice": _advice(advised),
     }
+
+
+def _advice(advised: Advice) -> list[dict[str, str]]:
+    return [asdict(item) for item in advised]
 
 
 def _say_scores(scores: Scores, talk: Talk, neighbours: Sequence[Neighbour] = ()) -> None:
@@ -199,22 +208,13 @@ def _say_risks(looked: Looked, columns: Columns, digits: int, talk: Talk) -> Non
 
 def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> None:
     """`wherefrom sources`"""
-    from wherefrom.report.words import meaning
-
     check_writable(out)
     looked = asked.answered(talk)
     run, answers, shares = looked.model, looked.predicted.answers, looked.shares()
     overall, columns = looked.overall(), looked.columns()
     talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(looked.encoded))}:\n")
     has_families = run.posterior.design.families is not None
-    table = Table(
-        ("source", "share", "±", ""),
-        [
-            (name, f"{part.share:.1%}", f"{part.share_error:.1%}", meaning(name, has_families, run.target.name))
-            for name, part in overall.items()
-        ],
-    )
-    talk.show(str(table))
+    talk.show("\n\n".join(map(str, sources_tables(overall, has_families))))
     if gaps := looked.gaps():
         talk.show("\nWhat measuring the missing values would do to the doubt, on average where they are missing:\n")
         talk.show(str(gaps_table(gaps)))
@@ -239,7 +239,15 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
         talk.say(f"\nEvery row's shares are in {out}")
     talk.give(
         {
-            "overall": {name: {"share": part.share, "error": part.share_error} for name, part in overall.items()},
+            "overall": {
+                name: {
+                    "share": part.share,
+                    "error": part.share_error,
+                    "model_share": part.model_share,
+                    "model_share_error": part.model_share_error,
+                }
+                for name, part in overall.items()
+            },
             "gaps": {name: asdict(gap) for name, gap in gaps.items()},
             "rows": as_json(dict(zip(header, zip(*listed, strict=True), strict=True))),
             "notes": list(looked.notes),
@@ -261,11 +269,19 @@ def _shown(value: Any, digits: int) -> str:
 def report_table(folder: Path, path: Path | None, out: Path | None, how: Format, *, talk: Talk) -> None:
     """`wherefrom report`"""
     model = Model.load(folder)
-    if path is None and model.held_out is None:
-        raise ValueError(f"{folder} was made with --no-data: name a file of rows with {model.target.name!r} in it")
     table = None if path is None else model.as_table(path, how)
     written = report(model, folder / "report.html" if out is None else out, table)
     for note in written.notes:
         talk.note(note)
+    if written.advice is not None:
+        talk.say(f"What to do next:\n\n{written.advice}\n")
     talk.say(f"The report on {rows_of(written.rows)} is in {written.path}")
-    talk.give({"report": str(written.path), "rows": written.rows})
+    talk.give(
+        {
+            "report": str(written.path),
+            "rows": written.rows,
+            "advice": None if written.advice is None else _advice(written.advice),
+            "importance": None if written.importance is None else asdict(written.importance)["columns"],
+            "unexplained": None if written.unexplained is None else asdict(written.unexplained)["columns"],
+        }
+    )

@@ -250,7 +250,7 @@ def learn(
             judges = Judges.held_out(posterior, encoded.take(some), y[some], their_weights, filled.completion)
         posterior = calibrated(posterior, request, judges, samples, tell, notes)
     kept, left_out_by = np.concatenate([_as_in_table(table, some) for some in (rows.calibrate, rows.test)]), None
-    complete = filled.x
+    complete = encoded if filled.completion is None else filled.x
     if is_by_folds:
         assert posterior.fold.parts is not None
         kept, left_out_by = _as_in_table(table, _some_rows(len(y), request.seed)), posterior.fold.parts
@@ -299,7 +299,19 @@ def learn(
         request.level,
         samples,
         about,
-        HeldOut.of(complete.values[kept], y, table, row_names, kept, target, distance, len(rows.calibrate), left_out),
+        HeldOut.of(
+            complete,
+            y,
+            table,
+            row_names,
+            kept,
+            target,
+            distance,
+            len(rows.calibrate),
+            left_out,
+            None if filled.completion is None else encoded.cells,
+            filled.itself if is_by_folds else None,
+        ),
         donors=None if filled.completion is None else filled.completion.donors,
         neighbours=()
         if left_out is None or is_few or scored is None

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wherefrom.posterior.predicting import Method, predicted
+from wherefrom.posterior.predicting import Method
 from wherefrom.predictive.background import Blend
 from wherefrom.report.words import column_of
 from wherefrom.tables.background import groups_of
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.gaps import GAPS, samples_of_a_draw
 from wherefrom.tables.outside import weight
-from wherefrom.tables.predicting import Answers, Predicted, Read, predict_rows
+from wherefrom.tables.predicting import Answers, Predicted, Read, answering, predict_rows
 from wherefrom.tables.raw import Numbers, RawTable
 from wherefrom.tables.wording import option
 from wherefrom.training.progress import Show
@@ -96,14 +96,14 @@ class Looked:
 
     def prediction(self, rows: Any = slice(None)) -> Any:
         """Predict some of the rows at once, as one prediction."""
-        posterior, completion, x = self.model.posterior, self.model.completion, self.encoded.take(rows)
-        if completion is None or not self._has_gaps:
-            prediction = posterior.predict(x, self._samples, method=self.how.method)
-        else:
-            complete, _ = completion.drawn(x)
-            samples = samples_of_a_draw(self._samples)
-            prediction = predicted(posterior, complete, samples, self.how.method, drawn=GAPS)
-        return prediction.blended(self.blend.of_rows(rows))
+        answer = answering(
+            self.encoded.take(rows),
+            self._samples,
+            self.how.method,
+            blend=self.blend.of_rows(rows),
+            completion=self.model.completion,
+        )
+        return answer(self.model.posterior)
 
     @property
     def _has_gaps(self) -> bool:
@@ -141,16 +141,7 @@ class Looked:
 
     def gaps(self) -> dict[str, Gap]:
         """Return the missing values of all rows by column, those that matter most first."""
-        cells, names = self.encoded.cells, self.model.drawn_columns
-        if cells is None or not self.encoded.has_gaps.any() or not names:
-            return {}
-        gaps, falls, best = cells.gaps, self.predicted.falls, np.array(self.measure_next)
-        each = {
-            name: Gap(int(gaps[:, j].sum()), float(falls[gaps[:, j], j].mean()), int((best == name).sum()))
-            for j, name in enumerate(names)
-            if gaps[:, j].any()
-        }
-        return dict(sorted(each.items(), key=lambda item: -item[1].rows * item[1].expected_fall))
+        return gaps_by_column(self.encoded, self.predicted.falls, self.model.drawn_columns)
 
     def shares(self) -> dict[str, Numbers]:
         """Return the share of each source in each row, by the name of its column; interactions are added up."""
@@ -205,6 +196,24 @@ class Looked:
             most = max(_FEWEST_ROWS, min(most, _OVERALL_NUMBERS // each))
         spaced = slice(None, None, -(-len(self.encoded) // most))
         return self.prediction(spaced).all_sources().overall
+
+
+def gaps_by_column(x: Encoded, falls: Numbers, names: Sequence[str]) -> dict[str, Gap]:
+    """Return the missing values of rows by column, those that matter most first.
+
+    falls: (rows, columns): the fall of each row's doubt if that column were measured.
+    names: of those columns.
+    """
+    if x.cells is None or not x.has_gaps.any() or not names:
+        return {}
+    gaps = x.cells.gaps
+    best = np.where(falls.max(axis=1) > 0, falls.argmax(axis=1), -1)
+    each = {
+        name: Gap(int(gaps[:, j].sum()), float(falls[gaps[:, j], j].mean()), int((best == j).sum()))
+        for j, name in enumerate(names)
+        if gaps[:, j].any()
+    }
+    return dict(sorted(each.items(), key=lambda item: -item[1].rows * item[1].expected_fall))
 
 
 def probability_columns(labels: Sequence[str]) -> dict[str, str]:

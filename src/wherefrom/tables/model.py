@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import platform
 import sys
@@ -34,11 +35,18 @@ from wherefrom.files.reading import blaming, check_format, read_json, read_tenso
 from wherefrom.posterior import Posterior, store
 from wherefrom.posterior.predicting import Method
 from wherefrom.predictive.background import Background
+from wherefrom.predictive.components import UNEXPLAINED
+from wherefrom.predictive.sources import Overall
+from wherefrom.report.words import COLUMNS, meaning
 from wherefrom.table import Table
 from wherefrom.tables import frames
+from wherefrom.tables.advising import Advice, advice
+from wherefrom.tables.cells import Cells
 from wherefrom.tables.columns import Encoded, TableEncoder
 from wherefrom.tables.completing import Completion
 from wherefrom.tables.gaps import Donors
+from wherefrom.tables.importance import REPEATS, Importance, importance
+from wherefrom.tables.labelled import Labelled
 from wherefrom.tables.looking import Gap, How, Looked, look
 from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.outside import Surroundings
@@ -46,6 +54,7 @@ from wherefrom.tables.raw import Format, Integers, Numbers, RawTable
 from wherefrom.tables.reading import read
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.target import Target
+from wherefrom.tables.unexplained import Unexplained, unexplained
 from wherefrom.tables.wording import language, option
 from wherefrom.tables.writing import finite
 from wherefrom.training.data import Rows, as_rows
@@ -75,7 +84,8 @@ _OWN_FILES = (JSON, TENSORS, "posterior.json", "posterior-*.safetensors", "repor
 class HeldOut:
     """Rows that judge the networks: each left out by one fold, or held out of all, to calibrate first, then to test.
 
-    Classes go by their numbers.
+    Classes go by their numbers. Missing values are drawn once in `x`; `cells` say where, so that they can be drawn
+    again, and `itself` which donor each row is, that may give it none (-1 for none).
     """
 
     x: Numbers
@@ -85,11 +95,13 @@ class HeldOut:
     distance: Numbers  # from the training rows
     calibrate: int = 0  # how many of them are to calibrate
     left_out_by: Integers | None = None  # the fold of each
+    cells: Cells | None = None  # None if no value is missing
+    itself: Integers | None = None
 
     @classmethod
     def of(
         cls,
-        x: Numbers,
+        x: Encoded,
         y: NDArray[Any],
         table: RawTable,
         names: Sequence[str],
@@ -98,14 +110,29 @@ class HeldOut:
         distance: Numbers,
         calibrate: int = 0,
         left_out_by: Integers | None = None,
+        cells: Cells | None = None,
+        itself: Integers | None = None,
     ) -> HeldOut:
-        """Keep the chosen rows, by their indices, and their folds; x has no gaps, and the chosen rows alone."""
+        """Keep the chosen rows, by their indices, of rows that are completed once, and of what is known of each."""
         truth = y[chosen]
         if target.classes:
             truth = np.array([target.classes.index(label) for label in truth.tolist()])
         called = tuple(names[row] for row in chosen.tolist())
         folds = None if left_out_by is None else left_out_by[chosen]
-        return cls(x, truth.astype(np.float64), table.rows[chosen], called, distance[chosen], calibrate, folds)
+        known = None if cells is None else cells.take(chosen)
+        if known is None or not known.gaps.any():
+            known, itself = None, None
+        return cls(
+            x.values[chosen],
+            truth.astype(np.float64),
+            table.rows[chosen],
+            called,
+            distance[chosen],
+            calibrate,
+            folds,
+            known,
+            None if itself is None else itself[chosen],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,6 +256,58 @@ class Model:
         shares = {name: values for name, values in looked.columns().items() if name.startswith("share_")}
         return TableSources(looked.overall(), frames.like(table, shares), looked.gaps())
 
+    def importance(self, table: Any = None, *, repeats: int = REPEATS) -> Importance:
+        """Return how much worse predictions get if one column is shuffled among the rows (permutation importance).
+
+        Each row is answered by networks that did not see it. Columns that say the same as another seem to matter less
+        than they do.
+
+        table: rows whose target is known and that were not trained on (default: those that the model kept).
+        repeats: permutations of each column (default 3).
+
+        >>> import numpy as np
+        >>> import wherefrom as wf
+        >>> random = np.random.default_rng(0)
+        >>> a, b = random.normal(size=(2, 200))
+        >>> model = wf.fit({"a": a, "b": b, "y": 3 * a + random.normal(size=200)}, "y", draws=2, epochs=60, noise="fit")
+        >>> list(model.importance().columns)
+        ['a', 'b']
+        """
+        return importance(self.labelled(table), repeats)
+
+    def unexplained(self, table: Any = None) -> Unexplained:
+        """Return where what the columns leave unexplained is large, and where it is small, by column.
+
+        Each row is answered by networks that did not see it.
+
+        table: rows whose target is known and that were not trained on (default: those that the model kept).
+
+        >>> import numpy as np
+        >>> import wherefrom as wf
+        >>> random = np.random.default_rng(0)
+        >>> a, b = random.normal(size=(2, 300))
+        >>> y = a + np.where(b > 0, 3, 1) * random.normal(size=300)
+        >>> model = wf.fit({"a": a, "b": b, "y": y}, "y", draws=2, epochs=40, noise="fit")
+        >>> list(model.unexplained().columns)
+        ['b', 'a']
+        """
+        return unexplained(self.labelled(table))
+
+    def advice(self, table: Any = None) -> Advice:
+        """Return what to do about the model, the most severe first: three items at most, each with its figure.
+
+        table: rows whose target is known and that were not trained on (default: those that the model kept).
+
+        >>> import numpy as np
+        >>> import wherefrom as wf
+        >>> random = np.random.default_rng(0)
+        >>> a, luck = random.normal(size=(2, 300))
+        >>> model = wf.fit({"a": a, "y": a + luck}, "y", draws=2, epochs=40, noise="fit")
+        >>> model.advice().about
+        ('unexplained',)
+        """
+        return advice(self.labelled(table), self.scores if table is None else None)
+
     def report(self, path: str | Path, table: Any = None) -> Path:
         """Write a page about the model on these rows, or on those that it kept, and return where it is."""
         from wherefrom.tables.reporting import report
@@ -247,8 +326,12 @@ class Model:
 
     def verdict(self) -> list[str]:
         """Return what the scores call for to be said: first, if another model is better."""
+        return [*self.better_neighbours(), *self.scores.remarks()]
+
+    def better_neighbours(self) -> list[str]:
+        """Return a sentence for each other model that is clearly better on the same rows, the best first."""
         better = sorted((each for each in self.neighbours if each.is_better), key=lambda each: -each.gain)
-        return [*(each.claim for each in better), *self.scores.remarks()]
+        return [each.claim for each in better]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -280,25 +363,19 @@ class Model:
 
     # ------------------------------------------------------------------ held-out rows
 
-    def rows_to_test(self) -> tuple[Rows, tuple[str, ...]] | None:
-        """Rows that judge the model, and their names, where they were kept."""
-        if self.held_out is None:
-            return None
-        part = slice(self.held_out.calibrate, None)
-        return self._rows(part), self.held_out.names[part]
-
-    def distances_to_test(self) -> Numbers | None:
-        """Return how far outside these rows are, where they were kept."""
-        return None if self.held_out is None else self.held_out.distance[self.held_out.calibrate :]
+    def labelled(self, table: Any = None) -> Labelled:
+        """Return the rows of a table whose target is known, or those that were kept to judge the model."""
+        return Labelled.kept(self) if table is None else Labelled.of_table(self, self.as_table(table))
 
     def with_rows_to_judge(self) -> Model:
         """The model with rows at hand that folds left out, where it kept any, to fit anew what was fitted by all."""
         if self.held_out is None or self.held_out.left_out_by is None:
             return self
-        fold = replace(self.posterior.fold, held_out=self._rows(slice(None)))
+        fold = replace(self.posterior.fold, held_out=self.kept_rows(slice(None)))
         return replace(self, posterior=replace(self.posterior, fold=fold))
 
-    def _rows(self, part: slice) -> Rows:
+    def kept_rows(self, part: slice) -> Rows:
+        """Return rows that were kept, missing values drawn once."""
         kept = self.held_out
         assert kept is not None
         y: NDArray[Any] = kept.y[part]
@@ -313,7 +390,7 @@ class Model:
         """The posterior with rows at hand to fit the calibration of its parts."""
         if self.held_out is None or not self.held_out.calibrate:
             return self.posterior
-        rows = self._rows(slice(None, self.held_out.calibrate))
+        rows = self.kept_rows(slice(None, self.held_out.calibrate))
         return replace(self.posterior, fitted=self.posterior.fitted.with_rows(rows))
 
 
@@ -321,7 +398,9 @@ class Model:
 class TableSources:
     """Shares of the doubt: of every source over all rows, and for each row.
 
-    overall: name -> share and share_error.
+    It prints what the columns do not explain beside the model's own doubt, and that on a scale of its own.
+
+    overall: name -> share and share_error; model_share and model_share_error among the model's own sources.
     rows: a column for each source, a row for each row of the table.
     gaps: column -> rows that lack it, the fall to expect there, and rows in which it is to be measured next.
     """
@@ -331,13 +410,43 @@ class TableSources:
     gaps: Mapping[str, Gap] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [(name, f"{part.share:.1%}", f"± {part.share_error:.1%}") for name, part in self.overall.items()]
-        parts = [Table(("source", "share", ""), lines)]
+        parts = sources_tables(self.overall)
         if self.gaps:
             parts.append(gaps_table(self.gaps))
         return "\n\n".join(map(str, parts))
 
     __repr__ = __str__
+
+
+def sources_tables(overall: Mapping[str, Overall], has_families: bool = False) -> list[Table]:
+    """Return two tables for people: what the columns do not explain beside the model's own doubt; and that, split.
+
+    Where there is only one of the two, the second table is all.
+    """
+    unexplained = {name: part for name, part in overall.items() if name in UNEXPLAINED}
+    of_model = {name: part for name, part in overall.items() if name not in UNEXPLAINED}
+    tables = []
+    if unexplained:
+        rest, error = math.fsum(part.share for part in of_model.values()), next(iter(unexplained.values())).share_error
+        lines = [
+            *(
+                (meaning(name, inputs=COLUMNS), *_share(each.share, each.share_error))
+                for name, each in unexplained.items()
+            ),
+            ("the model's own doubt", *_share(rest, error)),
+        ]
+        tables.append(Table(("of all doubt", "share", "±"), lines))
+    if of_model:
+        split = [
+            (name, *_share(part.model_share, part.model_share_error), f"{part.share:.1%}", meaning(name, has_families))
+            for name, part in of_model.items()
+        ]
+        tables.append(Table(("of the model's own doubt", "share", "±", "of all", ""), split))
+    return tables
+
+
+def _share(share: float, error: float) -> tuple[str, str]:
+    return f"{share:.1%}", f"{error:.1%}" if math.isfinite(error) else "-"
 
 
 def gaps_table(gaps: Mapping[str, Gap]) -> Table:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.posterior import Posterior
-from wherefrom.posterior.predicting import Block, Method, in_blocks
+from wherefrom.posterior.predicting import Block, Method, in_blocks, predicted
 from wherefrom.predictive.background import Blend
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.tables.columns import Encoded
@@ -112,6 +112,30 @@ def predict_rows(
     scores = together(prediction.summary, scored, level, getattr(prediction, "classes", ()), event)
     by_row = _in_order({name: np.concatenate(values) for name, values in scored.items()}, parts)
     return Predicted(joined, doubt, sources, falls, scores, tuple(dict.fromkeys(notes)), by_row)
+
+
+def answering(
+    x: Encoded,
+    samples: int,
+    method: Method = "monte_carlo",
+    left_out_by: Tensor | None = None,
+    blend: Blend | None = None,
+    completion: Completion | None = None,
+    itself: Integers | None = None,
+) -> Callable[[Posterior], Any]:
+    """Return a function that predicts all rows together by a posterior, or by a part of one, as one prediction.
+
+    Arguments are those of `predict_rows`. If any row has gaps, all rows have as many draws.
+    """
+    turn = _Turn(x, completion if x.has_gaps.any() else None, itself)
+    complete = turn.take(slice(None))
+
+    def answer(posterior: Posterior) -> Any:
+        number = turn.samples(samples)
+        prediction = predicted(posterior, complete, number, method, drawn=turn.axis, left_out_by=left_out_by)
+        return prediction if blend is None else prediction.blended(blend)
+
+    return answer
 
 
 _DOUBT, _FALLS = "doubt", "falls"

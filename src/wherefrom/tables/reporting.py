@@ -6,62 +6,70 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from wherefrom.report import page
-from wherefrom.tables.background import groups_of
-from wherefrom.tables.columns import Encoded
-from wherefrom.tables.outside import weight
-from wherefrom.tables.raw import Numbers, RawTable
-from wherefrom.tables.target import known
-from wherefrom.tables.wording import language
-from wherefrom.training import streams
-from wherefrom.training.data import Rows, as_rows
+from wherefrom.table import Table
+from wherefrom.tables.advising import NOTHING, Advice, advice
+from wherefrom.tables.columns import Encoded, rows_of
+from wherefrom.tables.importance import Importance, importance
+from wherefrom.tables.raw import RawTable
+from wherefrom.tables.unexplained import Unexplained, unexplained
+from wherefrom.tables.wording import language, option
 
 if TYPE_CHECKING:
     from wherefrom.tables.model import Model
 
 _REPORT_NUMBERS = 20_000_000  # answers that a report looks at
+_FIRST = 12  # lines of a table
 
 
 class Written(NamedTuple):
-    """A report: where it is, of how many rows, and what to know about them."""
+    """A report: where it is, of how many rows, what to know about them, and what it says of the columns.
+
+    Of several targets, there is neither advice nor a word about columns.
+    """
 
     path: Path
     rows: int
     notes: tuple[str, ...]
+    advice: Advice | None = None
+    importance: Importance | None = None
+    unexplained: Unexplained | None = None
 
 
 def report(model: Model, out: Path, table: RawTable | None = None) -> Written:
     """Write a page about a model on the rows of a table, or on those that it kept to be tested by."""
-    rows, names, distance, groups = _rows(model, table)
-    most = max(200, _REPORT_NUMBERS // (len(model.posterior) * model.samples * model.posterior.schema.targets))
-    count, notes = len(rows), []
-    if count > most:
-        some = np.sort(streams.generator(model.posterior.seed, "tables", "report").permutation(count)[:most])
-        rows, names, distance = rows.take(some), [names[row] for row in some.tolist()], distance[some]
-        groups = None if groups is None else groups[some]
-        notes.append(f"Of {count:,} rows, {most:,} at random are scored here: more would not fit into memory.")
-    blend = model.background.at(weight(distance), groups) if (distance > 1).any() else None
-    posterior = model.with_rows_to_calibrate()
+    given, notes = model.labelled(table), []
+    most = max(200, _REPORT_NUMBERS // given.answers_of_a_row)
+    rows = given.at_most(most, "report")
+    if len(rows) < len(given):
+        notes.append(f"Of {len(given):,} rows, {most:,} at random are scored here: more would not fit into memory.")
+    posterior, is_one = model.with_rows_to_calibrate(), not model.target.several
+    split = rows.by_all_networks().all_sources() if is_one else None
+    advised = None if split is None else advice(rows, model.scores if table is None else None, split.overall)
+    resting = importance(rows) if is_one and len(rows) > 1 else None
+    left = unexplained(rows) if is_one else None
     page.report(
         posterior,
-        (Encoded(rows.x.numpy(), model.encoder.features), rows.truth),
+        (Encoded(rows.rows.x.numpy(), model.encoder.features), rows.rows.truth),
         out,
         samples=model.samples,
         title=f"{model.target.name}: {_described(model, table)}",
         columns=model.encoder.features,
-        target=None if model.target.several else model.target.name,
-        rows=names,
-        outside=distance,
-        blend=blend,
+        target=model.target.name if is_one else None,
+        rows=rows.names,
+        outside=rows.distance,
         edge=1.0,
         speaks=language(),
-        left_out_by=rows.left_out_by,
+        left_out_by=rows.rows.left_out_by,
+        predict=rows.answer,
+        sources=split,
         before=posterior.uncalibrated if posterior.calibration else None,
+        cautions=[_sentence(line) for line in model.better_neighbours()] if table is None else (),
+        advice=None if advised is None else _shown_advice(advised),
+        sections=[*(_other_models(model) if table is None else ()), *_columns(resting, left, model.target.name)],
         notes=[*(model.notes if table is None else ()), *notes],
     )
-    return Written(out, len(rows), tuple(notes))
+    return Written(out, len(rows), tuple(notes), advised, resting, left)
 
 
 def _described(model: Model, table: RawTable | None) -> str:
@@ -74,32 +82,89 @@ def _described(model: Model, table: RawTable | None) -> str:
     return f"rows of {Path(table.source).name}, learnt from {learnt}"
 
 
-class _Chosen(NamedTuple):
-    """Rows of a report and their names, how far outside they are, and their groups."""
-
-    rows: Rows
-    names: Sequence[str]
-    distance: Numbers
-    groups: Any
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
-def _rows(model: Model, table: RawTable | None) -> _Chosen:
-    """Return the rows of a table, or those that the model kept; the groups of those are not kept."""
-    if table is None:
-        kept, distance = model.rows_to_test(), model.distances_to_test()
-        if kept is None or distance is None:
-            raise ValueError(f"the model kept no rows: name a table of rows with {model.target.name!r} in it")
-        return _Chosen(*kept, distance, None)
-    y = model.target.values(table)
-    there = known(y)
-    if model.target.classes:
-        there &= np.array([label in model.target.classes for label in y.tolist()])
-    if not there.any():
-        raise ValueError(
-            f"{table.source} has no row with a {model.target.name!r}: a report needs the truth to compare with"
+# ------------------------------------------------------------------ what tables add to the page
+
+
+def _shown_advice(advised: Advice) -> dict[str, Any]:
+    if not advised.items:
+        return {"lead": "Nothing stands out", "say": [NOTHING]}
+    first, *others = advised.items
+    return {"lead": first.lead, "say": [first.say, *(f"{item.lead}: {item.say}" for item in others)]}
+
+
+def _other_models(model: Model) -> list[dict[str, Any]]:
+    """Return the section with the neighbours' scores; nothing if there are none."""
+    if not model.neighbours:
+        return []
+    better = model.better_neighbours()
+    verdict = "None of them has a clearly lower NLL." if not better else " ".join(map(_sentence, better))
+    return [
+        {
+            "id": "others",
+            "title": "Beside other models",
+            "name": "Other models",
+            "lead": f"What others make of the same {rows_of(model.scores.rows)}, by the same folds. {verdict}",
+            "panels": [_panel(model.scores.beside(model.neighbours), "Scores", None)],
+        }
+    ]
+
+
+def _columns(resting: Importance | None, left: Unexplained | None, target: str) -> list[dict[str, Any]]:
+    """Return the section about columns: which ones the prediction rests on, and where errors are large."""
+    panels = []
+    if resting is not None:
+        caption = (
+            f"How much worse the predictions of {rows_of(resting.rows)} get if one column is shuffled among them "
+            f"({resting.repeats} times), each row answered by networks that did not see it. Within two standard errors "
+            "of 0 it may be chance. Columns that say the same as another seem to matter less than they do."
         )
-    table, y = table.take(there), y[there]
-    x, groups = model.encoder.encode(table), groups_of(table, model.about.get("group"))
-    complete = x if model.completion is None else model.completion.once(x)
-    rows = as_rows((complete, np.array(y.tolist())), model.posterior.training.likelihood, model.target.classes)
-    return _Chosen(rows, model.encoder.row_names(table), model.around.look(x)[0], groups)
+        panels.append(_panel(resting.table(), "Columns that the prediction rests on", caption))
+    if left is not None and len(left):
+        panels.append(_panel(left.table(), "Columns that make the noise large or small", _about_noise(left)))
+    if not panels:
+        return []
+    lead = f"What the prediction of {target} rests on, and where your columns leave most of it unexplained."
+    return [{"id": "columns", "title": "What each column does", "name": "Columns", "lead": lead, "panels": panels}]
+
+
+def _about_noise(left: Unexplained) -> str:
+    clear = [(name, each) for name, each in left.columns.items() if each.is_clear]
+    if clear:
+        name, each = clear[0]
+        times = f"{each.ratio:.1f} ± {each.error:.1f} times"
+        say = f"Errors are {times} as large where {name} {_is(each.larger)} as where it {_is(each.smaller)}."
+    else:
+        say = "No column makes errors clearly larger or smaller."
+    say += f" By the errors of {rows_of(left.rows)}; a third of them chooses what is compared on the others."
+    if left.is_predicted:
+        return f"{say} The last column is what the model itself predicts."
+    row_by_row = option("noise", "predicted")
+    return f"{say} The model has one noise for all rows; {row_by_row} lets it differ."
+
+
+def _is(group: str) -> str:
+    """
+    >>> _is("below 40"), _is("= ward A"), _is("is another"), _is("missing")
+    ('is below 40', 'is ward A', 'is another', 'is missing')
+    """
+    return group if group.startswith("is ") else f"is {group.removeprefix('= ')}"
+
+
+def _panel(table: Table, title: str, caption: str | None) -> dict[str, Any]:
+    """Return a table as a panel: columns of numbers are aligned, the first names the rows."""
+    columns: list[dict[str, Any]] = []
+    for index, name in enumerate(table.columns):
+        cells: Sequence[Any] = [row[index] for row in table.rows]
+        field = {"key": str(index), "name": name.strip() or " ", "as": "text", "strong": index == 0}
+        if all(isinstance(cell, float) for cell in cells):
+            field |= {"as": "number", "digits": 4} | ({"like": str(index - 1)} if name.startswith("±") else {})
+        elif all(not cell or cell.lstrip("-")[:1].isdigit() for cell in cells):
+            field |= {"right": True}
+        columns.append(field)
+    items = [{str(index): cell for index, cell in enumerate(row)} for row in table.rows]
+    about = {"type": "table", "wide": True, "title": title, "caption": caption, "first": _FIRST}
+    return about | {"columns": columns, "items": items}

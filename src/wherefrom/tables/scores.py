@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.target import known
 
 Rows = dict[str, NDArray[Any]]
+Kind = Literal["interval", "set", "confidence"]
 _NAMES = {  # in the order in which they are shown
     "accuracy": "accuracy",
     "auc": "AUC",
@@ -38,9 +39,21 @@ _NAMES = {  # in the order in which they are shown
     "brier": "Brier score",
     "ece": "ECE",
 }
+_CONFIDENCE = "mean confidence"
 _FEW = 30  # rows, of which scores say little
 _FAR_OFF, _FAR_OFF_IN_A_FIFTH = 2.0, 2.6  # standard errors
 _FEWEST_IN_A_FIFTH = 20
+
+
+@dataclass(frozen=True)
+class Off:
+    """Intervals, or sets of classes, that hold the truth too often or too rarely; or a confidence that is not kept."""
+
+    kind: Kind
+    observed: float
+    expected: float
+    say: str
+    is_in_a_fifth: bool = False
 
 
 @stored("Scores")
@@ -70,7 +83,7 @@ class Scores:
         lines = []
         for name, value in self.values.items():
             error, baseline = self.errors.get(name), self.baselines.get(name)
-            in_percent = name.startswith(("coverage", "accuracy", "prevalence"))
+            in_percent = name.startswith(("coverage", "accuracy", "prevalence", _CONFIDENCE))
             lines.append((name, *_shown(value, error, in_percent, baseline)))
         return Table(("score", "here", "±", "same answer for all"), lines)
 
@@ -80,7 +93,7 @@ class Scores:
         lines = []
         for name, value in self.values.items():
             score = "coverage" if name.startswith("coverage") else named.get(name, name)
-            in_percent = score in ("coverage", "accuracy", "prevalence")
+            in_percent = score in ("coverage", "accuracy", "prevalence", _CONFIDENCE)
             others = [each.scores.get(score) for each in neighbours]
             here, error, *shown = _shown(value, self.errors.get(name), in_percent, *others)
             lines.append((name, here, error, *shown))
@@ -114,28 +127,41 @@ class Scores:
         if value is not None and error is not None and baseline is not None and value > baseline - error:
             how = "worse" if value > baseline + error else "hardly better"
             remarks.append(f"by its NLL this is {how} than the same answer for every row")
-        return [*remarks, *self._doubts_of_coverage()]
+        off = self.off()
+        return remarks if off is None else [*remarks, off.say]
 
-    def _doubts_of_coverage(self) -> list[str]:
-        """Return warnings of intervals that hold the truth more, or less, often than they say: overall, or in a fifth.
+    def off(self) -> Off | None:
+        """Return how intervals hold the truth more, or less, often than they say: overall, or in a fifth of the rows.
 
-        Of five fifths, one lies beyond 2.6 standard errors by chance as often as the whole lies beyond two.
+        Of five fifths, one lies beyond 2.6 standard errors by chance as often as the whole lies beyond two. Of classes
+        without sets, it is how much more, or less, often answers are right than their confidence says.
         """
         name = next((name for name in self.values if name.startswith("coverage")), None)
         if name is None:
-            return []
-        expected = math.sqrt(self.level * (1 - self.level) / self.rows)
-        if abs(off := self.values[name] - self.level) > _FAR_OFF * max(expected, self.errors.get(name, 0.0)):
-            how = "more" if off > 0 else "less"
-            return [
-                f"intervals hold the truth {how} often than they say: {self.values[name]:.1%} of {self.rows:,} rows"
-            ]
+            return self._off_confidence()
+        kind: Kind = "set" if name.endswith("set") else "interval"
+        expected, observed = math.sqrt(self.level * (1 - self.level) / self.rows), self.values[name]
+        if abs(observed - self.level) > _FAR_OFF * max(expected, self.errors.get(name, 0.0)):
+            how = "more" if observed > self.level else "less"
+            say = f"{kind}s hold the truth {how} often than they say: {observed:.1%} of {self.rows:,} rows"
+            return Off(kind, observed, self.level, say)
         for number, part in enumerate(self.fifths):
             if abs(part - self.level) > _FAR_OFF_IN_A_FIFTH * expected * math.sqrt(5):
                 which = ("lowest", "second", "middle", "fourth", "highest")[number]
                 where = f"in the {which} fifth of the rows by their prediction"
-                return [f"{where}, intervals hold {part:.1%} of the truth, not {100 * self.level:.4g}%"]
-        return []
+                say = f"{where}, {kind}s hold {part:.1%} of the truth, not {100 * self.level:.4g}%"
+                return Off(kind, part, self.level, say, is_in_a_fifth=True)
+        return None
+
+    def _off_confidence(self) -> Off | None:
+        sure, right = self.values.get(_CONFIDENCE), self.values.get("accuracy")
+        if sure is None or right is None:
+            return None
+        if abs(right - sure) <= _FAR_OFF * max(self.errors.get("accuracy", 0.0), 1 / self.rows):
+            return None
+        how = "more" if right > sure else "less"
+        say = f"answers are right {how} often than their confidence says: {right:.1%} of {self.rows:,} rows"
+        return Off("confidence", right, sure, f"{say}, not {sure:.1%}")
 
     def shown(self) -> dict[str, Any]:
         """Return the scores for readers of JSON."""

@@ -31,7 +31,7 @@ _LEAST_IN_A_GROUP = 10
 
 SOURCES = {
     "overlap": SourceWords(
-        "classes that overlap",
+        "classes that overlap in {inputs}",
         "Look for columns that tell the classes apart",
         "Every network has this doubt by itself: in these columns the classes overlap. More networks would not lower "
         "it. Further columns or cleaner labels could.",

@@ -29,10 +29,10 @@ _PARTS, _LEAST_IN_A_PART = 5, 10  # groups of rows that are judged by themselves
 
 SOURCES = {
     "noise": SourceWords(
-        "noise in {target} itself",
-        "Measure {target} better, or measure more",
-        "It is whatever no network of this run explains: more networks and longer training would not lower it. "
-        "A less noisy {target} or further columns could, and so could {richer} if this one is too simple.",
+        "not explained by {inputs}",
+        "Look for what else explains {target}",
+        "Rows that look the same to the networks differ by this much in {target}: more networks and longer training "
+        "would not lower it. Further columns could, and so could {richer} if this one is too simple.",
         "unexplained",
     )
 }
@@ -207,7 +207,7 @@ class Quantity:
             },
             "doubt": {
                 "lead": f"How wide predictions of {self.name} are (their variance), split by the choices that cause "
-                "it. Noise is what no network of the run explains.",
+                "it. Noise is what they leave unexplained.",
                 "caption": "Each row's variance by source, rows in order of their doubt.",
                 "axis": {"key": "variance", "label": "variance of the prediction"},
                 "columns": [

@@ -72,7 +72,7 @@ function show(index) {
   pickColours();
   const parts = sections.map((part) => part());
   const [nav, watch] = navigation();
-  main.replaceChildren(head(), nav, ...hero().flat(), ...parts.filter(Boolean), foot());
+  main.replaceChildren(head(), nav, ...hero().flat(), ...parts.flat().filter(Boolean), foot());
   plots.forEach((draw) => draw());
   watch();
 }

@@ -151,9 +151,9 @@ function groups(element, { title, head, hit, sure, level, x, y }) {
   element.append(h("div", { class: "pair" }, picture, h("div", null, element_, more)));
 }
 
-function table(element, { title, columns, items }) {
-  const typedColumns = columns.map((field) => typed(field, (item) => item[field.key], items.map((item) => item[field.key])));
-  const made = sortable(typedColumns, items, { label: title });
+function table(element, { title, columns, items, first }) {
+  const typedColumns = columns.map((field) => typed(field, (item) => item[field.key], items.map((item) => item[field.like ?? field.key])));
+  const made = sortable(typedColumns, items, { label: title, first });
   element.append(made.table, made.more);
 }
 

@@ -3,7 +3,7 @@ import { classes, h, page, range, report, sum, svg, term, tipped } from "./dom.j
 import { aligned, column, count, fieldOf, fixed, number, percent, percents, scoreTexts, signed, textOf, whole } from "./format.js";
 import { arranged, card, panel } from "./panels.js";
 import { extent, padded, path, plot, rect } from "./plot.js";
-import { bar, full, legend, meaningOf, overallBar, sourceNames, stacked, swatch, symbol } from "./sources.js";
+import { bar, full, legend, meaningOf, modelBar, overallBar, sourceNames, stacked, swatch, symbol } from "./sources.js";
 import { plainTable, sortable, typed } from "./table.js";
 
 export const links = []; // [id, name] of the sections that are shown
@@ -48,6 +48,25 @@ function scoreTable(names, columns) {
     h("tbody", null, lines.map((name) => h("tr", null, h("th", { scope: "row" }, term(name)), cells(name)))));
 }
 
+// First what no source of the model explains, beside the model's own doubt; then that on a scale of its own.
+function whenceParts({ overall, problem }) {
+  if (!overall.length) return h("p", null, problem || "Nothing was left open in training, and the likelihood has no noise: there is no doubt to trace.");
+  const [noise, own] = [overall.filter((part) => part.is_noise), overall.filter((part) => !part.is_noise)];
+  const all = percents([...noise, ...own].map((part) => part.share));
+  const line = (mark, words, share) => h("li", null, mark, words, h("b", null, share));
+  const named = (part, share) => line(swatch(part.name), h("span", null, h("b", null, part.meaning), symbol(part.name)), share);
+  if (!noise.length || !own.length) return [overallBar(), breakdown(overall, (part) => part.share, named)];
+  return [overallBar(), h("ul", { class: "breakdown" }, noise.map((part) => named(part, all(part.share))),
+    line(swatch(null), h("span", null, h("b", null, "the model’s own doubt")), all(sum(own.map((part) => part.share))))),
+  h("p", { class: "soft small spaced" }, "The model’s own doubt, on a scale of its own:"), modelBar(), breakdown(own, (part) => part.model_share, named)];
+}
+function breakdown(parts, shareOf, named) {
+  const sorted = [...parts].sort((a, b) => shareOf(b) - shareOf(a)), [first, rest] = [sorted.slice(0, 4), sorted.slice(4)];
+  const share = percents(first.map(shareOf));
+  return [h("ul", { class: "breakdown" }, first.map((part) => named(part, share(shareOf(part))))),
+    rest.length > 0 && soft(`and ${count(rest.length, "smaller source")}, ${share(sum(rest.map(shareOf)))} together`)];
+}
+
 export function hero() {
   const { view } = page, { headline } = view;
   const eyebrow = (words) => h("p", { class: "eyebrow" }, words);
@@ -56,16 +75,7 @@ export function hero() {
     h("div", { class: "big" }, figure.texts[0], h("small", null, figure.sure)),
     h("p", { class: "verdict" }, rich(headline.say)), h("p", { class: "verdict" }, rich(headline.beats)),
     scoreTable(view.table, [["this run", view.scores, view.errors], [term("without", "no model"), view.baseline.scores, null]]));
-  const whence = h("div", { class: "card" }, eyebrow("Where the doubt comes from"));
-  const parts = [...view.sources.overall].sort((a, b) => b.share - a.share), first = parts.slice(0, 4), rest = parts.slice(4);
-  if (parts.length) {
-    const share = percents(first.map((part) => part.share));
-    whence.append(overallBar(), h("ul", { class: "breakdown" }, first.map((part) =>
-      h("li", null, swatch(part.name), h("span", null, h("b", null, part.meaning), symbol(part.name)), h("b", null, share(part.share))))));
-    if (rest.length) whence.append(soft(`and ${count(rest.length, "smaller source")}, ${share(sum(rest.map((part) => part.share)))} together`));
-  } else {
-    whence.append(h("p", null, view.sources.problem || "Nothing was left open in training, and the likelihood has no noise: there is no doubt to trace."));
-  }
+  const whence = h("div", { class: "card" }, eyebrow("Where the doubt comes from"), whenceParts(view.sources));
   const next = h("div", { class: "card next" }, eyebrow("What to do next"), h("h2", null, view.advice.lead),
     h("div", { class: "advice" }, view.advice.say.map((words) => h("p", null, words))));
   return [report.cautions.map((words) => h("p", { class: "note caution" }, words)), h("div", { class: "hero" }, sure, whence, next),
@@ -81,6 +91,8 @@ function doubt() {
     { name: "Source", value: (part) => part.meaning, cell: (part) => [swatch(part.name), h("b", null, part.meaning), symbol(part.name)] },
     { name: "Share", number: true, value: (part) => part.share, cell: (part) => percent(part.share, 1), title: report.glossary.share[1] },
     parts.some((part) => part.share_error !== null) && { name: "± error", number: true, value: (part) => part.share_error, cell: (part) => percent(part.share_error, 1), title: "Standard error of the share" },
+    parts.some((part) => part.is_noise && parts.length > 2) && { name: "Of the model’s own", number: true, value: (part) => part.model_share, title: "Share among all sources but the unexplained, with its standard error",
+      cell: (part) => (part.model_share === null ? "–" : percent(part.model_share, 1) + (part.model_share_error === null ? "" : ` ± ${percent(part.model_share_error, 1)}`)) },
     ...about.columns.map((field) => typed(field, (part) => part[field.key], parts.map((part) => part[field.key]))),
   ].filter(Boolean);
   const { table } = sortable(columns, parts, { label: "Sources of doubt, over all rows", class: "folding sources", sort: [1, true] });
@@ -283,4 +295,6 @@ export function foot() {
     h("p", null, `Made by Wherefrom ${report.wherefrom} on ${report.made}${samples}.`));
 }
 
-export const sections = [doubt, rows, truth, calibration, combinations, outside, learning, data, trained, glossary];
+const given = () => report.sections.map(({ id, title, name, lead, panels }) => section(id, title, name, lead, arranged(panels)));
+
+export const sections = [given, doubt, rows, truth, calibration, combinations, outside, learning, data, trained, glossary];

@@ -14,7 +14,8 @@ export function pickColours() {
 }
 const painted = (name, attributes) => h("span", { ...attributes, class: classes(attributes.class, colours[name].isHatched && "hatched"),
   vars: { "--own": colours[name].fill, ...attributes.vars } });
-export const swatch = (name) => painted(name, { class: "swatch", "aria-hidden": "true" });
+// Without a name, an empty one: what is split elsewhere.
+export const swatch = (name) => (name === null ? h("span", { class: "swatch none", "aria-hidden": "true" }) : painted(name, { class: "swatch", "aria-hidden": "true" }));
 
 const partOf = (name) => [...page.view.sources.overall, ...report.trained.variables].find((part) => part.name === name);
 export const sourceNames = () => Object.keys(page.view.sources.shares);
@@ -35,6 +36,7 @@ export function bar(shares, isThin = false) {
   }));
 }
 export const overallBar = () => bar(Object.fromEntries(page.view.sources.overall.map((part) => [part.name, part.share])));
+export const modelBar = () => bar(Object.fromEntries(page.view.sources.overall.filter((part) => !part.is_noise).map((part) => [part.name, part.model_share])));
 export const legend = (vars) => h("ul", { class: "legend", vars }, sourceNames().map((name) => h("li", null, swatch(name), meaningOf(name))));
 
 // Each row's doubt by source, rows in order of their doubt.

@@ -102,7 +102,7 @@ export function typed(field, get, like, isFar = () => false) {
     return tipped(element, null, [[first, written], [name, fixed(get(item) * times, decimals) + unit]]);
   };
   const title = field.title || (field.term ? report.glossary[field.term][1] : null);
-  return { name: field.head || capital(field.name), number: !isText, extra: field.extra, title, value, cell };
+  return { name: field.head || capital(field.name), number: !isText || !!field.right, extra: field.extra, title, value, cell };
 }
 
 // A table of plain values: numbers are aligned, whole ones are left as they are.

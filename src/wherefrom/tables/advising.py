@@ -1,0 +1,165 @@
+"""Advice about a model of a table: what to do first, three items at most, each with its figure. In order of severity:
+
+    intervals      they hold the truth more, or less, often than they say, by more than two standard errors, overall or
+                   in a fifth of the rows; of classes, answers are right more, or less, often than their confidence says
+    rows           which rows were trained on (D) causes a third of the model's own doubt, and 2% of all: more rows help
+    gaps           a missing value that would lower the doubt of its rows by 5% if it were measured
+    unexplained    half of the doubt, or more, is not explained by the columns: only further columns would lower it
+
+The target itself need not be measured better: the length of a stay has no error of measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from wherefrom.predictive.components import UNEXPLAINED
+from wherefrom.predictive.panels import percent, written
+from wherefrom.predictive.sources import Overall
+from wherefrom.tables.columns import rows_of
+from wherefrom.tables.labelled import Labelled
+from wherefrom.tables.looking import Gap, gaps_by_column
+from wherefrom.tables.scores import Scores
+from wherefrom.tables.wording import option
+
+About = Literal["intervals", "rows", "gaps", "unexplained"]
+
+MOST_ITEMS = 3
+_MOST_ROWS = 500  # are enough to speak of all
+_OF_MODEL, _OF_ALL = 1 / 3, 0.02  # shares of the rows (D) from which on more of them help
+_FALL = 0.05  # of the doubt, by measuring a value
+_MOST = 0.5  # of the doubt
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to do: what it is about, a heading, and a sentence with the figure."""
+
+    about: About
+    lead: str
+    say: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Things to do, the most severe first."""
+
+    items: tuple[Item, ...]
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def about(self) -> tuple[About, ...]:
+        """What each item is about."""
+        return tuple(item.about for item in self.items)
+
+    def __str__(self) -> str:
+        if not self.items:
+            return NOTHING
+        return "\n".join(f"{number}. {item.lead}. {item.say}" for number, item in enumerate(self.items, 1))
+
+    __repr__ = __str__
+
+
+NOTHING = (
+    "Nothing stands out: intervals hold what they say, and neither more rows nor missing values would change much."
+)
+
+
+def advice(labelled: Labelled, scores: Scores | None = None, overall: Mapping[str, Overall] | None = None) -> Advice:
+    """Return what to do about a model, by rows whose truth is known.
+
+    scores: of these rows (default: they are scored).
+    overall: sources of the doubt about rows like them (default: those of 500 of them, by all networks).
+    """
+    model = labelled.model
+    if model.target.several:
+        raise ValueError(f"{len(model.target.several)} columns are predicted: fit one of them alone to ask this")
+    some = labelled.at_most(_MOST_ROWS, "advice")
+    scores = labelled.predicted().scores if scores is None else scores
+    gaps = gaps_by_column(some.x, some.predicted().falls, model.drawn_columns) if some.x.has_gaps.any() else {}
+    overall = some.by_all_networks().all_sources().overall if overall is None else overall
+    items = (
+        about_intervals(scores, bool(model.posterior.calibration), model.posterior.training.likelihood.noise_kind),
+        about_rows(overall, model.about["rows"]["all"]),
+        about_gaps(gaps, len(some), "entropy" if model.target.classes else "variance"),
+        about_unexplained(overall, model.target.name),
+    )
+    return Advice(tuple(item for item in items if item is not None)[:MOST_ITEMS])
+
+
+def about_intervals(scores: Scores, is_calibrated: bool, noise: str) -> Item | None:
+    """Return what to do about intervals that are off; None if they are not."""
+    off = scores.off()
+    if off is None:
+        return None
+    what = "intervals" if off.kind == "interval" else "sets" if off.kind == "set" else "probabilities"
+    if not is_calibrated:
+        how = option("calibrate", "temperature" if off.kind == "confidence" else "conformal")
+        cure = f"Fit again with {how}."
+    elif off.is_in_a_fifth and noise in ("fit", "given"):
+        cure = f"Fit again with {option('noise', 'predicted')}, so that the noise can differ between rows."
+    else:
+        cure = f"They are calibrated already: until there are more rows to do it by, read {100 * off.expected:.4g}% as "
+        cure += f"{off.observed:.0%}{' there' * off.is_in_a_fifth}."
+    return Item("intervals", f"Do not take the {what} at their word", f"{_sentence(off.say)} {cure}")
+
+
+def about_rows(overall: Mapping[str, Overall], count: int) -> Item | None:
+    """Return that more rows would help; None if they would not, or if which rows there are was not left open."""
+    rows = overall.get("D")
+    if rows is None or not (rows.model_share >= _OF_MODEL and rows.share >= _OF_ALL):
+        return None
+    error = f" ± {rows.model_share_error:.0%}" if math.isfinite(rows.model_share_error) else ""
+    return Item(
+        "rows",
+        "Collect more rows",
+        f"{rows.model_share:.0%}{error} of the model's own doubt, and {percent(rows.share, 1)} of all, comes from "
+        f"which rows it was trained on. There are {count:,}; more would lower it.",
+    )
+
+
+def about_gaps(gaps: Mapping[str, Gap], count: int, measure: str = "variance") -> Item | None:
+    """Return which missing values to measure; None if none would help.
+
+    count: of all rows.
+    measure: of the doubt.
+    """
+    worth = {name: gap for name, gap in gaps.items() if gap.expected_fall >= _FALL}
+    if not worth:
+        return None
+    (name, gap), *others = worth.items()
+    say = f"{name} is missing in {gap.rows:,} of {rows_of(count)}: measured, the {measure} there would fall by "
+    say += f"{gap.expected_fall:.0%} on average."
+    if others:
+        say += f" Next: {others[0][0]}, {others[0][1].expected_fall:.0%} in {rows_of(others[0][1].rows)}."
+    return Item("gaps", f"Measure {name} where it is missing", say)
+
+
+def about_unexplained(overall: Mapping[str, Overall], target: str) -> Item | None:
+    """Return what it means that most of the doubt is not explained by the columns; None if it is not most."""
+    name = next((name for name in UNEXPLAINED if name in overall), None)
+    if name is None or overall[name].share < _MOST:
+        return None
+    part = overall[name]
+    share = f"{percent(part.share, 1 if part.share > 0.99 else 0)} of the doubt about {target}"
+    differ = "still have different classes"
+    if name == "noise":
+        differ = f"still differ by ± {written(math.sqrt(max(0.0, part.variance)))} in {target}"
+    return Item(
+        "unexplained",
+        f"Look for columns that explain {target}",
+        f"{share} is not explained by your columns: rows that are alike in all of them {differ}. More rows, networks "
+        "or training would not lower it; further columns could.",
+    )
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
