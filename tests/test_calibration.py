@@ -564,7 +564,7 @@ def test_rows_that_were_held_out_serve_again(tmp_path):
 
 
 def test_what_is_refused(posterior, of_classes):
-    with pytest.raises(ValueError, match='by "variance", "temperature" or "conformal"'):
+    with pytest.raises(ValueError, match='one of "variance", "shape", "temperature", "conformal", not by \'luck\''):
         posterior.calibrated("luck", ROWS)
     with pytest.raises(ValueError, match="classes have no variance"):
         of_classes.calibrated("variance", (X[HELD], KINDS[HELD]))

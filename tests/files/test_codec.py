@@ -22,6 +22,7 @@ from wherefrom.predictive.background import Background
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
 from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.events import Alerts, Event
+from wherefrom.predictive.shape import Shape
 from wherefrom.tables.cells import Cells
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
 from wherefrom.tables.dates import Date
@@ -35,6 +36,8 @@ from wherefrom.training import schedules
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.network import Layout
+from wherefrom.training.pieces import Knots, Pieces
+from wherefrom.training.sparse import SparseLinear
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.variables import Design, Finite, Run
 from wherefrom.variables.given import Given
@@ -85,6 +88,10 @@ CASES = {
     ],
     "Counts": [wf.Counts(), wf.Counts(0.5, 0.2), wf.Counts("predicted")],
     "Fit": [FIT],
+    "Shape": [Shape(torch.rand(2, 1), torch.rand(2, 1), torch.rand(2, 1) + 0.1, (0.1,), (0.02,), FIT)],
+    "Pieces": [Pieces(), Pieces((0, 2), 4)],
+    "Knots": [Knots((1,), torch.rand(1, 5).double())],
+    "SparseLinear": [SparseLinear(0.2)],
     "VarianceScale": [VarianceScale((1.5, 2.0), (0.1, math.nan), FIT)],
     "Temperature": [Temperature(1.5, math.inf, FIT)],
     "Conformal": [Conformal(torch.randn(5, 2, dtype=torch.float64), FIT, is_signed=True)],

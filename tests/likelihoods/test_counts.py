@@ -182,7 +182,7 @@ def test_scores_of_many_networks_are_those_of_each():
     scaler = Scaler(torch.zeros(1), torch.ones(1), torch.zeros(2).double(), torch.tensor([6.0, 3.0]).double())
     for likelihood, size in ((wf.Counts(0.0), 2), (wf.Counts("predicted"), 4)):
         outputs = 0.5 * torch.randn(3, 80, size, generator=generator)
-        nll, crps = likelihood.member_scores(outputs, y, scaler)
+        nll, crps, _ = likelihood.member_scores(outputs, y, scaler)
         for k, each in enumerate(outputs):
             mixture = Mixture(each[None, None], Plan(1, vary_theta=False, vary_mask=False), ())
             says = likelihood.dispersion == "predicted"

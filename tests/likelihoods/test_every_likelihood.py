@@ -153,9 +153,12 @@ def test_epochs_are_searched_by_scores_of_single_networks(case, posterior):
     likelihood = case.likelihood.to_search(True)
     y = case.likelihood.encode(case.y[:10]).y
     outputs = torch.randn(2, 10, case.outputs, generator=torch.Generator().manual_seed(0))
-    for scores in likelihood.member_scores(outputs, y, posterior.scaler):
-        assert scores.shape == (2, 10)
-        assert bool(scores.isfinite().all())
+    scores = likelihood.member_scores(outputs, y, posterior.scaler)
+    for each in (scores.nll, scores.crps):
+        assert each.shape == (2, 10)
+        assert bool(each.isfinite().all())
+    if scores.deviation is not None:
+        assert scores.deviation.shape[:2] == (2, 10)
     assert case.likelihood.by_row is None or case.likelihood.by_row.noise_kind == "predicted"
 
 

@@ -21,11 +21,13 @@ from wherefrom.tables import training as fitting_training
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.fitting import learn
 from wherefrom.tables.options import Request, seconds
-from wherefrom.tables.pilot import LEAST_EPOCHS, pilot
+from wherefrom.tables.pilot import LEAST_EPOCHS, decay, pilot
 from wherefrom.tables.predicting import predict_rows
 from wherefrom.tables.reading import read
 from wherefrom.tables.splitting import split
 from wherefrom.tables.target import Target
+from wherefrom.training.pieces import Pieces
+from wherefrom.training.sparse import SparseLinear
 from wherefrom.variables import Design
 
 QUIET = wf.Compute(progress=False)
@@ -202,7 +204,28 @@ def test_hidden_units_are_left_out_where_they_do_harm(random):
     assert line.training.model.hidden == ()
     assert "no hidden units" in line.notes[0]
     curve = trained_by(random, 400, lambda x: np.sin(3 * x[:, 0]) + 0.1 * random.normal(size=400), tried=tried)
-    assert curve.training.model.hidden == (50,)
+    assert curve.training.model.hidden in ((50,), (64, 64))
+
+
+def test_columns_are_taken_in_pieces_where_that_helps(random):
+    def searched(rows, y_of):
+        pieces = Pieces((0, 1, 2))
+        return trained_by(random, rows, y_of, tried=["inputs"], pieces=pieces, epochs=60).training.standardise
+
+    assert searched(300, lambda x: np.sign(x).sum(1) + 0.1 * random.normal(size=300)) == Pieces((0, 1, 2))
+    assert searched(80, lambda x: x @ [2, -1, 0.5] + random.normal(size=80)) is True
+
+
+def test_few_of_many_columns_are_found(random):
+    x = random.normal(size=(60, 80))
+    y = 2 * x[:, 0] - x[:, 1] + 0.3 * random.normal(size=60)
+    training = plan.training_for(60, Target("y", "regression"), plan.Settings())
+    data = Encoded(x, tuple(f"c{number}" for number in range(80))), y
+    chosen = pilot(training, data, averages=False, tried=["lr", "hidden"], compute=QUIET)
+    assert isinstance(chosen.training.model, SparseLinear)
+    assert "few columns (sparse linear regression)" in chosen.notes[-1]
+    assert min(chosen.scores) < 1.0  # one answer for all rows has 2.2
+    assert decay(chosen.training) > 0
 
 
 def test_a_pilot_goes_on_with_the_setting_that_won(random):
@@ -278,9 +301,11 @@ def test_what_is_left_open_is_tried():
         target = Target("y", task, ("a", "b") if task == "classification" else ())
         return fitting_training._to_be_tried(asked, target, Design.of(plan.variables(over, None, None, lr=0.01)))
 
-    assert tried() == ["lr", "dropout", "hidden", "no dropout", "noise"]
-    assert tried(task="classification") == ["lr", "dropout", "hidden", "no dropout"]
-    assert tried(lr=0.1, hidden=(5,), noise="fit") == ["dropout", "no dropout"]
+    assert tried() == ["lr", "dropout", "hidden", "inputs", "decay", "no dropout", "noise"]
+    assert tried(task="classification") == ["lr", "dropout", "hidden", "inputs", "decay", "no dropout"]
+    assert tried(lr=0.1, hidden=(5,), noise="fit") == ["dropout", "inputs", "decay", "no dropout"]
+    assert "decay" not in tried(optimiser_settings={"weight_decay": 0.1})
+    assert "inputs" not in tried(standardise=False)
     assert "no dropout" not in tried("theta0=2,F=dropout")  # whose sub-networks are marginalised
     assert tried(epochs=10) == ["noise"]
     assert "hidden" not in tried("theta0=2,F=dropout")

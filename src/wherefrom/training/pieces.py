@@ -73,7 +73,7 @@ def _ends(values: NDArray[np.float64], pieces: int) -> Sequence[float]:
     """Return quantiles, where no value counts as more rows than a piece has: a frequent one takes one piece at most.
 
     >>> [float(round(end, 2)) for end in _ends(np.array([0.0] * 6 + [1.0, 2.0, 3.0, 4.0]), pieces=2)]
-    [0.0, 1.0, 4.0]
+    [0.0, 2.0, 4.0]
     """
     distinct, counts = np.unique(values, return_counts=True)
     if len(distinct) == 1:
