@@ -78,3 +78,20 @@ def _gaussians(seen: Iterates) -> list[Law]:
             part.copy_(part.to(centre.dtype).sub_(centre[columns]).div_(divisor))
     half = variance.div_(2)
     return [Gaussian(m, v, d) for m, v, d in zip(seen.mean, half, seen.points, strict=True)]
+
+
+def of_last(law: Gaussian, collected: int, last: int) -> Gaussian:
+    """Return the law of the last few iterates alone, from SWAG's law of all that were collected.
+
+    The deviations of the last iterates are kept in the law, so these can be had again. `last` is from 2 to the rank.
+    """
+    kept = len(law.factor)
+    if not 2 <= last <= kept:
+        raise ValueError(f"the law holds the last {kept} iterates: take from 2 to {kept} of them, not {last}")
+    divisor = (2 * kept * (collected - 1) / collected) ** 0.5
+    places = [k % kept for k in range(collected - last, collected)]
+    deviations = law.factor[places].to(law.mean.dtype) * divisor
+    around = deviations.mean(0)
+    deviations = deviations - around
+    diagonal = deviations.square().sum(0) / (2 * (last - 1))
+    return Gaussian(law.mean + around, diagonal, (deviations / (2 * (last - 1)) ** 0.5).to(law.factor.dtype))

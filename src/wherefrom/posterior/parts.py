@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from operator import index
 from typing import TYPE_CHECKING, Any
 
+from wherefrom.laws import SWAG
+from wherefrom.laws.law import Gaussian
+from wherefrom.laws.swag import of_last
 from wherefrom.posterior.fitting import fitted_anew
 from wherefrom.posterior.members_of import some_of
-from wherefrom.variables import Axis, Design
+from wherefrom.posterior.trainings import algorithm_of
+from wherefrom.variables import Axis, Design, Iterations, Run
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -54,6 +58,38 @@ def selected(posterior: Posterior, draws: Mapping[str, Any]) -> Posterior:
         if len(chosen.get(a.name, range(a.draws))) > 1
     )
     return fitted_anew(some_of(posterior, chosen, replace(posterior.design, axes=axes)))
+
+
+def of_last_iterates(posterior: Posterior, last: int) -> Posterior | None:
+    """Take the posterior that SWAG would have left if it had collected only the last few iterates of each training.
+
+    None if the law is another, or keeps fewer iterates.
+    """
+    iterations = posterior.design.iterations
+    if iterations is None or not isinstance(iterations.law, SWAG) or iterations.start == "auto":
+        return None
+    members = []
+    steps: Sequence[int] = ()
+    for member in posterior.mixture:
+        law, steps = member.trained.law, _collected(posterior, member.run)
+        if not isinstance(law, Gaussian) or not 2 <= last <= min(len(law.factor), len(steps) - 1):
+            return None
+        later = of_last(law, len(steps), last)
+        members.append(replace(member, trained=replace(member.trained, law=later)))
+    shares = tuple(step / steps[-1] for step in steps[-last:])
+    design = replace(posterior.design, iterations=Iterations(iterations.law, steps=shares))
+    return fitted_anew(replace(posterior, mixture=tuple(members), design=design))
+
+
+def _collected(posterior: Posterior, run: Run) -> Sequence[int]:
+    """Return the steps that the law of a run collected."""
+    assert posterior.design.iterations is not None
+    fold, training = posterior.fold, posterior.training
+    rows = len(fold.trained_on)
+    if fold.parts is not None and "leaves_out" in run.choices:
+        rows = int((fold.parts != run.slots["D"]).sum())
+    algorithm = algorithm_of(training, posterior.design.algorithms, run)
+    return posterior.design.iterations.collection(training.epochs, algorithm.steps_per_epoch(rows)).steps
 
 
 def _numbers(posterior: Posterior, axis: Axis, draws: Any) -> list[int]:

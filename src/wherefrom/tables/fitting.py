@@ -285,6 +285,7 @@ def learn(
         "rows": counts,
         "seconds": round(time.monotonic() - began, 1),
         "pilot": None if networks.first is None else asdict(replace(networks.first, training=None)),  # type: ignore[arg-type]
+        "ways": [asdict(way) for way in networks.ways],
         "notes": list(notes),
     }
     left_out = None if left_out_by is None else left_out_by.numpy()

@@ -66,7 +66,11 @@ def report(model: Model, out: Path, table: RawTable | None = None) -> Written:
         before=posterior.uncalibrated if posterior.calibration else None,
         cautions=[_sentence(line) for line in model.better_neighbours()] if table is None else (),
         advice=None if advised is None else _shown_advice(advised),
-        sections=[*(_other_models(model) if table is None else ()), *_columns(resting, left, model.target.name)],
+        sections=[
+            *(_other_models(model) if table is None else ()),
+            *_columns(resting, left, model.target.name),
+            *_ways(model),
+        ],
         notes=[*(model.notes if table is None else ()), *notes],
     )
     return Written(out, len(rows), tuple(notes), advised, resting, left)
@@ -110,6 +114,30 @@ def _other_models(model: Model) -> list[dict[str, Any]]:
             "lead": f"What others make of the same {rows_of(model.scores.rows)}, by the same folds. {verdict}",
             "panels": [_panel(model.scores.beside(model.neighbours), "Scores", None)],
         }
+    ]
+
+
+def _ways(model: Model) -> list[dict[str, Any]]:
+    """Return the section on how much the sources depend on how t is treated; nothing if nothing was compared."""
+    ways = model.about.get("ways", [])
+    if not ways or not ways[0]["shares"]:
+        return []
+    sources = list(dict.fromkeys(source for way in ways for source in way["shares"]))
+    table = Table(
+        ("when training stops", "NLL", "more than the best", "±", *(f"share of {source}" for source in sources)),
+        [
+            (way["name"], way["nll"], way["behind"], way["error"], *(way["shares"].get(each, 0.0) for each in sources))
+            for way in ways
+        ],
+    )
+    lead = (
+        "The same trainings, with t treated in other ways: as SWAG collected it, from its last iterates alone, or left "
+        "out. The way that makes left-out rows most likely is the one that is used. Where the shares differ much, do "
+        "not read more into them than this."
+    )
+    panels = [_panel(table, "Scores and shares, before calibration", None)]
+    return [
+        {"id": "ways", "title": "How the sources depend on t", "name": "Choice of t", "lead": lead, "panels": panels}
     ]
 
 

@@ -13,6 +13,7 @@ import torch
 from wherefrom.likelihoods import LIKELIHOODS
 from wherefrom.posterior import Posterior
 from wherefrom.posterior.marginalise import marginalise
+from wherefrom.posterior.parts import of_last_iterates
 from wherefrom.posterior.point import Training
 from wherefrom.tables import plan
 from wherefrom.tables.columns import Encoded
@@ -28,6 +29,7 @@ from wherefrom.training.sparse import SparseLinear
 from wherefrom.variables import Design, Folds
 
 _MOST_DRAWS = 20
+_LAST_ITERATES = (10, 5)  # of those that SWAG collects, to try alone
 _EPOCHS_OF_FEW = 200  # where there are too few rows to find a better number
 _FEW_VALUES, _SOME_ROWS = 3, 1000  # of a column that is not cut into pieces, in the first rows
 _MOST_PIECES = 1000  # of all columns
@@ -41,6 +43,7 @@ class Networks:
     posterior: Posterior
     first: Pilot | None
     samples: int  # of each network, to predict by
+    ways: tuple[Way, ...] = ()  # to treat t, that were compared; the chosen one is among them
 
 
 def train(
@@ -115,27 +118,52 @@ def train(
     posterior = marginalise(training, rows, over, request.seed, groups=copies, compute=compute)
     samples = request.samples or plan.samples_of_each(len(posterior))
     if design.parts and request.over is None and request.recipe is None:
-        posterior = _as_far_as_it_helps(posterior, samples, tell)
+        posterior, compared = _as_far_as_it_helps(posterior, samples, tell)
+        return Networks(posterior, first, samples, compared)
     return Networks(posterior, first, samples)
 
 
-def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> Posterior:
-    """Leave t out where rows are more likely without it, each under the networks that did not see it."""
+@dataclass(frozen=True)
+class Way:
+    """One way to treat t, on rows that networks did not see: the same trainings serve them all."""
+
+    name: str
+    nll: float
+    behind: float  # the NLL over that of the chosen one
+    error: float  # standard error of that
+    shares: dict[str, float]  # of the variance, or of the entropy, by source
+
+
+def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple[Posterior, tuple[Way, ...]]:
+    """Choose from when SWAG collects, or to leave t out: what makes rows most likely that networks did not see."""
     names = posterior.design.names
     if "t" not in names:
-        return posterior
-    without = posterior.marginalising(*(name for name in names if name != "t"))
+        return posterior, ()
+    candidates = {"t as trained": posterior}
+    for last in _LAST_ITERATES:
+        later = of_last_iterates(posterior, last)
+        if later is not None:
+            candidates[f"t from the last {last} iterates"] = later
+    candidates["t left out"] = posterior.marginalising(*(name for name in names if name != "t"))
     rows = posterior.held_out
     assert rows is not None
-    nll = [each.out_of_fold(samples).nll(rows.truth, by_row=True) for each in (posterior, without)]
-    gain = nll[0] - nll[1]
-    if rows.weights is not None:
-        gain = gain * rows.weights / rows.weights.mean()
-    mean, error = float(gain.mean()), float(gain.std()) / len(gain) ** 0.5
-    if mean <= 0:
-        return posterior
-    tell(f"t is left out: the NLL of rows left out is lower so, by {mean:.3f} ± {error:.3f}")
-    return without
+    answers = {name: each.out_of_fold(samples) for name, each in candidates.items()}
+    weights = None if rows.weights is None else rows.weights / rows.weights.mean()
+    nll = {name: answer.nll(rows.truth, by_row=True) for name, answer in answers.items()}
+    nll = {name: each if weights is None else weights * each for name, each in nll.items()}
+    best = min(nll, key=lambda name: float(nll[name].mean()))
+    ways = []
+    for name, each in nll.items():
+        behind = each - nll[best]
+        is_one = rows.y.shape[1] == 1  # several targets have sources of their own
+        split = answers[name].all_sources().overall if is_one else {}
+        shares = {source: float(of.share) for source, of in split.items()}
+        error = float(behind.std()) / len(behind) ** 0.5
+        ways.append(Way(name, float(each.mean()), float(behind.mean()), error, shares))
+    if best != "t as trained":
+        by = ways[0]
+        tell(f"{best}: the NLL of rows left out is lower so, by {by.behind:.3f} ± {by.error:.3f}")
+    return candidates[best], tuple(ways)
 
 
 def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
