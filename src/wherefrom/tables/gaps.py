@@ -24,7 +24,6 @@ good as that of 170 independent ones for one gap, of 80 for two, and of 50 for t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -35,7 +34,7 @@ from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
 from wherefrom.predictive.components import CrossedAxis
-from wherefrom.tables.cells import Cells
+from wherefrom.tables.cells import Cells, rows_by_pattern
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.training import streams
 
@@ -96,7 +95,7 @@ class Donors:
         """
         complete = np.repeat(cells.values[:, None, :], count, axis=1)
         z = self._normal_scores(cells.values)
-        for rows in _by_pattern(cells.gaps):
+        for rows in rows_by_pattern(cells.gaps):
             some = cells.take(rows)
             keys = _keys(some, self.seed, number)
             itself = None if leaving_out is None else leaving_out[rows]
@@ -382,17 +381,6 @@ def _orthogonal(values: Numbers, to: Numbers) -> Numbers:
 def donor_rows(count: int, seed: int) -> Integers:
     """Choose the training rows that are donors: all, or 5,000 at random."""
     return np.sort(streams.generator(seed, "gaps", "donors").permutation(count)[:_MOST_DONORS])
-
-
-def _by_pattern(gaps: NDArray[np.bool_]) -> Iterator[Integers]:
-    """Return the rows that lack the same columns, for each set of columns that rows lack."""
-    rows = np.flatnonzero(gaps.any(axis=1))
-    if not len(rows):
-        return
-    _, pattern = np.unique(np.packbits(gaps[rows], axis=1), axis=0, return_inverse=True)
-    pattern = pattern.reshape(-1)
-    order = np.argsort(pattern, kind="stable")
-    yield from np.split(rows[order], np.flatnonzero(np.diff(pattern[order])) + 1)
 
 
 def _keys(cells: Cells, seed: int, number: int) -> NDArray[np.uint64]:
