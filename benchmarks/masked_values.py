@@ -75,7 +75,7 @@ def compare(path: Path, count: int, seed: int) -> tuple[object, ...]:
     bare = replace(model, donors=None if model.donors is None else model.donors.made_up()).predict(masked)
     parts = [model.predict(medians), hidden, bare, given]
     numbers = [f"{rmse:.4g}, {coverage}" for rmse, coverage in (scores(each, y) for each in parts)]
-    decay = 0.0 if model.donors is None else model.donors.decay
+
     return (path.parent.name, *numbers, thirds(hidden, given, y), f"{decay:g}", f"{seconds / complete:.1f}")
 
 

@@ -24,7 +24,8 @@ from wherefrom.predictive.background import Blend
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.completing import Completion
-from wherefrom.tables.gaps import GAPS, explained, samples_of_a_draw
+from wherefrom.tables.gaps import GAPS, samples_of_a_draw
+from wherefrom.tables.measuring import explained
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.tables.scores import Scores, of_rows, together
 from wherefrom.training.progress import Show, progress_bar
