@@ -216,6 +216,18 @@ def test_made_up_donors_are_nobody_and_go_together_alike():
     assert (made_up.values[high, 4] == 3).mean() > (made_up.values[~high, 4] == 3).mean() + 0.2
 
 
+def test_made_up_donors_keep_what_is_no_correlation():
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, 2000)
+    values = np.column_stack([x, x**2 + 0.02 * random.normal(size=2000)])
+    made_up = Donors.of(Cells.unlimited(values, (0, 0)), 0).made_up().values
+    assert len(made_up) == 1000
+    assert not np.isin(made_up, values).any()
+    left = made_up[:, 1] - made_up[:, 0] ** 2
+    assert left.std() == pytest.approx(0.02, rel=0.2)
+    assert made_up[:, 1].var() == pytest.approx(values[:, 1].var(), rel=0.2)
+
+
 def test_donors_are_stored(donors):
     again = reloaded(donors)
     new = masked(gaussian(20, 5), [0, 2])

@@ -41,6 +41,7 @@ from wherefrom.predictive.components import CrossedAxis
 from wherefrom.tables.adjusting import ADJUSTMENTS, Adjustment, adjusted_near, donors_near, slopes
 from wherefrom.tables.cells import Cells, rows_by_pattern
 from wherefrom.tables.hiding import brier, clearly_best, crps
+from wherefrom.tables.made_up import made_up_rows, nearest_of, repeated
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.training import streams
 
@@ -59,7 +60,6 @@ _MOST_COLUMNS = 64  # that a distance looks at
 _ROWS_AT_ONCE = 128
 _GRID = 1e-8  # distances that differ by less are equal, and the draw decides
 _LAST = 1e5  # is farther than any distance
-_SHARED_BY = 5  # rows have a value that is nobody's own
 
 
 @stored("DrawingRule")
@@ -183,27 +183,16 @@ class Donors:
         moved = (row[:, None] @ slope + rest) * scale[missing]
         moved = np.clip(moved, values[:, missing].min(axis=0), values[:, missing].max(axis=0))
         for place, column in enumerate(missing.tolist()):
-            if (repeated := self._repeated[column]) is not None:
-                moved[:, :, place] = _nearest_of(repeated, moved[:, :, place])
+            if (values_there := self._repeated[column]) is not None:
+                moved[:, :, place] = nearest_of(values_there, moved[:, :, place])
         is_beyond = (moved < cells.low[:, None, missing]) | (moved > cells.high[:, None, missing])
         given[:, :, is_quantity] = np.where(is_beyond, own, moved)
         return given
 
     def made_up(self) -> Donors:
-        """Return donors that are nobody: rows drawn from a Gaussian copula with the columns' distributions.
-
-        A value that fewer than 5 rows share is drawn between two neighbours.
-        """
+        """Return donors that are nobody, each drawn from ten that are alike."""
         random = streams.generator(self.seed, "gaps", "made up")
-        count = min(_MOST_MADE_UP, len(self.values))
-        factor = np.linalg.cholesky(self._correlation)
-        uniform = _probability(random.normal(size=(count, len(factor))) @ factor.T)
-        columns = []
-        for column, order, part in zip(self.values.T, self._orders, uniform.T, strict=True):
-            ranked = column if order is None else order[column.astype(np.int64)].astype(np.float64)
-            values = _quantiles(ranked, part, 1 if order is not None else _SHARED_BY)
-            columns.append(values if order is None else np.argsort(order)[values.astype(np.int64)].astype(np.float64))
-        values = np.stack(columns, axis=1)
+        values = made_up_rows(self.values, self._z, self.levels, _MOST_MADE_UP, random)
         return replace(self, values=values, is_measured=np.ones_like(values, dtype=bool))
 
     # ------------------------------------------------------------------ what was learnt
@@ -262,9 +251,8 @@ class Donors:
 
     @cached_property
     def _repeated(self) -> tuple[Numbers | None, ...]:
-        """Values of each quantity that 5 donors share, on average; None for others."""
-        each = [np.unique(column) for column in self.values.T]
-        return tuple(values if len(values) * _SHARED_BY <= len(self.values) else None for values in each)
+        """Values of each column whose values repeat; None for others."""
+        return tuple(repeated(column) for column in self.values.T)
 
     @cached_property
     def _covariance(self) -> Numbers:
@@ -463,15 +451,6 @@ def _filled_at_random(cells: Cells, seed: int) -> Numbers:
     return values
 
 
-def _nearest_of(ordered: Numbers, values: Numbers) -> Numbers:
-    """Return the nearest of ordered numbers to each value.
-
-    >>> _nearest_of(np.array([0.0, 1.0, 5.0]), np.array([0.4, 2.0, 3.5, 9.0])).tolist()
-    [0.0, 1.0, 5.0, 5.0]
-    """
-    return np.asarray(ordered[np.searchsorted((ordered[1:] + ordered[:-1]) / 2, values)])
-
-
 def _scores(donors: Numbers, values: Numbers | None = None) -> Numbers:
     """Normal scores of values by their ranks among the donors, equal ones by their middle."""
     ordered = np.sort(donors)
@@ -479,24 +458,6 @@ def _scores(donors: Numbers, values: Numbers | None = None) -> Numbers:
     rank = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / 2
     margin = 0.5 / len(ordered)
     return torch.special.ndtri(torch.from_numpy(np.clip(rank / len(ordered), margin, 1 - margin))).numpy()
-
-
-def _probability(scores: Numbers) -> Numbers:
-    return torch.special.ndtr(torch.from_numpy(scores)).numpy()
-
-
-def _quantiles(values: Numbers, probabilities: Numbers, shared_by: int) -> Numbers:
-    """Return quantiles: values that so many rows share, and points between neighbours in place of others.
-
-    >>> _quantiles(np.array([0.0, 0.0, 0.0, 2.0, 6.0]), np.array([0.3, 0.75, 0.95]), 3).round(9).tolist()
-    [0.0, 3.0, 5.4]
-    """
-    different, counts = np.unique(values, return_counts=True)
-    below = np.cumsum(counts) / len(values)
-    place = np.minimum(np.searchsorted(below, probabilities), len(different) - 1)
-    middle = below - counts / (2 * len(values))
-    between = np.interp(middle[0] + probabilities * (middle[-1] - middle[0]), middle, different)
-    return np.where(counts[place] >= shared_by, different[place], between)
 
 
 def _groups(column: Numbers) -> Integers:
