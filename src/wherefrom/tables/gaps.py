@@ -35,6 +35,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from wherefrom.files.codec import stored
 from wherefrom.predictive.components import CrossedAxis
@@ -48,6 +49,7 @@ from wherefrom.training import streams
 DRAWS = 20
 GAPS = CrossedAxis("gaps", DRAWS, is_finite=True, shares_samples=True)
 
+_ANSWERS_TO_A_DRAW = 64  # of all networks, at least
 _MOST_DONORS = 5000
 _MOST_MADE_UP = 1000  # donors of a run that is not to hold data
 _DECAYS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -412,13 +414,24 @@ def _systematic(given: Numbers, along: Numbers, weights: Numbers, start: Numbers
     return np.take_along_axis(given, place[:, :, None], axis=1)
 
 
-def samples_of_a_draw(samples: int) -> int:
-    """Return how many samples of a network each draw gets: a quarter, since 20 draws multiply them, but at least 16.
+def samples_of_a_draw(samples: int, networks: int) -> int:
+    """Return how many samples of a network each draw gets: a quarter of those of a row without gaps, or fewer.
 
-    >>> samples_of_a_draw(100), samples_of_a_draw(32), samples_of_a_draw(8)
-    (24, 16, 8)
+    Of many networks, four samples of each are enough: 64 answers of all networks to each of 20 draws are 1,280.
+
+    samples: of a row without gaps.
+    networks: that answer a row.
+
+    >>> samples_of_a_draw(100, 25), samples_of_a_draw(20, 25), samples_of_a_draw(20, 5), samples_of_a_draw(8, 1)
+    (24, 4, 16, 8)
     """
-    return min(samples, max(16, samples // 16 * 4))
+    fewest = -(-_ANSWERS_TO_A_DRAW // (4 * networks)) * 4
+    return min(samples, max(4, fewest, samples // 16 * 4))
+
+
+def networks_of_a_row(networks: int, left_out_by: Tensor | None) -> int:
+    """Return how many networks answer a row: all, or those of the fold that left it out."""
+    return networks if left_out_by is None else max(1, networks // (int(left_out_by.max()) + 1))
 
 
 # ---------------------------------------------------------------------- parts

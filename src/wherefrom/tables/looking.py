@@ -101,7 +101,7 @@ class Looked:
             prediction = posterior.predict(x, self._samples, method=self.how.method)
         else:
             complete, _ = completion.drawn(x)
-            samples = samples_of_a_draw(self._samples)
+            samples = samples_of_a_draw(self._samples, len(posterior))
             prediction = predicted(posterior, complete, samples, self.how.method, drawn=GAPS)
         return prediction.blended(self.blend.of_rows(rows))
 
@@ -201,7 +201,8 @@ class Looked:
         most = _OVERALL_ROWS
         if self._has_gaps:
             posterior = self.model.posterior
-            each = len(posterior) * samples_of_a_draw(self._samples) * posterior.schema.targets * GAPS.draws
+            samples = samples_of_a_draw(self._samples, len(posterior))
+            each = len(posterior) * samples * posterior.schema.targets * GAPS.draws
             most = max(_FEWEST_ROWS, min(most, _OVERALL_NUMBERS // each))
         spaced = slice(None, None, -(-len(self.encoded) // most))
         return self.prediction(spaced).all_sources().overall
