@@ -91,7 +91,7 @@ def falls(hidden: Columns, given: Columns, y: np.ndarray) -> np.ndarray:
     )
 
 
-def drawn_crps(model: Model, masked: Columns, known: Columns) -> float:
+def drawn_crps(model: Model, masked: Columns, known: Columns, deviation: np.ndarray) -> float:
     """CRPS of the draws of hidden values, in standard deviations of their columns: the mean over columns."""
     assert model.donors is not None
     cells, truth = (model.encoder.encode(table_of(each)).cells for each in (masked, known))
@@ -103,7 +103,7 @@ def drawn_crps(model: Model, masked: Columns, known: Columns) -> float:
     weights = np.full(draws.shape[1], 1 / draws.shape[1])
     for column, gaps in enumerate(cells.gaps.T):
         score = crps(draws[gaps, :, column], weights, truth.values[gaps, column]).mean()
-        each.append(score / model.donors.values[:, column].std())
+        each.append(score / deviation[column])
     return float(np.mean(each))
 
 
@@ -117,7 +117,8 @@ def measure(path: Path, count: int, seed: int) -> dict[str, np.ndarray]:
     model = wf.fit(train, target="y", task="regression", seed=seed)
     masked = hide(known, count, seed)
     medians = {name: np.where(np.isnan(values), np.median(train[name]), values) for name, values in masked.items()}
-    bare = replace(model, donors=None if model.donors is None else model.donors.made_up())
+    assert model.donors is not None
+    bare = replace(model, donors=model.donors.made_up())
     y = np.tile(test["y"], len(known))
     many = {name: np.tile(values, len(known)) for name, values in known.items()}
     model.predict({name: values[:5] for name, values in masked.items()})  # to compile what is compiled once
@@ -129,7 +130,7 @@ def measure(path: Path, count: int, seed: int) -> dict[str, np.ndarray]:
     parts = [model.predict(medians), hidden, bare.predict(masked), given]
     return {
         "scores": np.array([scores(each, y) for each in parts]),
-        "crps": np.array([drawn_crps(each, masked, known) for each in (model, bare)]),
+        "crps": np.array([drawn_crps(each, masked, known, model.donors.values.std(0)) for each in (model, bare)]),
         "falls": falls(hidden, given, y),
         "slower": np.array(seconds / complete),
     }

@@ -6,8 +6,8 @@ covariance of these ten,
     mean + sum over k of e_k (x_k - mean) / sqrt(9),        e_k ~ N(0, 1),
 
 and a level of text is that of one of the ten. So the columns go together as they do among the rows, also where that is
-no matter of correlations. A quantity whose values repeat gets one that at least 5 rows share; others stay between the
-least and the largest.
+no matter of correlations. Quantities stay between the least and the largest. In a column whose values repeat, a value
+becomes the nearest there is if at least 5 rows share that.
 """
 
 from __future__ import annotations
@@ -45,17 +45,14 @@ def made_up_rows(
     return drawn
 
 
-def repeated(column: Numbers, shared_by: int = 1) -> Numbers | None:
+def repeated(column: Numbers) -> Numbers | None:
     """Return the values of a column whose values repeat, 5 times on average; None for other columns.
 
-    shared_by: rows that share a value, at least (default 1: all values).
-
-    >>> repeated(np.repeat([1.0, 2.0, 3.0], [9, 1, 5]), 5), repeated(np.arange(9.0))
-    (array([1., 3.]), None)
+    >>> repeated(np.repeat([1.0, 2.0, 3.0], [9, 1, 5])), repeated(np.arange(9.0))
+    (array([1., 2., 3.]), None)
     """
-    different, counts = np.unique(column, return_counts=True)
-    is_shared = counts >= shared_by
-    return different[is_shared] if len(different) * _SHARED_BY <= len(column) else None
+    different = np.unique(column)
+    return different if len(different) * _SHARED_BY <= len(column) else None
 
 
 def nearest_of(ordered: Numbers, values: Numbers) -> Numbers:
@@ -68,12 +65,19 @@ def nearest_of(ordered: Numbers, values: Numbers) -> Numbers:
 
 
 def _allowed(column: Numbers, drawn: Numbers) -> Numbers:
-    """Return values that repeat where the column's do, and else such as are within its range, mirrored at its ends."""
-    if (values := repeated(column, _SHARED_BY)) is not None:
-        return nearest_of(values, drawn)
+    """Mirror values at the ends of the column's range; of a column that repeats, take the nearest if it is shared.
+
+    >>> _allowed(np.repeat([0.0, 1.0, 9.0], [9, 6, 1]), np.array([0.4, -2.2, 7.0])).tolist()
+    [0.0, 1.0, 7.0]
+    """
     low, high = column.min(), column.max()
     drawn = low + np.abs(drawn - low)
-    return np.clip(high - np.abs(high - drawn), low, high)
+    drawn = np.clip(high - np.abs(high - drawn), low, high)
+    if (values := repeated(column)) is None:
+        return drawn
+    nearest = nearest_of(values, drawn)
+    shared = values[np.unique(column, return_counts=True)[1] >= _SHARED_BY]
+    return np.where(np.isin(nearest, shared), nearest, drawn)
 
 
 def _alike(scores: Numbers, levels: tuple[int, ...], rows: Integers) -> Integers:
