@@ -146,7 +146,9 @@ def test_sources_say_gaps_by_column(model):
     assert list(sources.gaps) == ["x1", "x2"]
     assert sources.gaps["x1"].rows == 80
     assert sources.gaps["x2"].measure_next < 40
-    assert sources.gaps["x1"].expected_fall == pytest.approx(0.7, abs=0.1)
+    of_x1 = 4 * (1 - CORRELATION**2)
+    expected = (of_x1 / (of_x1 + 1 + NOISE**2) + of_x1 / (of_x1 + NOISE**2)) / 2  # with and without x2
+    assert sources.gaps["x1"].expected_fall == pytest.approx(expected, abs=0.07)
     variance = (80 * 4 * (1 - CORRELATION**2) + 40 * 1.0) / 120
     assert sources.overall["gaps"].share == pytest.approx(variance / (variance + 1), abs=0.06)
     assert "share_gaps" in sources.rows
