@@ -1,5 +1,7 @@
 """The target's own distribution, mixed into predictions: against scipy, sums over counts, and draws of the mixture."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -109,6 +111,19 @@ def test_densities_and_quantiles_are_those_of_the_mixture():
     gaussian = stats.norm(prediction.mean, prediction.std)
     np.testing.assert_allclose(prediction.quantile(0.3), gaussian.ppf(0.3), rtol=1e-9)
     np.testing.assert_allclose(prediction.nll(y, by_row=True), -gaussian.logpdf(y), rtol=1e-9)
+
+
+def test_a_row_inside_has_the_quantiles_of_its_networks():
+    networks, prediction = quantities()
+    weight = prediction.blend.weight.clone()
+    weight[::3] = 0.0
+    some = replace(prediction, blend=replace(prediction.blend, weight=weight))
+    for probability in (0.02, 0.5):
+        quantile = some.quantile(probability, "mixture")
+        torch.testing.assert_close(quantile[::3], networks.quantile(probability, "mixture")[::3], rtol=0, atol=0)
+        torch.testing.assert_close(
+            quantile[1::3], prediction.quantile(probability, "mixture")[1::3], rtol=1e-12, atol=0
+        )
 
 
 def test_the_crps_is_that_of_the_mixture():

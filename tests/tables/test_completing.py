@@ -146,7 +146,9 @@ def test_sources_say_gaps_by_column(model):
     assert list(sources.gaps) == ["x1", "x2"]
     assert sources.gaps["x1"].rows == 80
     assert sources.gaps["x2"].measure_next < 40
-    assert sources.gaps["x1"].expected_fall == pytest.approx(0.7, abs=0.1)
+    of_x1 = 4 * (1 - CORRELATION**2)
+    expected = (of_x1 / (of_x1 + 1 + NOISE**2) + of_x1 / (of_x1 + NOISE**2)) / 2  # with and without x2
+    assert sources.gaps["x1"].expected_fall == pytest.approx(expected, abs=0.07)
     variance = (80 * 4 * (1 - CORRELATION**2) + 40 * 1.0) / 120
     assert sources.overall["gaps"].share == pytest.approx(variance / (variance + 1), abs=0.06)
     assert "share_gaps" in sources.rows
@@ -263,28 +265,32 @@ def test_the_variable_is_finite_and_shares_samples():
 
 
 @pytest.mark.real_data
-@pytest.mark.parametrize("held_out", [None, 0.15])
-@pytest.mark.parametrize("name", ["concrete", "power", "boston"])
+@pytest.mark.parametrize(
+    ("name", "held_out"), [("concrete", None), ("power", None), ("boston", None), ("naval", None), ("concrete", 0.15)]
+)
 def test_hidden_values_of_real_tables(name, held_out):
-    """Intervals cover, errors are smaller than with the median, and fall as promised when the values are given."""
+    """Intervals cover, errors are smaller than with the median, and fall as promised when the values are given.
+
+    Every column of each test row is hidden in turn: squared errors of few rows are too noisy.
+    """
     x, y = read_uci(name)
-    order = np.random.default_rng(0).permutation(len(y))[:1500]
-    table = {f"x{k}": x[order, k] for k in range(x.shape[1])} | {"y": y[order]}
-    cut = round(0.6 * len(order))
+    order = np.random.default_rng(0).permutation(len(y))[:1000]
+    varies = np.flatnonzero(x[order].std(axis=0) > 0)
+    table = {f"x{k}": x[order, k] for k in varies} | {"y": y[order]}
+    cut = len(order) - 150
     train = {column: values[:cut] for column, values in table.items()}
-    known = {column: values[cut:] for column, values in table.items() if column != "y"}
-    truth = table["y"][cut:]
+    known = {column: np.tile(values[cut:], len(varies)) for column, values in table.items() if column != "y"}
+    truth = np.tile(table["y"][cut:], len(varies))
+    which = np.repeat(varies, len(order) - cut)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of copies
-        model = wf.fit(
-            train, target="y", draws=3, samples=10, epochs=80, noise="fit", calibrate="variance", held_out=held_out
-        )
-    which = np.random.default_rng(1).integers(len(known), size=len(truth))
-    hidden = {column: np.where(which == k, np.nan, known[column]) for k, column in enumerate(known)}
+        model = wf.fit(train, target="y", draws=3, samples=10, epochs=80, noise="fit", held_out=held_out)
+    hidden = {column: np.where(which == int(column[1:]), np.nan, values) for column, values in known.items()}
     medians = {
         column: np.where(np.isnan(values), np.median(train[column]), values) for column, values in hidden.items()
     }
     of_hidden, of_medians, given = (predicted(model, each) for each in (hidden, medians, known))
+    bare = predicted(replace(model, donors=model.donors.made_up()), hidden)
 
     def covered(answers):
         return np.mean((truth >= answers["lower"]) & (truth <= answers["upper"]))
@@ -292,15 +298,16 @@ def test_hidden_values_of_real_tables(name, held_out):
     def errors(answers):
         return (answers["mean"] - truth) ** 2
 
-    error = 3 * np.sqrt(0.05 * 0.95 / len(truth))
-    assert covered(of_hidden) > min(0.95, covered(given)) - error - 0.02
-    assert covered(of_hidden) > covered(of_medians)
-    assert errors(of_hidden).mean() < errors(of_medians).mean()
-    promised, variance = of_hidden["expected_fall"], of_hidden["std"] ** 2
-    thirds = np.array_split(np.argsort(promised), 3)
-    promises = [np.average(promised[third], weights=variance[third]) for third in thirds]
-    actual = [1 - errors(given)[third].sum() / errors(of_hidden)[third].sum() for third in thirds]
-    assert promises[2] > 0.1
-    assert actual[2] == pytest.approx(promises[2], abs=0.3)
-    assert actual[2] > actual[0]
-    assert abs(promises[0]) < 0.1
+    error = 3 * np.sqrt(0.05 * 0.95 / (len(order) - cut))  # copies of a row go together
+    for answers in (of_hidden, bare):
+        assert covered(answers) > min(0.95, covered(given)) - error
+        assert errors(answers).mean() < errors(of_medians).mean()
+    promised, variance, after = of_hidden["expected_fall"], of_hidden["std"] ** 2, given["std"] ** 2
+    parts = [np.arange(len(truth)), *np.array_split(np.argsort(promised), 3)]
+    promises = [np.average(promised[part], weights=variance[part]) for part in parts]
+    of_variance = [1 - after[part].sum() / variance[part].sum() for part in parts]
+    of_errors = [1 - errors(given)[part].sum() / errors(of_hidden)[part].sum() for part in parts]
+    np.testing.assert_allclose(of_variance, promises, atol=0.1)
+    assert of_errors[0] == pytest.approx(promises[0], abs=0.2)
+    assert promises[1] < 0.1
+    assert of_errors[3] > of_errors[1] - 0.05  # of naval, gaps cause next to nothing

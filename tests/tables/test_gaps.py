@@ -1,11 +1,14 @@
 """Missing values are drawn as their conditional distribution says, for any pattern of gaps, and within limits."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from reloaded import reloaded
 from wherefrom.tables.cells import Cells
-from wherefrom.tables.gaps import Donors, explained
+from wherefrom.tables.gaps import Donors, Rule
+from wherefrom.tables.measuring import explained
 
 COVARIANCE = np.array([[1.0, 0.7, 0.4, 0.0], [0.7, 1.0, 0.5, 0.0], [0.4, 0.5, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
 QUANTITIES = (0, 0, 0, 0)
@@ -93,6 +96,46 @@ def test_levels_of_text_are_drawn_by_their_probabilities():
     np.testing.assert_allclose(given, truth, atol=0.35)
 
 
+def test_columns_that_nearly_determine_each_other_are_drawn_finely():
+    """The nearest of 1,000 donors is off by far more than the noise: the regression near the row is chosen."""
+    random, noise = np.random.default_rng(0), 1e-3
+
+    def rows(count):
+        x = random.uniform(-1, 1, (count, 2))
+        return np.column_stack([x, np.sin(3 * x[:, 0]) + x[:, 1] ** 2 + noise * random.normal(size=count)])
+
+    donors = Donors.of(Cells.unlimited(rows(1000), (0, 0, 0)), 0)
+    assert donors.rules[2].adjustment == "near"
+    new = rows(300)
+    inside = np.abs(new[:, :2]).max(axis=1) < 0.9
+    drawn = donors.draws(masked(new, [2], (0, 0, 0)))[inside, :, 2]
+    truth, plain = new[inside, 2], replace(donors, rules=(Rule(2.0, "none"),) * 3)
+    coarse = plain.draws(masked(new, [2], (0, 0, 0)))[inside, :, 2]
+    error, of_donors = (np.sqrt(np.mean((each.mean(axis=1) - truth) ** 2)) for each in (drawn, coarse))
+    assert error < of_donors / 3
+    within = drawn.var(axis=1).mean()
+    assert 0.5 < within / error**2 < 4.0  # about as wide as they are off
+
+
+def test_a_column_has_a_rule_of_its_own():
+    """A column that nothing tells about needs many donors, one that another column tells about needs few."""
+    random = np.random.default_rng(0)
+    x = random.integers(0, 2, 2000) * 1.0
+    values = np.column_stack([random.normal(size=2000), 10 * x + random.normal(size=2000), x])
+    rules = Donors.of(Cells.unlimited(values, (0, 0, 0)), 0).rules
+    assert rules[0].decay >= 16
+    assert rules[2].decay < rules[0].decay
+
+
+def test_values_that_repeat_are_drawn_from_themselves():
+    random = np.random.default_rng(0)
+    x = random.normal(size=800)
+    values = np.column_stack([x, np.round(2 * x + 0.3 * random.normal(size=800))])
+    donors = replace(Donors.of(Cells.unlimited(values, (0, 0)), 0), rules=(Rule(8.0, "near"),) * 2)
+    drawn = donors.draws(masked(values[:50], [1], (0, 0)))[:, :, 1]
+    assert np.isin(drawn, values[:, 1]).all()
+
+
 # ---------------------------------------------------------------------- limits
 
 
@@ -173,6 +216,18 @@ def test_made_up_donors_are_nobody_and_go_together_alike():
     assert (made_up.values[high, 4] == 3).mean() > (made_up.values[~high, 4] == 3).mean() + 0.2
 
 
+def test_made_up_donors_keep_what_is_no_correlation():
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, 2000)
+    values = np.column_stack([x, x**2 + 0.02 * random.normal(size=2000)])
+    made_up = Donors.of(Cells.unlimited(values, (0, 0)), 0).made_up().values
+    assert len(made_up) == 1000
+    assert not np.isin(made_up, values).any()
+    left = made_up[:, 1] - made_up[:, 0] ** 2
+    assert left.std() == pytest.approx(0.02, rel=0.2)
+    assert made_up[:, 1].var() == pytest.approx(values[:, 1].var(), rel=0.2)
+
+
 def test_donors_are_stored(donors):
     again = reloaded(donors)
     new = masked(gaussian(20, 5), [0, 2])
@@ -182,8 +237,9 @@ def test_donors_are_stored(donors):
 @pytest.mark.parametrize("rows", [2, 5, 30])
 def test_few_rows_are_enough(rows):
     donors = Donors.of(Cells.unlimited(gaussian(rows), QUANTITIES), 0)
-    drawn = donors.draws(masked(gaussian(3, 1), [1, 2]))
-    assert np.isin(drawn[:, :, 1], donors.values[:, 1]).all()
+    drawn = donors.draws(masked(gaussian(3, 1), [1, 2]))[:, :, [1, 2]]
+    assert (drawn >= donors.values[:, [1, 2]].min(axis=0)).all()
+    assert (drawn <= donors.values[:, [1, 2]].max(axis=0)).all()
 
 
 def test_many_columns_and_a_column_that_is_always_the_same():

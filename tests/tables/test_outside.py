@@ -150,6 +150,24 @@ def test_missing_values_are_inside_and_not_named(rows):
     assert why[1].startswith("c 900")
 
 
+def test_a_row_with_gaps_is_as_far_as_its_known_columns_say(rows):
+    """Gaps that were taken as the median would be unusual combinations where columns go together."""
+    training = rows(3000)
+    around = learnt(training, "abc")
+    new = rows(400)
+    new[:, 1] = np.nan
+    distance, _ = around.look(encoded(new, "abc", training))
+    assert (distance > 1).mean() < 4 * RATE + 3 * np.sqrt(4 * RATE / 400)
+    covariance = np.linalg.inv(around.precision)[np.ix_([0, 2], [0, 2])]  # of the known columns alone
+    z = (np.clip(new, training.min(axis=0), training.max(axis=0)) - around.centre)[:, [0, 2]] / around.spread[[0, 2]]
+    oracle = np.sqrt((z * np.linalg.solve(covariance, z.T).T).sum(axis=1)) / around.edge
+    joint = oracle > around._columns(new).max(axis=1)
+    np.testing.assert_allclose(distance[joint], oracle[joint])
+    for value in (-2.0, 0.0, 2.0):  # no completion is nearer
+        complete = np.where(np.isnan(new), value, new)
+        assert (around.look(encoded(complete, "abc", training))[0] >= distance - 1e-9).all()
+
+
 @pytest.mark.parametrize(
     ("count", "lab"), [(5000, "lognormal"), (250, "lognormal"), (250, "t"), (3000, "t"), (100, "lognormal")]
 )

@@ -39,7 +39,7 @@ from wherefrom.predictive.calibration import By
 from wherefrom.predictive.conformal import AnyConformal, unit
 from wherefrom.predictive.fit import Reading
 from wherefrom.predictive.gaussians import STANDARD
-from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
 from wherefrom.predictive.row_scores import always_the_same
 from wherefrom.predictive.searching import lowest
 from wherefrom.predictive.shape import Shape
@@ -436,10 +436,17 @@ class Prediction(Quantities):
             quantiles[rows] = gaussians.quantile(
                 answers, variance, mixture.component_weights, probability, mixture.is_dense
             )
-        if self.blend is None:
-            return quantiles
-        other = self.blend.quantile(probability, mixture.mean, mixture.variance)
-        low, high = torch.minimum(quantiles, other), torch.maximum(quantiles, other)  # it lies between the two
+        outside = torch.empty(0) if self.blend is None else torch.nonzero(self.blend.weight[:, 0]).flatten()
+        if len(outside):
+            outside = torch.cat([outside, outside[-1:].expand(-len(outside) % WHOLE_ROWS)])
+            quantiles[outside] = self.of_rows(outside)._blended_quantile(probability, quantiles[outside])
+        return quantiles
+
+    def _blended_quantile(self, probability: float, networks: Tensor) -> Tensor:
+        """Return the quantile of rows that are outside: it lies between the networks' and that of the background."""
+        assert self.blend is not None
+        other = self.blend.quantile(probability, self.mixture.mean, self.mixture.variance)
+        low, high = torch.minimum(networks, other), torch.maximum(networks, other)
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             is_low = self._mixture_cdf(middle) < probability

@@ -18,7 +18,7 @@ from wherefrom.posterior.weighing import crossed_axes, explicit_weights, turns
 from wherefrom.predictive import monte_carlo
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.conformal import CrossConformal
-from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
 from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ Method = Literal["monte_carlo", "one_shot", "auto"]
 _PROBES = 128
 _TOLERANCE = 0.05  # relative error of moments that are good
 _BLOCK_NUMBERS = 2_000_000  # answers at a time
-_MOST_ROWS, _WHOLE_ROWS = 4096, 32  # rows of a block, and of which its rows are a multiple
+_MOST_ROWS = 4096  # of a block
 
 
 def thetas(posterior: Posterior, n: int, seed: int) -> list[dict[str, Tensor]]:
@@ -132,11 +132,11 @@ def in_blocks(
     """
     draws = 1 if drawn is None else drawn.draws
     answers = len(posterior) * samples * posterior.schema.targets * draws
-    most = max(_WHOLE_ROWS, min(_MOST_ROWS, _BLOCK_NUMBERS // answers) // _WHOLE_ROWS * _WHOLE_ROWS)
+    most = max(WHOLE_ROWS, min(_MOST_ROWS, _BLOCK_NUMBERS // answers) // WHOLE_ROWS * WHOLE_ROWS)
     for start in range(0, rows, most):
         block = slice(start, min(rows, start + most))
         x = posterior.schema.inputs(take(block))
-        missing = -len(x) % (_WHOLE_ROWS * draws)
+        missing = -len(x) % (WHOLE_ROWS * draws)
         filled = torch.cat([x, x[-1:].expand(missing, *x.shape[1:])])
         by = None if left_out_by is None else left_out_by[block]
         by = by if by is None else torch.cat([by, by[-1:].expand(missing // draws)])

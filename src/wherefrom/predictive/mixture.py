@@ -22,6 +22,7 @@ from wherefrom.predictive.components import CrossedAxis, Within, weights_of
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.training.workers import one_core
 
+WHOLE_ROWS = 32  # sums may run in another order if the number of rows is no multiple of this
 _NUMBERS_AT_ONCE = 2**21
 
 

@@ -16,7 +16,7 @@ from wherefrom.posterior.predicting import predicted
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables.columns import Encoded, rows_of
 from wherefrom.tables.completing import Completion, Filled
-from wherefrom.tables.gaps import GAPS, samples_of_a_draw
+from wherefrom.tables.gaps import GAPS, networks_of_a_row, samples_of_a_draw
 from wherefrom.tables.options import Request
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.tables.telling import Tell
@@ -83,7 +83,7 @@ class Judges:
             is_all = rows.left_out_by is not None and len(chosen) == self.count
             return posterior.calibrated(by, None if is_all else rows, samples)  # None: those that it has itself
         drawn = self.drawn.take((chosen[:, None] * draws + np.arange(draws)).flatten())
-        samples = samples_of_a_draw(samples)
+        samples = samples_of_a_draw(samples, networks_of_a_row(len(posterior), rows.left_out_by))
         return calibrated_by(
             posterior,
             by,

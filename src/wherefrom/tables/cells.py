@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
-from wherefrom.tables.raw import Numbers
+from wherefrom.tables.raw import Integers, Numbers
 
 
 @stored("Cells")
@@ -57,3 +58,14 @@ class Cells:
             np.concatenate([self.high, more.high], axis=1),
             (*self.levels, *more.levels),
         )
+
+
+def rows_by_pattern(gaps: NDArray[np.bool_]) -> Iterator[Integers]:
+    """Return the rows that lack the same columns, for each set of columns that rows lack."""
+    rows = np.flatnonzero(gaps.any(axis=1))
+    if not len(rows):
+        return
+    _, pattern = np.unique(np.packbits(gaps[rows], axis=1), axis=0, return_inverse=True)
+    pattern = pattern.reshape(-1)
+    order = np.argsort(pattern, kind="stable")
+    yield from np.split(rows[order], np.flatnonzero(np.diff(pattern[order])) + 1)

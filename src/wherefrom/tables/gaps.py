@@ -10,10 +10,14 @@ where B' z_O is the conditional mean of z_M if all were Gaussian (predictive mea
 column c alone tells about M: the sum over j in M of the share of the variance of z_j between groups by z_c (the
 correlation ratio), which sees what correlations do not. Text of another level counts as 2 = E (z - z')^2.
 
-The donor at rank r has the weight exp(-r / decay). The decay is chosen for each table: values of some training rows are
-hidden, and drawn from the others, and their CRPS decides (a likelihood does not exist where values repeat). Donors that
-lacked the value themselves come last. So do donors beyond a limit ("<0.6") of the row; if there are no others, the
-value is drawn from those of training within the limit, and else evenly between it and 0, or a standard deviation away.
+The donor at rank r has the weight exp(-r / decay). What it gives is its value, or its value adjusted to the row by a
+regression (`adjusting`). The decay and the adjustment are chosen for each column: values of some training rows are
+hidden, and drawn from the others, and their CRPS decides (a likelihood does not exist where values repeat). One more
+rule, chosen alike, is for rows that lack several columns. Quantities whose values repeat are drawn from these values.
+
+Donors that lacked the value themselves come last. So do donors beyond a limit ("<0.6") of the row; if there are no
+others, the value is drawn from those of training within the limit, and else evenly between it and 0, or a standard
+deviation away.
 
 Draws depend on the row's values and on the seed alone: a row has the same draws alone and among others. They are a
 systematic sample of the donors, sorted by what they give and weighted: of one gap, evenly spaced quantiles. So they
@@ -24,7 +28,6 @@ good as that of 170 independent ones for one gap, of 80 for two, and of 50 for t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -32,28 +35,55 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from wherefrom.files.codec import stored
 from wherefrom.predictive.components import CrossedAxis
-from wherefrom.tables.cells import Cells
+from wherefrom.tables.adjusting import ADJUSTMENTS, Adjustment, adjusted_near, donors_near, slopes
+from wherefrom.tables.cells import Cells, rows_by_pattern
+from wherefrom.tables.hiding import brier, clearly_best, crps
+from wherefrom.tables.made_up import made_up_rows, nearest_of, repeated
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.training import streams
 
 DRAWS = 20
 GAPS = CrossedAxis("gaps", DRAWS, is_finite=True, shares_samples=True)
 
+_ANSWERS_TO_A_DRAW = 64  # of all networks, at least
 _MOST_DONORS = 5000
 _MOST_MADE_UP = 1000  # donors of a run that is not to hold data
 _DECAYS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _REACH = 5  # decays, beyond which a donor weighs nothing
-_HIDDEN_ROWS = 300  # to choose the decay by
+_HIDDEN_ROWS, _HIDDEN_VALUES, _FEWEST_HIDDEN = 300, 4000, 8  # to choose rules by
+_HIDDEN_PATTERNS = 12  # of several columns
 _SWEEPS = 2  # to complete the donors themselves
 _BINS = 8
 _MOST_COLUMNS = 64  # that a distance looks at
 _ROWS_AT_ONCE = 128
 _GRID = 1e-8  # distances that differ by less are equal, and the draw decides
 _LAST = 1e5  # is farther than any distance
-_SHARED_BY = 5  # rows have a value that is nobody's own
+
+
+@stored("DrawingRule")
+@dataclass(frozen=True)
+class Rule:
+    """How donors are weighted, and adjusted."""
+
+    decay: float
+    adjustment: Adjustment
+
+    @property
+    def reach(self) -> int:
+        """Number of donors that weigh anything."""
+        return round(_REACH * self.decay)
+
+    def weights(self, donors: int) -> Numbers:
+        """Return the weights of the nearest donors, the nearest first."""
+        weights = np.exp(-np.arange(min(donors, self.reach)) / self.decay)
+        return np.asarray(weights / weights.sum())
+
+
+_FIRST_RULE = Rule(8.0, "none")  # until rules are chosen
 
 
 @stored("Donors")
@@ -69,7 +99,8 @@ class Donors:
     values: Numbers  # (donors, columns)
     is_measured: NDArray[np.bool_]  # (donors, columns)
     levels: tuple[int, ...]
-    decay: float
+    rules: tuple[Rule, ...]  # of rows that lack one column, by column
+    together: Rule  # of rows that lack several
     seed: int
 
     @classmethod
@@ -79,14 +110,15 @@ class Donors:
         is_measured: where cells that are complete were measured (default: where they are not missing).
         """
         is_measured = ~cells.gaps if is_measured is None else is_measured
-        rows = donor_rows(len(cells), seed)
-        cells = cells.take(rows)
-        donors = cls(_filled_at_random(cells, seed), is_measured[rows], cells.levels, _DECAYS[2], seed)
+        chosen = donor_rows(len(cells), seed)
+        cells, is_measured = cells.take(chosen), is_measured[chosen]
+        rules = (_FIRST_RULE,) * len(cells.levels)
+        donors = cls(_filled_at_random(cells, seed), is_measured, cells.levels, rules, _FIRST_RULE, seed)
         if cells.gaps.any():
             for _ in range(_SWEEPS):
                 values = donors.draws(cells, 1, leaving_out=np.arange(len(cells)))[:, 0]
                 donors = replace(donors, values=values)
-        return replace(donors, decay=donors._best_decay())
+        return donors._with_best_rules()
 
     def draws(self, cells: Cells, count: int = DRAWS, number: int = 0, leaving_out: Integers | None = None) -> Numbers:
         """Complete each row `count` times.  # (rows, count, columns)
@@ -95,46 +127,74 @@ class Donors:
         leaving_out: the donor that is the row itself, -1 where there is none (default: none).
         """
         complete = np.repeat(cells.values[:, None, :], count, axis=1)
-        z = self._normal_scores(cells.values)
-        for rows in _by_pattern(cells.gaps):
-            some = cells.take(rows)
-            keys = _keys(some, self.seed, number)
-            itself = None if leaving_out is None else leaving_out[rows]
-            nearest = self._nearest(some, z[rows], keys, min(len(self.values), round(_REACH * self.decay)), itself)
-            missing = np.flatnonzero(some.gaps[0])
-            weights = np.exp(-np.arange(nearest.shape[1]) / self.decay)
-            order = self._along(missing)[nearest].argsort(axis=1, kind="stable")
-            below = np.cumsum((weights / weights.sum())[order], axis=1)
-            start = streams.unit(streams.numbers(keys, np.zeros_like(keys)))[:, None]
-            place = (below[:, None, :] < ((np.arange(count) + start) / count)[:, :, None]).sum(axis=2)
-            place = np.take_along_axis(order, np.minimum(place, nearest.shape[1] - 1), axis=1)
-            chosen = np.take_along_axis(nearest, place, axis=1)
-            drawn = self.values[chosen[:, :, None], missing]
-            complete[rows[:, None, None], np.arange(count)[:, None], missing] = self._within_limits(
-                drawn, some, missing, keys
-            )
+        for pattern in rows_by_pattern(cells.gaps):
+            missing = np.flatnonzero(cells.gaps[pattern[0]])
+            for rows in np.split(pattern, range(_ROWS_AT_ONCE, len(pattern), _ROWS_AT_ONCE)):
+                some, itself = cells.take(rows), None if leaving_out is None else leaving_out[rows]
+                keys = _keys(some, self.seed, number)
+                rule = self.rules[missing[0]] if len(missing) == 1 else self.together
+                nearest = self._nearest(some, keys, missing, self._count(rule, missing), itself)
+                weights = rule.weights(nearest.shape[1])
+                given = self._given(some, nearest, missing, rule.adjustment)[:, : len(weights)]
+                start = streams.unit(streams.numbers(keys, np.zeros_like(keys)))
+                drawn = _systematic(given, self._along(given, missing), weights, start, count)
+                complete[rows[:, None, None], np.arange(count)[:, None], missing] = self._within_limits(
+                    drawn, some, missing, keys
+                )
         return complete
 
-    def _along(self, missing: Integers) -> Numbers:
-        """Return where each donor stands along the direction in which the missing columns vary most.  # (donors,)"""
+    def _along(self, given: Numbers, missing: Integers) -> Numbers:
+        """Return where values stand along the direction in which the missing columns vary most.
+
+        # (rows, donors, missing) -> (rows, donors)
+        """
         _, directions = np.linalg.eigh(self._correlation[np.ix_(missing, missing)])
-        return np.asarray(self._z[:, missing] @ directions[:, -1])
+        units = np.empty_like(given)
+        for place, column in enumerate(missing.tolist()):
+            values, order = given[:, :, place], self._orders[column]
+            if order is None:
+                units[:, :, place] = values / self._scale[column]
+            else:
+                ranks = order[self.values[:, column].astype(np.int64)].astype(np.float64)
+                units[:, :, place] = _scores(ranks, order.astype(np.float64))[values.astype(np.int64)]
+        return np.asarray(units @ directions[:, -1])
+
+    def _count(self, rule: Rule, missing: Integers) -> int:
+        """Return how many donors a rule looks at."""
+        near = donors_near(len(self._known(missing))) if rule.adjustment == "near" else 0
+        return min(len(self.values), max(rule.reach, near))
+
+    def _given(self, cells: Cells, nearest: Integers, missing: Integers, adjustment: Adjustment) -> Numbers:
+        """Return what the nearest donors give to rows that lack the same columns.
+
+        Quantities are adjusted to the row, within the range of all donors, and to values that there are if they repeat.
+        A donor's value stays as it is where the adjusted one is beyond a limit of the row.
+        # (rows, donors, missing)
+        """
+        given = self.values[nearest[:, :, None], missing]
+        is_quantity = np.array(self.levels)[missing] == 0
+        if adjustment == "none" or not is_quantity.any():
+            return given
+        known, missing, own = self._known(missing), missing[is_quantity], given[:, :, is_quantity]
+        covariance, values, scale = self._covariance, self.values, self._scale
+        x, row = (values[:, known] / scale[known])[nearest], cells.values[:, known] / scale[known]
+        slope = slopes(covariance[np.ix_(known, known)], covariance[np.ix_(known, missing)])
+        rest = own / scale[missing] - x @ slope
+        if adjustment == "near":
+            rest = adjusted_near(x, rest, row, donors_near(len(known)))
+        moved = (row[:, None] @ slope + rest) * scale[missing]
+        moved = np.clip(moved, values[:, missing].min(axis=0), values[:, missing].max(axis=0))
+        for place, column in enumerate(missing.tolist()):
+            if (values_there := self._repeated[column]) is not None:
+                moved[:, :, place] = nearest_of(values_there, moved[:, :, place])
+        is_beyond = (moved < cells.low[:, None, missing]) | (moved > cells.high[:, None, missing])
+        given[:, :, is_quantity] = np.where(is_beyond, own, moved)
+        return given
 
     def made_up(self) -> Donors:
-        """Return donors that are nobody: rows drawn from a Gaussian copula with the columns' distributions.
-
-        A value that fewer than 5 rows share is drawn between two neighbours.
-        """
+        """Return donors that are nobody, each drawn from ten that are alike."""
         random = streams.generator(self.seed, "gaps", "made up")
-        count = min(_MOST_MADE_UP, len(self.values))
-        factor = np.linalg.cholesky(self._correlation)
-        uniform = _probability(random.normal(size=(count, len(factor))) @ factor.T)
-        columns = []
-        for column, order, part in zip(self.values.T, self._orders, uniform.T, strict=True):
-            ranked = column if order is None else order[column.astype(np.int64)].astype(np.float64)
-            values = _quantiles(ranked, part, 1 if order is not None else _SHARED_BY)
-            columns.append(values if order is None else np.argsort(order)[values.astype(np.int64)].astype(np.float64))
-        values = np.stack(columns, axis=1)
+        values = made_up_rows(self.values, self._z, self.levels, _MOST_MADE_UP, random)
         return replace(self, values=values, is_measured=np.ones_like(values, dtype=bool))
 
     # ------------------------------------------------------------------ what was learnt
@@ -186,6 +246,23 @@ class Donors:
         return np.asarray((1 - ridge) * (z.T @ z) / len(z) * (1 - np.eye(columns)) + np.eye(columns))
 
     @cached_property
+    def _scale(self) -> Numbers:
+        """Standard deviation of each quantity, 1 for text and for what is always the same.  # (columns,)"""
+        deviation = self.values.std(axis=0)
+        return np.where((deviation > 0) & (np.array(self.levels) == 0), deviation, 1.0)
+
+    @cached_property
+    def _repeated(self) -> tuple[Numbers | None, ...]:
+        """Values of each column whose values repeat; None for others."""
+        return tuple(repeated(column) for column in self.values.T)
+
+    @cached_property
+    def _covariance(self) -> Numbers:
+        """Covariance of the columns, in units of `_scale`; it is looked at for quantities only."""
+        values = (self.values - self.values.mean(axis=0)) / self._scale
+        return np.asarray(values.T @ values / len(values))
+
+    @cached_property
     def _told(self) -> Numbers:
         """Share of each column's variance that each other column explains by itself.  # (columns, columns)"""
         z, count = self._z, len(self._z)
@@ -204,34 +281,37 @@ class Donors:
     # ------------------------------------------------------------------ the nearest donors
 
     def _nearest(
-        self, cells: Cells, z: Numbers, keys: NDArray[np.uint64], count: int, itself: Integers | None
+        self, cells: Cells, keys: NDArray[np.uint64], missing: Integers, count: int, itself: Integers | None
     ) -> Integers:
         """Return the nearest donors of rows that lack the same columns, the nearest first.  # (rows, count)"""
-        missing = np.flatnonzero(cells.gaps[0])
-        parts = []
-        for start in range(0, len(cells), _ROWS_AT_ONCE):
-            part = slice(start, start + _ROWS_AT_ONCE)
-            some = cells.take(part)
-            distance = self._distance(some, z[part], missing)
-            distance += _LAST * (~self.is_measured[:, missing]).sum(axis=1)
-            for column in missing[np.isfinite(some.low[:, missing]).any(0) | np.isfinite(some.high[:, missing]).any(0)]:
-                donors, low, high = self.values[:, column], some.low[:, column, None], some.high[:, column, None]
-                distance += _LAST * ((donors < low) | (donors > high))
-            if itself is not None:
-                own = np.flatnonzero(itself[part] >= 0)
-                distance[own, itself[part][own]] = np.inf
-            counters = np.arange(1, 1 + len(self.values), dtype=np.uint64)
-            distance = np.rint(distance / _GRID) + streams.unit(streams.numbers(keys[part, None], counters))
-            some_nearest = np.argpartition(distance, min(count, len(self.values) - 1), axis=1)[:, :count]
-            order = np.take_along_axis(distance, some_nearest, axis=1).argsort(axis=1)
-            parts.append(np.take_along_axis(some_nearest, order, axis=1))
-        return np.concatenate(parts)
+        distance = self._distance(cells, missing)
+        distance += _LAST * (~self.is_measured[:, missing]).sum(axis=1)
+        for column in missing[np.isfinite(cells.low[:, missing]).any(0) | np.isfinite(cells.high[:, missing]).any(0)]:
+            donors, low, high = self.values[:, column], cells.low[:, column, None], cells.high[:, column, None]
+            distance += _LAST * ((donors < low) | (donors > high))
+        if itself is not None:
+            is_donor = np.flatnonzero(itself >= 0)
+            distance[is_donor, itself[is_donor]] = np.inf
+        counters = np.arange(1, 1 + len(self.values), dtype=np.uint64)
+        distance = np.rint(distance / _GRID) + streams.unit(streams.numbers(keys[:, None], counters))
+        nearest = np.argpartition(distance, min(count, len(self.values) - 1), axis=1)[:, :count]
+        order = np.take_along_axis(distance, nearest, axis=1).argsort(axis=1)
+        return np.take_along_axis(nearest, order, axis=1)
 
-    def _distance(self, cells: Cells, z: Numbers, missing: Integers) -> Numbers:
-        """Squared distance of rows to all donors.  # (rows, donors)"""
+    def _seen(self, missing: Integers) -> tuple[Integers, Numbers]:
+        """Return the known columns that tell most about the missing ones, and how much each column tells."""
         told = self._told[missing].sum(axis=0) + 1e-3
         told[missing] = 0.0
-        seen = np.argsort(-told, kind="stable")[: min(_MOST_COLUMNS, len(told) - len(missing))]
+        return np.argsort(-told, kind="stable")[: min(_MOST_COLUMNS, len(told) - len(missing))], told
+
+    def _known(self, missing: Integers) -> Integers:
+        """Return the quantities among the columns that are looked at."""
+        seen, _ = self._seen(missing)
+        return seen[np.array(self.levels)[seen] == 0]
+
+    def _distance(self, cells: Cells, missing: Integers) -> Numbers:
+        """Squared distance of rows to all donors.  # (rows, donors)"""
+        seen, told = self._seen(missing)
         if not len(seen):
             return np.zeros((len(cells), len(self.values)))
         towards = np.linalg.solve(self._correlation[np.ix_(seen, seen)], self._correlation[np.ix_(seen, missing)])
@@ -243,7 +323,7 @@ class Donors:
                 [scores[:, seen] @ towards, 0.5 * np.sqrt(told[quantities]) * scores[:, quantities]], 1
             )
 
-        here, there = mapped(z), mapped(self._z)
+        here, there = mapped(self._normal_scores(cells.values)), mapped(self._z)
         distance = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T
         for column in texts:
             distance += 0.5 * told[column] * (cells.values[:, column, None] != self.values[:, column])
@@ -268,112 +348,90 @@ class Donors:
                 drawn[row, beyond[row], place] = random.uniform(floor, ceiling, count)
         return drawn
 
-    # ------------------------------------------------------------------ the decay
+    # ------------------------------------------------------------------ the rules
 
-    def _best_decay(self) -> float:
-        """Choose how fast weights fall, by the CRPS of values that were hidden."""
+    def _with_best_rules(self) -> Donors:
+        """Choose how values are drawn, by the scores of values that were hidden."""
+        rows, columns = len(self.values), len(self.levels)
         random = streams.generator(self.seed, "gaps", "hidden")
-        rows, columns = len(self.values), self.values.shape[1]
         hidden = random.permutation(rows)[: min(_HIDDEN_ROWS, rows // 4)]
-        if not len(hidden):
-            return self.decay
         others = np.setdiff1d(np.arange(rows), hidden)
         donors = replace(self, values=self.values[others], is_measured=self.is_measured[others])
-        scores = {decay: [0.0] for decay in _DECAYS if _REACH * decay <= len(others)} or {_DECAYS[0]: [0.0]}
-        for column in range(columns):
-            some = hidden[column::columns] if columns <= len(hidden) else hidden[column : column + 1]
-            some = some[self.is_measured[some, column]]
-            is_half = np.arange(len(some)) % 4 == 3  # half of the values are hidden in every fourth row, else one
-            for half, rows_here in ((0.0, some[~is_half]), (0.5, some[is_half])):
-                if not len(rows_here):
-                    continue
-                mask = (random.random(columns) < half) | (np.arange(columns) == column)
-                cells = Cells.unlimited(np.where(mask, np.nan, self.values[rows_here]), self.levels)
-                most = min(len(others), round(_REACH * max(scores)))
-                z = donors._normal_scores(cells.values)
-                nearest = donors._nearest(cells, z, _keys(cells, self.seed, 0), most, None)
-                for decay, each in scores.items():
-                    each += donors._scored(nearest, decay, column, self.values[rows_here, column]).tolist()
-        return min(scores, key=lambda decay: float(np.mean(scores[decay])))
+        decays = [decay for decay in _DECAYS if _REACH * decay <= len(others)] or [_DECAYS[0]]
+        rules = [Rule(decay, adjustment) for adjustment in ADJUSTMENTS for decay in decays]
 
-    def _scored(self, nearest: Integers, decay: float, column: int, truth: Numbers) -> Numbers:
-        """CRPS of hidden values, in units of the column's standard deviation; of text, half the Brier score."""
-        weights = np.exp(-np.arange(nearest.shape[1]) / decay)
-        weights /= weights.sum()
-        values = self.values[nearest, column]
-        if self.levels[column]:
-            squares = np.stack([((values == level) * weights).sum(1) ** 2 for level in range(self.levels[column])])
-            return 0.5 * (1 - 2 * ((values == truth[:, None]) * weights).sum(1) + squares.sum(0))
-        order = values.argsort(axis=1)
-        below = np.cumsum(weights[order], axis=1)[:, :-1]
-        apart = (below * (1 - below) * np.diff(np.take_along_axis(values, order, axis=1), axis=1)).sum(1)
-        return ((np.abs(values - truth[:, None]) * weights).sum(1) - apart) / max(self.values[:, column].std(), 1e-12)
+        def scored(missing: Integers, some: Integers) -> Numbers:
+            """Score all rules by rows in which these columns were measured, and are hidden.  # (rules, rows)"""
+            some = some[self.is_measured[np.ix_(some, missing)].all(axis=1)]
+            return donors._scored(self.values[some], missing, rules)
+
+        each = min(len(hidden), max(_FEWEST_HIDDEN, _HIDDEN_VALUES // max(columns, 1)))
+        scores = [scored(np.array([column]), np.roll(hidden, -column * each)[:each]) for column in range(columns)]
+        means = [score.mean(axis=1) for score in scores if score.size]
+        if not means:
+            return self
+        usual = int(np.mean(means, axis=0).argmin())
+        best = tuple(rules[clearly_best(score, usual)] for score in scores)
+        of_several = []
+        for some in np.array_split(hidden, _HIDDEN_PATTERNS) if columns > 1 else ():
+            size = random.integers(2, max(2, columns // 2), endpoint=True)
+            of_several.append(scored(random.permutation(columns)[:size], some))
+        together = np.concatenate([np.empty((len(rules), 0)), *of_several], axis=1)
+        return replace(self, rules=best, together=rules[clearly_best(together, usual)])
+
+    def _scored(self, truth: Numbers, missing: Integers, rules: list[Rule]) -> Numbers:
+        """Score rules by rows whose missing columns are hidden: the mean over these columns, in their units.
+
+        # (rows, columns) -> (rules, rows)
+        """
+        values = truth.copy()
+        values[:, missing] = np.nan
+        cells = Cells.unlimited(values, self.levels)
+        count = max(self._count(rule, missing) for rule in rules)
+        nearest = self._nearest(cells, _keys(cells, self.seed, 0), missing, count, None)
+        scores = np.zeros((len(rules), len(truth)))
+        for adjustment in ADJUSTMENTS:
+            given = self._given(cells, nearest, missing, adjustment)
+            for number, rule in enumerate(rules):
+                if rule.adjustment == adjustment:
+                    weights = rule.weights(nearest.shape[1])
+                    for place, column in enumerate(missing.tolist()):
+                        score = brier if self.levels[column] else crps
+                        drawn = given[:, : len(weights), place]
+                        scores[number] += score(drawn, weights, truth[:, column]) / self._scale[column]
+        return scores / len(missing)
 
 
-def samples_of_a_draw(samples: int) -> int:
-    """Return how many samples of a network each draw gets: a quarter, since 20 draws multiply them, but at least 16.
+def _systematic(given: Numbers, along: Numbers, weights: Numbers, start: Numbers, count: int) -> Numbers:
+    """Draw evenly spaced quantiles of weighted values that are sorted along a direction.
 
-    >>> samples_of_a_draw(100), samples_of_a_draw(32), samples_of_a_draw(8)
-    (24, 16, 8)
+    # (rows, donors, columns), (rows, donors), (donors,), (rows,) -> (rows, count, columns)
     """
-    return min(samples, max(16, samples // 16 * 4))
+    order = along.argsort(axis=1, kind="stable")
+    below = np.cumsum(weights[order], axis=1)
+    place = (below[:, None, :] < ((np.arange(count) + start[:, None]) / count)[:, :, None]).sum(axis=2)
+    place = np.take_along_axis(order, np.minimum(place, given.shape[1] - 1), axis=1)
+    return np.take_along_axis(given, place[:, :, None], axis=1)
 
 
-# ---------------------------------------------------------------------- what to measure next
+def samples_of_a_draw(samples: int, networks: int) -> int:
+    """Return how many samples of a network each draw gets: a quarter of those of a row without gaps, or fewer.
 
+    Of many networks, four samples of each are enough: 64 answers of all networks to each of 20 draws are 1,280.
 
-def explained(answers: Numbers, drawn: Numbers, gaps: NDArray[np.bool_], levels: tuple[int, ...]) -> Numbers:
-    """Return the share of the variance between draws that each missing column would remove if it were measured.
+    samples: of a row without gaps.
+    networks: that answer a row.
 
-    Var(E[y | x_c]) / Var(y) over the draws; 1 for a row's only gap. Of several, y is fitted to a quantity by a parabola
-    of it, to text by its two most frequent levels, and what 20 draws explain by chance is taken out (adjusted R^2).
-
-    answers: (rows, draws, outputs), drawn: (rows, draws, columns), gaps: (rows, columns); returns (rows, columns).
+    >>> samples_of_a_draw(100, 25), samples_of_a_draw(20, 25), samples_of_a_draw(20, 5), samples_of_a_draw(8, 1)
+    (24, 4, 16, 8)
     """
-    shares = np.where(gaps, 1.0, 0.0)
-    several = np.flatnonzero(gaps.sum(axis=1) > 1)
-    y = answers[several] - answers[several].mean(axis=1, keepdims=True)
-    whole = (y**2).sum(axis=(1, 2))
-    for column, count in enumerate(levels):
-        rows = gaps[several, column]
-        regressors = (
-            _levels(drawn[several[rows], :, column], count) if count else _powers(drawn[several[rows], :, column])
-        )
-        here, left = y[rows], float(answers.shape[1] - 1)
-        fitted, used = np.zeros(len(here)), np.zeros(len(here))
-        for each in regressors:  # (rows, draws), orthogonal
-            length = (each**2).sum(axis=1)
-            is_there = length > 1e-9
-            unit = each / np.sqrt(np.where(is_there, length, 1.0))[:, None] * is_there[:, None]
-            fitted += (np.einsum("rd,rdo->ro", unit, here) ** 2).sum(axis=1)
-            used += is_there
-        total = whole[rows]
-        unexplained = 1 - np.divide(fitted, total, out=np.zeros_like(fitted), where=total > 0)
-        shares[several[rows], column] = np.clip(1 - unexplained * left / (left - used), 0.0, 1.0) * (used > 0)
-    return shares
+    fewest = -(-_ANSWERS_TO_A_DRAW // (4 * networks)) * 4
+    return min(samples, max(4, fewest, samples // 16 * 4))
 
 
-def _powers(values: Numbers) -> list[Numbers]:
-    """Return a column and its square over the draws, orthogonal to each other and to 1."""
-    deviation = values.std(axis=1, keepdims=True)
-    first = (values - values.mean(axis=1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
-    return [first, _orthogonal(first**2, first)]
-
-
-def _levels(codes: Numbers, count: int) -> list[Numbers]:
-    """Return the indicators of the two most frequent levels over the draws, orthogonal to each other and to 1."""
-    counts = np.stack([(codes == level).sum(axis=1) for level in range(count)], axis=1)
-    order = np.argsort(-counts, axis=1, kind="stable")
-    first = (codes == order[:, :1]) * 1.0
-    first = first - first.mean(axis=1, keepdims=True)
-    second = (codes == order[:, 1:2]) * 1.0 if count > 1 else np.zeros_like(first)
-    return [first, _orthogonal(second, first)]
-
-
-def _orthogonal(values: Numbers, to: Numbers) -> Numbers:
-    values = values - values.mean(axis=1, keepdims=True)
-    length = (to**2).sum(axis=1, keepdims=True)
-    return np.asarray(values - to * (values * to).sum(axis=1, keepdims=True) / np.where(length > 0, length, 1.0))
+def networks_of_a_row(networks: int, left_out_by: Tensor | None) -> int:
+    """Return how many networks answer a row: all, or those of the fold that left it out."""
+    return networks if left_out_by is None else max(1, networks // (int(left_out_by.max()) + 1))
 
 
 # ---------------------------------------------------------------------- parts
@@ -382,17 +440,6 @@ def _orthogonal(values: Numbers, to: Numbers) -> Numbers:
 def donor_rows(count: int, seed: int) -> Integers:
     """Choose the training rows that are donors: all, or 5,000 at random."""
     return np.sort(streams.generator(seed, "gaps", "donors").permutation(count)[:_MOST_DONORS])
-
-
-def _by_pattern(gaps: NDArray[np.bool_]) -> Iterator[Integers]:
-    """Return the rows that lack the same columns, for each set of columns that rows lack."""
-    rows = np.flatnonzero(gaps.any(axis=1))
-    if not len(rows):
-        return
-    _, pattern = np.unique(np.packbits(gaps[rows], axis=1), axis=0, return_inverse=True)
-    pattern = pattern.reshape(-1)
-    order = np.argsort(pattern, kind="stable")
-    yield from np.split(rows[order], np.flatnonzero(np.diff(pattern[order])) + 1)
 
 
 def _keys(cells: Cells, seed: int, number: int) -> NDArray[np.uint64]:
@@ -424,24 +471,6 @@ def _scores(donors: Numbers, values: Numbers | None = None) -> Numbers:
     rank = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / 2
     margin = 0.5 / len(ordered)
     return torch.special.ndtri(torch.from_numpy(np.clip(rank / len(ordered), margin, 1 - margin))).numpy()
-
-
-def _probability(scores: Numbers) -> Numbers:
-    return torch.special.ndtr(torch.from_numpy(scores)).numpy()
-
-
-def _quantiles(values: Numbers, probabilities: Numbers, shared_by: int) -> Numbers:
-    """Return quantiles: values that so many rows share, and points between neighbours in place of others.
-
-    >>> _quantiles(np.array([0.0, 0.0, 0.0, 2.0, 6.0]), np.array([0.3, 0.75, 0.95]), 3).round(9).tolist()
-    [0.0, 3.0, 5.4]
-    """
-    different, counts = np.unique(values, return_counts=True)
-    below = np.cumsum(counts) / len(values)
-    place = np.minimum(np.searchsorted(below, probabilities), len(different) - 1)
-    middle = below - counts / (2 * len(values))
-    between = np.interp(middle[0] + probabilities * (middle[-1] - middle[0]), middle, different)
-    return np.where(counts[place] >= shared_by, different[place], between)
 
 
 def _groups(column: Numbers) -> Integers:

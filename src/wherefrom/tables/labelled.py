@@ -19,7 +19,7 @@ from wherefrom.posterior import Posterior
 from wherefrom.predictive.background import Blend
 from wherefrom.tables.background import groups_of
 from wherefrom.tables.columns import Encoded
-from wherefrom.tables.gaps import GAPS, samples_of_a_draw
+from wherefrom.tables.gaps import GAPS, networks_of_a_row, samples_of_a_draw
 from wherefrom.tables.outside import weight
 from wherefrom.tables.predicting import Predicted, answering, predict_rows
 from wherefrom.tables.raw import Integers, Numbers, RawTable
@@ -114,7 +114,8 @@ class Labelled:
         """Numbers that a prediction of one row takes."""
         samples, posterior = self.model.samples, self.model.posterior
         if self._has_draws:
-            samples = samples_of_a_draw(samples) * GAPS.draws
+            networks = networks_of_a_row(len(posterior), self.rows.left_out_by)
+            samples = samples_of_a_draw(samples, networks) * GAPS.draws
         return len(posterior) * samples * posterior.schema.targets
 
     @property

@@ -192,7 +192,8 @@ class Looked:
         most = _OVERALL_ROWS
         if self._has_gaps:
             posterior = self.model.posterior
-            each = len(posterior) * samples_of_a_draw(self._samples) * posterior.schema.targets * GAPS.draws
+            samples = samples_of_a_draw(self._samples, len(posterior))
+            each = len(posterior) * samples * posterior.schema.targets * GAPS.draws
             most = max(_FEWEST_ROWS, min(most, _OVERALL_NUMBERS // each))
         spaced = slice(None, None, -(-len(self.encoded) // most))
         return self.prediction(spaced).all_sources().overall

@@ -166,7 +166,7 @@ class Model:
 
         overwrite: replace a model that is there.
         keeps_data: keep the held-out rows, which its report is about, and training rows to draw missing values from
-            (default True). Else these are made up: rows with the columns' distributions and rank correlations.
+            (default True). Else these are made up, each from ten training rows that are alike.
         """
         folder = Path(folder)
         check_free(folder, overwrite)

@@ -6,7 +6,8 @@ A row's distance is the largest of three. A distance of 1 is the edge: beyond it
                     on each side: `times` the tail's unit, at least R / 20 and at most 0.9 R. Inside, the distance is
                     |x - median| / |edge - median|; outside, 1 + (x - edge) / R, so that x = high + k R is about k + 1.
     a combination   the Mahalanobis distance of the row over its edge, each quantity clipped to its range, and to 6
-                    spreads from its median (of the first 200 quantities: the time grows with the cube of their number)
+                    spreads from its median (of the first 200 quantities: the time grows with the cube of their number);
+                    of a row with gaps, that of its known quantities, the least that any completion has
     levels          1.5 for a level that training never saw (in columns of text where that is a surprise), and 0.5 more
                     for each further one
 
@@ -30,6 +31,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wherefrom.files.codec import stored
+from wherefrom.tables.cells import rows_by_pattern
 from wherefrom.tables.columns import Encoded, Quantity, TableEncoder, written_date
 from wherefrom.tables.dates import Date
 from wherefrom.tables.raw import Integers, Numbers
@@ -122,9 +124,19 @@ class _Cloud:
         return replace(cloud, precision=precision.astype(np.float64))
 
     def parts(self, values: Numbers) -> Numbers:
-        """Part of each quantity in the squared distance of each row.  # (rows, quantities)"""
-        z = self._standardised(values)
+        """Part of each quantity in the squared distance of each row; nan is missing.  # (rows, quantities)"""
+        z = self._completed(self._standardised(values))
         return np.asarray(z * (z @ self.precision))
+
+    def _completed(self, z: Numbers) -> Numbers:
+        """Put the values that make the distance least in place of missing ones: z_M = -P_MM^-1 P_MO z_O."""
+        for rows in rows_by_pattern(np.isnan(z)):
+            missing = np.isnan(z[rows[0]])
+            towards = np.linalg.solve(
+                self.precision[np.ix_(missing, missing)], self.precision[np.ix_(missing, ~missing)]
+            )
+            z[np.ix_(rows, missing)] = -z[np.ix_(rows, ~missing)] @ towards.T
+        return z
 
     def _standardised(self, values: Numbers) -> Numbers:
         return np.clip((values - self.centre) / self.spread, -_CLIPPED, _CLIPPED)
@@ -165,13 +177,14 @@ class Surroundings:
             none = np.empty(0)
             return cls((), (), (), none, none, none, none, np.empty((2, 0)), none, none, np.empty((0, 0)), 1.0)
         raw, values = training.raw, training.values[:, places[:_MOST_TOGETHER]]
+        seen = _with_gaps(values, raw)
         reach, cloud = _Range.of(raw), _Cloud.of(values)
         single, joint = np.zeros(len(raw)), np.zeros(len(raw))
         fold = _folds(np.arange(len(raw)) if copies is None else np.unique(copies, return_inverse=True)[1])
         for one in range(int(fold.max()) + 1) if fold.any() else ():  # one group has no others to be measured by
             here = fold == one
             single[here] = _Range.of(raw[~here]).scores(raw[here])
-            joint[here] = _Cloud.of(values[~here]).scores(values[here])
+            joint[here] = _Cloud.of(values[~here]).scores(seen[here])
         margin = np.clip(_edge(single) * reach.unit, _LEAST_MARGIN * reach.size, _MOST_MARGIN * reach.size)
         return cls(
             names,
@@ -197,7 +210,8 @@ class Surroundings:
             reasons[row].append(f"{column}={level} was never seen")
         if self.places:
             cloud = _Cloud(self.centre, self.spread, self.precision)
-            columns, values = self._columns(encoded.raw), encoded.values[:, self.places[: len(self.centre)]]
+            columns = self._columns(encoded.raw)
+            values = _with_gaps(encoded.values[:, self.places[: len(self.centre)]], encoded.raw)
             joint = cloud.scores(values) / self.edge
             distance = np.maximum(distance, np.maximum(columns.max(axis=1), joint))
             far = np.flatnonzero(columns.max(axis=1) > 1)
@@ -242,6 +256,11 @@ def short(value: float) -> str:
     """
     near = float(f"{value:.4g}")
     return np.format_float_positional(near, trim="-") if 1e-4 <= abs(near) < 1e12 or not near else f"{near:.4g}"
+
+
+def _with_gaps(values: Numbers, raw: Numbers) -> Numbers:
+    """Return the quantities with nan where they are missing in the table."""
+    return np.where(np.isnan(raw[:, : values.shape[1]]), np.nan, values)
 
 
 def _folds(group: Integers) -> Integers:

@@ -24,7 +24,8 @@ from wherefrom.predictive.background import Blend
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.completing import Completion
-from wherefrom.tables.gaps import GAPS, explained, samples_of_a_draw
+from wherefrom.tables.gaps import GAPS, networks_of_a_row, samples_of_a_draw
+from wherefrom.tables.measuring import explained
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.tables.scores import Scores, of_rows, together
 from wherefrom.training.progress import Show, progress_bar
@@ -84,7 +85,8 @@ def predict_rows(
             turn = _Turn(x.take(rows), completion if has_gaps[rows[0]] else None, donors)
             by = None if left_out_by is None else left_out_by[rows]
             mixed = None if blend is None else blend.of_rows(rows)
-            for block in in_blocks(posterior, len(rows), turn.take, turn.samples(samples), method, turn.axis, by):
+            each = turn.samples(samples, networks_of_a_row(len(posterior), left_out_by))
+            for block in in_blocks(posterior, len(rows), turn.take, each, method, turn.axis, by):
                 prediction = block.prediction
                 if mixed is not None:
                     prediction = prediction.blended(mixed.of_rows(block.filled))
@@ -131,7 +133,7 @@ def answering(
     complete = turn.take(slice(None))
 
     def answer(posterior: Posterior) -> Any:
-        number = turn.samples(samples)
+        number = turn.samples(samples, networks_of_a_row(len(posterior), left_out_by))
         prediction = predicted(posterior, complete, number, method, drawn=turn.axis, left_out_by=left_out_by)
         return prediction if blend is None else prediction.blended(blend)
 
@@ -154,8 +156,8 @@ class _Turn:
     def axis(self) -> CrossedAxis | None:
         return None if self.completion is None else GAPS
 
-    def samples(self, of_a_row: int) -> int:
-        return of_a_row if self.completion is None else samples_of_a_draw(of_a_row)
+    def samples(self, of_a_row: int, networks: int) -> int:
+        return of_a_row if self.completion is None else samples_of_a_draw(of_a_row, networks)
 
     def take(self, rows: slice) -> Encoded:
         if self.completion is None:
