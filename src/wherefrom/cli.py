@@ -128,7 +128,7 @@ def fit(
         str | None, typer.Option(help="Time to spend, about, such as 5min: as many draws as fit are trained.")
     ] = None,
     calibrate: Annotated[
-        str, typer.Option(help="auto, variance, temperature, conformal or none, by rows held out.")
+        str, typer.Option(help="auto, variance, shape, temperature, conformal or none, by rows held out.")
     ] = "auto",
     number: Annotated[Columns, typer.Option(help="A column that is a number; may be repeated.")] = None,
     text: Annotated[Columns, typer.Option(help="A column that is text, such as a code of digits.")] = None,
