@@ -96,7 +96,7 @@ def fit(
     noise: of a quantity, "auto" (default), "fit", "predicted", None, or a standard deviation.
     epochs: "auto" (default: found by first networks), or a number.
     budget: time to spend, about, as "5min" or in seconds: as many draws as fit are trained.
-    calibrate: "auto" (default), "variance", "temperature", "conformal" or "none".
+    calibrate: "auto" (default), "variance", "shape", "temperature", "conformal" or "none".
     number, text, date, drop: columns that are to be taken so; a date may have a format, as "when=%d/%m/%Y".
     missing: further words for a missing value.
     group: a column whose rows with the same value (a patient's) are trained on, or held out, together.

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
 from wherefrom.tables.looking import FEWEST_SAMPLES
 from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 
-CALIBRATIONS = ("auto", "variance", "temperature", "conformal", "none")
+CALIBRATIONS = ("auto", *KINDS_OF_CALIBRATION, "none")
 
 
 @dataclass(frozen=True)
