@@ -1,4 +1,4 @@
-"""This library with its defaults: the command's `wf.fit`, and the estimators for scikit-learn.
+"""This library with its defaults: the command's `wf.fit`, and the estimators for scikit-learn, on frames as they are.
 
 `before` is the same code in an interpreter that imports another version of the library.
 """
@@ -12,7 +12,6 @@ import numpy as np
 
 import wherefrom as wf
 from tabular.answers import LEVEL, Answer, Classes, Numbers, Quantities
-from tabular.encoding import Matrix
 from tabular.sets import Integers, Problem
 
 
@@ -27,13 +26,18 @@ def command(problem: Problem, train: Integers, test: Integers, seed: int) -> tup
     answers = model.predict(frame.iloc[test].drop(columns=target))
     done = time.process_time()
     if problem.labels:
-        shares = [answers[f"p_{label}"] if f"p_{label}" in answers else np.zeros(len(test)) for label in problem.labels]
-        return Classes(np.column_stack(shares)), fitted - began, done - fitted
+        columns = [name for name in answers if name.startswith("p_")]  # in the order of the classes that were seen
+        probabilities = np.zeros((len(test), len(problem.labels)))
+        seen = np.unique(problem.y[train]).astype(int)
+        probabilities[:, seen] = np.column_stack([answers[name] for name in columns])
+        return Classes(probabilities), fitted - began, done - fitted
     looked = model.look(frame.iloc[test])
-    prediction = model.posterior.predict(looked.encoded, model.samples)
-    y = problem.y[test]
-    nll, crps = (np.asarray(score(y, by_row=True)) for score in (prediction.nll, prediction.crps))
-    printed = looked.predicted.scores
+    printed, y = looked.predicted.scores, problem.y[test]
+    if hasattr(looked.predicted, "by_row"):
+        nll, crps = (np.asarray(looked.predicted.by_row[name]) for name in ("nll", "crps"))
+    else:  # of earlier versions
+        prediction = model.posterior.predict(looked.encoded, model.samples)
+        nll, crps = (np.asarray(score(y, by_row=True)) for score in (prediction.nll, prediction.crps))
     if not np.isclose(nll.mean(), printed["NLL"], rtol=1e-3, atol=1e-3):
         raise ValueError(f"the NLL by row has mean {nll.mean():.4g}, but model.score prints {printed['NLL']:.4g}")
     mean, lower, upper = (answers[name].to_numpy(dtype=np.float64) for name in ("mean", "lower", "upper"))
@@ -41,15 +45,15 @@ def command(problem: Problem, train: Integers, test: Integers, seed: int) -> tup
 
 
 def estimator(problem: Problem, train: Integers, test: Integers, seed: int) -> tuple[Answer, float, float]:
-    """`wf.WherefromRegressor` or `wf.WherefromClassifier`, on the matrix that other models get."""
+    """`wf.WherefromRegressor` or `wf.WherefromClassifier`."""
     warnings.simplefilter("ignore")
     inputs = problem.inputs
     began = time.process_time()
-    matrix = Matrix.of(inputs.iloc[train])
-    x, new = matrix(inputs.iloc[train]), matrix(inputs.iloc[test])
+    x, new = inputs.iloc[train], inputs.iloc[test]
     y = problem.y[train]
     make = wf.WherefromClassifier if problem.labels else wf.WherefromRegressor
-    fitted_model = make(random_state=seed, workers=1).fit(x, y.astype(int) if problem.labels else y)
+    groups = problem.groups[train] if problem.about.group else None
+    fitted_model = make(random_state=seed, workers=1).fit(x, y.astype(int) if problem.labels else y, groups=groups)
     fitted = time.process_time()
     if problem.labels:
         probabilities = np.zeros((len(test), len(problem.labels)))

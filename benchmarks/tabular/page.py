@@ -46,7 +46,7 @@ Written by `benchmarks/tables.py`.
   the mean; the standard deviation is that of the residuals, or proportional to the interval's width, as validation rows
   prefer.
 - Boosted trees stop early on 15% of the training rows, with up to 2,000 trees at rate 0.03; the ensemble on 10%.
-  CatBoost and LightGBM take text as categories. The others, and our estimators, take one-hot columns, medians for gaps
+  CatBoost and LightGBM take text as categories. The others take one-hot columns, medians for gaps
   and columns that mark gaps.
 - The Gaussian process fits its kernel on 500 rows and is conditioned on up to 3,000. It takes classes only up to 4,000
   rows times classes.
