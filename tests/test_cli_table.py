@@ -262,7 +262,7 @@ def broken(tmp_path, **changes):
         ({}, ("--text", "nothing"), "has no column 'nothing'"),
         ({}, ("--speed", "1"), "No such option: --speed"),
         ({}, ("--workers", "0"), "workers must be at least 1"),
-        ({}, ("--engine", "jax"), "engine must be one of 'auto', 'torch', 'native'"),
+        ({}, ("--engine", "jax"), "engine must be one of 'auto', 'fastest', 'torch', 'native'"),
         ({}, ("--device", "moon"), "the device 'moon' is not there"),
     ],
 )

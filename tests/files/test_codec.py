@@ -26,7 +26,7 @@ from wherefrom.predictive.shape import Shape
 from wherefrom.tables.cells import Cells
 from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
 from wherefrom.tables.dates import Date
-from wherefrom.tables.gaps import Donors
+from wherefrom.tables.gaps import Donors, Rule
 from wherefrom.tables.model import HeldOut
 from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.outside import Surroundings
@@ -51,6 +51,7 @@ EVENT = Event("yes", 0.1, None, (ALERTS,), (ALERTS, ALERTS))
 RUN = Run({"theta0": 1}, {"F": 0, "theta0": 1}, {"lr": 0.5, "schedule": schedules.Ramp(0.5), "share": None})
 TRAINED = Trained(torch.randn(3), POINTS, [0.5, math.nan], None, 1.5, "torch")
 FIT = Fit(20, before=1.5, on_held_out=True)
+RULE = Rule(8.0, "near")
 OVER = [
     wf.Jointly(wf.InitialCondition(), wf.BatchOrder(), wf.Hyperparameters(lr=[0.1, 0.2]), draws=4),
     wf.Algorithms([ADAM, ADAM.but(lr=0.1)], weights=[1, 3]),
@@ -147,7 +148,8 @@ CASES = {
     "HeldOut": [HeldOut(np.ones((2, 3)), np.zeros(2), np.array([4, 5]), ("row 4", "row 5"), np.array([0.5, 2.0]), 1)],
     "Cells": [Cells.unlimited(np.ones((2, 3)), (0, 0, 2))],
     "Neighbour": [Neighbour("boosted trees", {"nll": 1.5}, 0.1, 0.02)],
-    "Donors": [Donors(np.ones((2, 3)), np.ones((2, 3), dtype=bool), (0, 0, 2), 8.0, 1)],
+    "DrawingRule": [RULE],
+    "Donors": [Donors(np.ones((2, 3)), np.ones((2, 3), dtype=bool), (0, 0, 2), (RULE,) * 3, RULE, 1)],
     "Background": [Background(torch.ones(1, 2, 1), torch.zeros(1, 1), torch.ones(1), ("ward A",))],
 }
 

@@ -91,8 +91,9 @@ def test_a_report_shows_other_models_and_what_columns_do(documents, tmp_path):
     document = documents[0]
     claim = "Boosted trees would be better here: the NLL is lower by 0.200 ± 0.030."
     assert document["cautions"][0] == claim
-    others, columns = document["sections"]
-    assert (others["id"], columns["id"]) == ("others", "columns")
+    others, columns, ways = document["sections"]
+    assert (others["id"], columns["id"], ways["id"]) == ("others", "columns", "ways")
+    assert [item["0"] for item in ways["panels"][0]["items"]] == [way["name"] for way in model.about["ways"]]
     assert claim in others["lead"]
     (scores,) = others["panels"]
     assert [field["name"] for field in scores["columns"]] == ["score", "here", "±", "linear model", "boosted trees"]

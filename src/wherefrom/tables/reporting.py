@@ -69,7 +69,7 @@ def report(model: Model, out: Path, table: RawTable | None = None) -> Written:
         sections=[
             *(_other_models(model) if table is None else ()),
             *_columns(resting, left, model.target.name),
-            *_ways(model),
+            *(_ways(model) if table is None else ()),
         ],
         notes=[*(model.notes if table is None else ()), *notes],
     )
