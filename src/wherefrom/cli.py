@@ -123,7 +123,7 @@ def fit(
     noise: Annotated[
         str, typer.Option(help="Of a quantity: auto, fit (one value), predicted (row by row), none, or a number.")
     ] = "auto",
-    epochs: Annotated[str, typer.Option(help="auto: found by some first networks; or a number.")] = "auto",
+    epochs: Annotated[str, typer.Option(help="auto: chosen on validation rows; or a number.")] = "auto",
     budget: Annotated[
         str | None, typer.Option(help="Time to spend, about, such as 5min: as many draws as fit are trained.")
     ] = None,

@@ -134,7 +134,7 @@ def test_what_is_done_is_told(quantities, folder):
     assert "dropped: id (" in text
     assert "customer (text of its own in nearly every row)" in text
     assert "training 3 networks: 50 hidden units, 8 epochs" in text
-    assert "not calibrated by variance: 60 rows do not clearly ask for it (variance times" in text
+    assert "variance unchanged: the effect on 60 rows is not clear (variance times" in text
     assert "calibrated: conformal intervals" in text
 
 

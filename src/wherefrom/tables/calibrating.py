@@ -137,7 +137,7 @@ def calibrated(
             continue
         if request.calibrate == "auto" and not more.calibration[-1].is_clear:
             factor = str(more.calibration[-1]).split(",")[0]
-            tell(f"not calibrated by {by}: {rows_of(count)} do not clearly ask for it ({factor})")
+            tell(f"{by} unchanged: the effect on {rows_of(count)} is not clear ({factor})")
             continue
         posterior = more
         tell(f"calibrated: {posterior.calibration[-1]}")

@@ -85,7 +85,7 @@ def fit(
     """Learn to predict a column of a table from the others, and how sure to be.
 
     It is `wherefrom fit` in Python, with the same options and the same result: text, dates and missing values are
-    taken as they are, settings are found by first networks, and every row is judged by networks that did not see it.
+    taken as they are, settings are chosen on validation rows, and every row is judged by networks that did not see it.
 
     table: a pandas or polars frame, a dictionary of columns, or a CSV or Parquet file.
     target: the column to predict.
@@ -94,7 +94,7 @@ def fit(
     over, recipe, draws: the choices to marginalise, as "theta0=5,t=swag,F=dropout", or a recipe's name and how many
         networks it trains (default: multi_swag with 5).
     noise: of a quantity, "auto" (default), "fit", "predicted", None, or a standard deviation.
-    epochs: "auto" (default: found by first networks), or a number.
+    epochs: "auto" (default: chosen on validation rows), or a number.
     budget: time to spend, about, as "5min" or in seconds: as many draws as fit are trained.
     calibrate: "auto" (default), "variance", "shape", "temperature", "conformal" or "none".
     number, text, date, drop: columns that are to be taken so; a date may have a format, as "when=%d/%m/%Y".

@@ -136,7 +136,7 @@ def pilot(
         gain, error = trial.gain(best)
         if gain > 0:
             words = rival.words.format(linear=wanted.without_hidden)
-            notes.append(f"{words}: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
+            notes.append(f"{words}: lower NLL on validation rows, by {gain:.3f} ± {error:.3f}")
             best = trial
     by_row = wanted.by_row if "noise" in tried else None
     if by_row is not None and not search.is_late(best):
@@ -144,7 +144,7 @@ def pilot(
         gain, error = noisy.shaped_gain(best)
         crps_gain, _ = noisy.crps_gain(best)
         if gain > error and crps_gain > 0:
-            notes.append(f"noise row by row: the NLL of rows set aside is lower so, by {gain:.3f} ± {error:.3f}")
+            notes.append(f"noise row by row: lower NLL on validation rows, by {gain:.3f} ± {error:.3f}")
             best, wanted = noisy, by_row
     chosen = replace(best.training, likelihood=wanted)
     return Pilot(chosen, best.stops.epochs, tuple(best.stops.nll.mean(1).tolist()), best.seconds, tuple(notes))

@@ -93,7 +93,7 @@ def train(
         over = variables(training)
         if request.epochs is None:
             tell(
-                f"found by first networks on rows set aside: {training.epochs} epochs, a learning rate of "
+                f"chosen on validation rows: {training.epochs} epochs, a learning rate of "
                 f"{rate(training):.2g}" + f", {dropout(training):.0%} dropout" * bool(dropout(training))
             )
         for line in first.notes:
@@ -162,7 +162,7 @@ def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple
         ways.append(Way(name, float(each.mean()), float(behind.mean()), error, shares))
     if best != "t as trained":
         by = ways[0]
-        tell(f"{best}: the NLL of rows left out is lower so, by {by.behind:.3f} ± {by.error:.3f}")
+        tell(f"{best}: lower NLL on left-out rows, by {by.behind:.3f} ± {by.error:.3f}")
     return candidates[best], tuple(ways)
 
 
