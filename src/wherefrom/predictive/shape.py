@@ -4,7 +4,8 @@
 
 Without a shape, s is Gaussian. Stays, costs and delays are not: s is skewed, or has long tails. Rows that were not
 trained on show it by their deviations (y - mean) / std. A few Gaussians are fitted to these by expectation
-maximisation; how many is chosen by cross-validation, and none is narrower than a kernel for as many rows would be.
+maximisation; how many is chosen by cross-validation, and none is narrower than a kernel for as many rows would be. A
+standard Gaussian with the weight of ten rows is among them: a value that few rows have, or none, is not ruled out.
 
 Mean, variance and sources are those of the networks as before. Quantiles, intervals, densities and scores follow the
 shape, so all of them speak of the same distribution.
@@ -30,6 +31,7 @@ _TURNS = 60  # of expectation maximisation
 _PARTS = 5  # of the rows, to choose the number of components by
 _FEWEST_ROWS, _MOST_ROWS = 50, 5000  # to fit by
 _KERNEL = 0.5  # times rows^(-1/5) of a robust deviation: the least deviation of a component
+_GAUSSIAN_ROWS = 10  # that are assumed beside those that were seen
 _LEAST_GAIN = 0.005  # nats a row, that are worth another shape
 
 Numbers = NDArray[np.float64]
@@ -176,6 +178,12 @@ class _Gaussians(NamedTuple):
         variances = (shares * (s - means[:, None]) ** 2).sum(1) / counts
         return _Gaussians((counts + 1) / (counts + 1).sum(), means, np.maximum(variances, least))
 
+    def with_gaussian_rows(self, rows: int) -> _Gaussians:
+        """Add a standard Gaussian with the weight of a few rows, so that no value is all but ruled out."""
+        weight = _GAUSSIAN_ROWS / (rows + _GAUSSIAN_ROWS)
+        weights = np.append((1 - weight) * self.weights, weight)
+        return _Gaussians(weights, np.append(self.means, 0.0), np.append(self.variances, 1.0))
+
     @property
     def standardised(self) -> _Gaussians:
         """The same shape with mean 0 and variance 1."""
@@ -216,5 +224,5 @@ def _fitted(s: Numbers, weights: Numbers, count: int) -> _Gaussians:
     for each in (beside, within):
         for _ in range(_TURNS):
             each = each.improved(s, weights, least)
-        found.append(each.standardised)
+        found.append(each.with_gaussian_rows(len(s)).standardised)
     return max(found, key=lambda each: float(weights @ each.log_density(s)))
