@@ -285,7 +285,9 @@ def test_two_tails_end_at_the_least_that_y_can_be():
     low, high = found.interval(0.9)
     assert (free_low < 9).any()
     assert (free_high < 9).any()
-    assert torch.equal(low, free_low.clamp_min(9))
+    is_above = free_low > 9 + 0.05 * found.std  # what is all but at the least is at it
+    assert torch.equal(low[is_above], free_low[is_above])
+    assert set(low[~is_above].tolist()) == {9.0}
     above = prediction.mixture.mean.flatten() * prediction.scale + prediction.location >= 9
     assert torch.equal(high[above], free_high[above].clamp_min(9))
     assert (high[~above] >= free_high[~above]).all()

@@ -249,7 +249,7 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         samples: of each network (default 500 of all together, and 20 of each at least).
         method: "monte_carlo" (default), "one_shot" or "auto", as in `wf.Posterior.predict`.
         level: of the intervals (default 0.95).
-        calibrate: "auto" (default), "variance", "conformal", or None.
+        calibrate: "auto" (default), "variance", "shape", "conformal", or None.
         held_out: share of rows to calibrate and test by, which are not trained on (default: none up to 50,000 rows;
             every row is judged by networks that did not see it). calibrate_on is an older name for it.
 

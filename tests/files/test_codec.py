@@ -89,7 +89,7 @@ CASES = {
     ],
     "Counts": [wf.Counts(), wf.Counts(0.5, 0.2), wf.Counts("predicted")],
     "Fit": [FIT],
-    "Shape": [Shape(torch.rand(2, 1), torch.rand(2, 1), torch.rand(2, 1) + 0.1, (0.1,), (0.02,), FIT)],
+    "Shape": [Shape(*torch.rand(2, 1, 2, 1), torch.ones(1, 2, 1), (0.1,), (math.nan,), FIT)],
     "Pieces": [Pieces(), Pieces((0, 2), 4)],
     "Knots": [Knots((1,), torch.rand(1, 5).double())],
     "SparseLinear": [SparseLinear(0.2)],

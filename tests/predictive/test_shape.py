@@ -14,9 +14,9 @@ from wherefrom.predictive.fit import Fit
 from wherefrom.predictive.shape import Shape, fitted_shape, shape_gains
 
 SKEWED = Shape(
-    torch.tensor([[0.7, 0.5], [0.3, 0.5]]).double(),
-    torch.tensor([[-0.3, -0.8], [0.7, 0.8]]).double(),
-    torch.tensor([[0.2, 0.36], [1.9667, 0.36]]).double(),
+    torch.tensor([[[0.7, 0.5], [0.3, 0.5]]]).double(),
+    torch.tensor([[[-0.3, -0.8], [0.7, 0.8]]]).double(),
+    torch.tensor([[[0.2, 0.36], [1.9667, 0.36]]]).double(),
     (0.1, 0.1),
     (0.01, 0.01),
     Fit(100),
@@ -24,7 +24,9 @@ SKEWED = Shape(
 
 
 def density(s, output):
-    weights, means, variances = (part[:, output].numpy() for part in (SKEWED.weights, SKEWED.means, SKEWED.variances))
+    weights, means, variances = (
+        part[0, :, output].numpy() for part in (SKEWED.weights, SKEWED.means, SKEWED.variances)
+    )
     return sum(w * stats.norm.pdf(s, m, math.sqrt(v)) for w, m, v in zip(weights, means, variances, strict=True))
 
 
@@ -46,7 +48,7 @@ def test_densities_probabilities_and_quantiles_are_those_of_the_mixture(output):
         assert float(SKEWED.cdf(at)[0, output]) == pytest.approx(below, abs=1e-7)
     for probability in (0.025, 0.5, 0.9):
         quantile = SKEWED.quantile(probability)
-        assert float(SKEWED.cdf(quantile[None])[0, output]) == pytest.approx(probability)
+        assert float(SKEWED.cdf(quantile)[0, output]) == pytest.approx(probability)
 
 
 @pytest.mark.parametrize("output", [0, 1])
@@ -89,6 +91,36 @@ def test_gains_of_rows_are_by_shapes_of_other_rows():
     assert float(gains.mean()) == pytest.approx(shape.gain[0])
     within = shape.log_density(s) - torch.distributions.Normal(0.0, 1.0).log_prob(s)
     assert float(gains.mean()) < float(within.mean())
+
+
+def test_copies_of_a_row_are_no_further_rows():
+    """Their own copies would make any narrow component seem good."""
+    random = np.random.default_rng(8)
+    for _ in range(4):
+        s = random.normal(size=60)
+        assert not fit(torch.from_numpy(np.repeat(s, 10))[:, None]).is_clear
+    few = fit(torch.from_numpy(np.repeat(random.exponential(size=40), 10))[:, None])
+    assert not few.is_clear
+    assert "another takes 50 rows" in str(few)
+
+
+def test_rows_that_folds_left_out_are_judged_without_their_fold():
+    random = np.random.default_rng(9)
+    s, folds = deviations(random.exponential(size=300)), torch.arange(300) % 3
+    shape = fitted_shape(s, torch.full((300, 1), 1 / 300, dtype=torch.float64), Fit(300), folds)
+    assert len(shape.weights) == 4
+    left_out = shape.of_left_out(folds)
+    gains = left_out.log_density(s) - torch.distributions.Normal(0.0, 1.0).log_prob(s)
+    assert float(gains.mean()) == pytest.approx(shape.gain[0])
+    assert float((shape.log_density(s) - left_out.log_density(s)).mean()) > 0
+    some = left_out.of_rows(slice(0, 6))
+    torch.testing.assert_close(some.log_density(s[:6]), left_out.log_density(s)[:6])
+    torch.testing.assert_close(some.cdf(some.quantile(0.3)), torch.full((6, 1), 0.3).double())
+    alone = fitted_shape(s[folds != 1], torch.full((200, 1), 1 / 200, dtype=torch.float64), Fit(200), folds[folds != 1])
+    if alone.weights.shape[1] == shape.weights.shape[1]:
+        torch.testing.assert_close(
+            alone.quantile(0.9)[0], shape.of_left_out(torch.ones(1, dtype=torch.long)).quantile(0.9)[0]
+        )
 
 
 def test_weights_count_as_repetitions():

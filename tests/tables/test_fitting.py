@@ -435,3 +435,36 @@ def test_rows_that_set_the_temperature_are_from_the_whole_file():
     assert np.histogram(some, bins=4, range=(0, 3000))[0].min() > 25
     assert calibrating._some("temperature", Large(range(100)), 100, 100, 0).tolist() == list(range(100))
     assert len(calibrating._some("variance", Large(range(100)), 3000, 100, 0)) == 3000
+
+
+def test_algorithms_without_weight_decay_are_searched_without_it(random):
+    x, y = random.normal(size=(60, 40)), random.normal(size=60)
+    estimator = wf.WherefromRegressor(draws=2, optimiser=torch.optim.Rprop, noise="fit", samples=8)
+    assert estimator.fit(x, y).posterior_.training.algorithm.name == "torch.optim.Rprop"
+    given = wf.WherefromRegressor(draws=2, weight_decay=0.0, noise="fit", samples=8).fit(x, x[:, 0])
+    assert given.posterior_.training.algorithm.settings["weight_decay"] == 0.0
+
+
+@pytest.mark.filterwarnings("ignore:only 2 of 400 rows differ")
+def test_intervals_hold_a_value_that_most_rows_have(random):
+    """A conformal end just above 0 would miss all rows that are 0."""
+
+    def zeros(rows):
+        ward = random.choice(["x", "y"], size=rows)
+        costs = np.exp(random.normal(size=rows)) * np.where(ward == "x", 1.0, 2.0)
+        return {"ward": ward, "cost": np.where(random.random(rows) < 0.8, 0.0, costs)}
+
+    for _ in range(3):
+        model = wf.fit(zeros(400), "cost", draws=2, epochs=20, samples=20)
+        assert model.score(zeros(1000))["coverage of the 95% interval"] > 0.92
+
+
+def test_a_posterior_without_t_can_be_extended(random):
+    x = random.normal(size=(60, 2))
+    data = x, x[:, 0]
+    training = wf.Training(wf.MLP(5), wf.Algorithm("adam", lr=0.01, batch_size=20), 8, wf.Regression(0.1))
+    whole = wf.marginalise(training, data, [wf.InitialCondition(2), wf.Iterations(wf.SWAG())])
+    without = whole.marginalising("theta0")
+    assert len(without.extend(theta0=1)) == 3
+    with pytest.raises(ValueError, match="cannot be extended"):
+        whole.marginalising("t").extend(theta0=1)

@@ -52,6 +52,7 @@ IntervalReading = Reading | Literal["conformal"]
 
 _FAR = 30.0  # standard deviations, from where on a Gaussian's tail is taken as exponential
 _BISECTIONS = 60
+_NEARLY_LEAST = 0.05  # standard deviations above the least value
 
 
 @stored("Regression")
@@ -247,7 +248,14 @@ class Prediction(Quantities):
         else:
             networks = replace(self, blend=None)
             low, high = networks.quantile(tail, reading), networks.quantile(1 - tail, reading)
-        return self._outward(level, low, torch.maximum(high, self._above_least(level)))
+        return self._outward(level, self._at_least(low), torch.maximum(high, self._above_least(level)))
+
+    def _at_least(self, low: Tensor) -> Tensor:
+        """Lower ends that are all but at the least that y can be, at it: many rows may have that very value."""
+        if self.least is None:
+            return low
+        near = self.least + _NEARLY_LEAST * self._shape(self.scale * unit(self.mixture.variance))
+        return torch.where(low <= near, self.least, low)
 
     def _above_least(self, level: float) -> Tensor:
         """An upper end for rows whose mean is below the least that y can be; -inf for others.  # (rows[, outputs])
@@ -362,7 +370,8 @@ class Prediction(Quantities):
     def of_rows(self, rows: Any) -> Prediction:
         conformal = None if self.conformal is None else self.conformal.of_rows(rows)
         blend = None if self.blend is None else self.blend.of_rows(rows)
-        return replace(self, mixture=self.mixture.of_rows(rows), conformal=conformal, blend=blend)
+        shape = None if self.shape is None else self.shape.of_rows(rows)
+        return replace(self, mixture=self.mixture.of_rows(rows), conformal=conformal, blend=blend, shape=shape)
 
     @one_core()
     def stretched(self, factor: Tensor) -> Prediction:

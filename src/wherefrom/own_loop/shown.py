@@ -105,6 +105,8 @@ def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: in
         raise ValueError("give either scaler or standardise_by")
     if shown.scaled_by is not None:
         return Scaler.of(shown.scaled_by, True, shown.likelihood)
+    if isinstance(given, Scaler) and given.knots is not None:
+        raise ValueError("networks that were trained elsewhere see no pieces: give a scaler of means and deviations")
     known = {name: getattr(given, name) for name in _UNITS} if isinstance(given, Scaler) else dict(given or {})
     if unknown := set(known) - set(_UNITS):
         raise ValueError(f"scaler has {', '.join(_UNITS)}, and no {', '.join(map(str, unknown))}")

@@ -42,7 +42,8 @@ def some_of(posterior: Posterior, draws: dict[str, set[int]], design: Design) ->
     if weights is not None:
         kept = list(compress(weights, is_chosen))
         weights = tuple(weight / math.fsum(kept) for weight in kept)
-    origin = replace(posterior.origin, diverged=missing, is_part=True, weights=weights)
+    is_part = posterior.origin.is_part or bool(draws) or design.dropout != posterior.design.dropout
+    origin = replace(posterior.origin, diverged=missing, is_part=is_part, weights=weights)
     fitted = replace(posterior.fitted, noise=None)
     part = replace(posterior, design=design, mixture=chosen, origin=origin, fitted=fitted)
     if posterior.design.families and not design.families:

@@ -19,6 +19,7 @@ from wherefrom.predictive import monte_carlo
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
+from wherefrom.predictive.shape import Shape
 from wherefrom.training.data import Rows, as_rows
 
 if TYPE_CHECKING:
@@ -281,7 +282,7 @@ def _predictive(posterior: Posterior, outputs: Mixture, left_out_by: Tensor | No
     likelihood = posterior.training.likelihood
     prediction: Any = likelihood.predictive(outputs, posterior.schema, posterior.scaler, posterior.fitted_noise)
     for calibration in posterior.calibration:
-        if left_out_by is not None and isinstance(calibration, CrossConformal):
+        if left_out_by is not None and isinstance(calibration, CrossConformal | Shape):
             calibration = calibration.of_left_out(left_out_by)
         prediction = calibration.applied(prediction)
     return prediction

@@ -185,7 +185,7 @@ def fitted(
     if by == "variance":
         return _variance_scale(prediction, y, fit, share)
     if by == "shape":
-        return _shape(prediction, y, fit, share)
+        return _shape(prediction, y, fit, share, None if left_out is None else left_out[0])
     if by == "temperature":
         return _temperature(prediction, y, fit, share)
     scores, is_signed, what, all_there_is = prediction.conformal_scores(y)
@@ -197,7 +197,7 @@ def fitted(
 def _variance_scale(prediction: Any, y: Any, fit: Fit, share: Tensor) -> VarianceScale:
     if float(prediction.deviation(y).abs().amax(0).min()) < _ROUNDING:
         raise ValueError("every one of these rows is predicted exactly: there is no variance to be scaled")
-    mean, reading = prediction._matrix(prediction.mean), fit.reading
+    mean, reading = prediction.location + prediction.scale * prediction.mixture.mean, fit.reading
     gap = prediction._matrix(y) - mean
 
     def nll(log_factor: Tensor) -> Tensor:
@@ -216,10 +216,11 @@ def _variance_scale(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Varianc
     return VarianceScale(tuple(factor.tolist()), tuple((factor * error).tolist()), fit)
 
 
-def _shape(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Shape:
-    shape = fitted_shape(prediction.deviation(y), share, fit)
-    unchanged, changed = (-each.log_density(y) for each in (prediction, prediction.shaped(shape)))
-    return replace(shape, fit=_scored(fit, unchanged, changed, share))
+def _shape(prediction: Any, y: Any, fit: Fit, share: Tensor, left_out_by: Tensor | None) -> Shape:
+    shape = fitted_shape(prediction.deviation(y), share, fit, left_out_by)
+    before = float((share * -prediction.log_density(y)).sum())
+    gained = math.fsum(gain for gain in shape.gain if gain > 0)
+    return replace(shape, fit=replace(fit, before=before, after=before - gained))
 
 
 def _temperature(prediction: Any, y: Any, fit: Fit, share: Tensor) -> Temperature:

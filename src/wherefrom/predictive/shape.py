@@ -14,7 +14,7 @@ shape, so all of them speak of the same distribution.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -35,16 +35,19 @@ _GAUSSIAN_ROWS = 10  # that are assumed beside those that were seen
 _LEAST_GAIN = 0.005  # nats a row, that are worth another shape
 
 Numbers = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 
-@stored("Shape")
+@stored("Shape", without=["number"])
 @dataclass(frozen=True, eq=False)
 class Shape:
     """Gaussians that make up the distribution of (y - mean) / std, for each output.
 
-    >>> fair = torch.tensor([[0.5], [0.5]], dtype=torch.float64)
-    >>> shape = Shape(fair, torch.tensor([[-0.8], [0.8]]).double(), torch.tensor([[0.36], [0.36]]).double(),
-    ...     (0.2,), (0.03,), Fit(400, before=1.50, after=1.30))
+    The first shape is that of all rows. Where rows were left out by folds, those that follow were fitted without the
+    rows of one fold each: a row that a fold left out is judged by a shape that it had no part in.
+
+    >>> half, apart = torch.full((1, 2, 1), 0.5).double(), torch.tensor([[[-0.8], [0.8]]]).double()
+    >>> shape = Shape(half, apart, 0.72 * half, (0.2,), (0.03,), Fit(400, before=1.50, after=1.30))
     >>> float(shape.quantile(0.5)), round(float(shape.quantile(0.975)), 3)
     (0.0, 1.787)
     >>> print(shape)
@@ -53,12 +56,13 @@ class Shape:
 
     by: ClassVar[Literal["shape"]] = "shape"
     most_numbers: ClassVar[int | None] = None
-    weights: Tensor  # (components, outputs)
+    weights: Tensor  # (shapes, components, outputs)
     means: Tensor  # the same, in standard deviations above the mean
     variances: Tensor
-    gain: tuple[float, ...]  # in log density over a Gaussian, by cross-validation, of each output
+    gain: tuple[float, ...]  # in log density over a Gaussian, by cross-validation, of each output; nan: too few rows
     standard_error: tuple[float, ...]
     fit: Fit
+    number: Tensor | None = None  # (rows,), the shape of each row (default: the first)
 
     def __post_init__(self) -> None:
         if not bool((self.variances > 0).all()) or not bool((self.weights >= 0).all()):
@@ -72,11 +76,18 @@ class Shape:
     def applied(self, prediction: Any) -> Any:
         return prediction.shaped(self)
 
+    def of_left_out(self, left_out_by: Tensor) -> Shape:
+        """Return the shapes of rows that a fold left out, each without its rows."""
+        return self if len(self.weights) == 1 else replace(self, number=1 + left_out_by)
+
+    def of_rows(self, rows: Any) -> Shape:
+        return self if self.number is None else replace(self, number=self.number[rows])
+
     def of_output(self, j: int) -> Shape:
         """One of several outputs, alone."""
         one = slice(j, j + 1)
-        weights, means, variances = (part[:, one] for part in (self.weights, self.means, self.variances))
-        return Shape(weights, means, variances, self.gain[one], self.standard_error[one], self.fit)
+        weights, means, variances = (part[..., one] for part in (self.weights, self.means, self.variances))
+        return Shape(weights, means, variances, self.gain[one], self.standard_error[one], self.fit, self.number)
 
     # ------------------------------------------------------------------ the distribution of s
 
@@ -91,74 +102,98 @@ class Shape:
         return (weights * gaussians.probability_below(means - s, variances)).sum(0)
 
     def quantile(self, probability: float) -> Tensor:
-        """Value below which s falls with this probability.  # (outputs,)"""
-        means, variances, _ = self._by_row
+        """Value below which s falls with this probability.  # (rows or 1, outputs)"""
         each = [
-            gaussians.quantile(means[..., j : j + 1], variances[..., j : j + 1], self.weights[:, j], probability)
-            for j in range(self.weights.shape[1])
+            gaussians.quantile(means[:, None, None], variances[:, None, None], weights, probability)
+            for means, variances, weights in zip(*map(_one_by_one, self._parts), strict=True)
         ]
-        return torch.cat(each, 1)[0]
+        return self._of_rows(torch.cat(each).reshape(len(self.weights), -1))
 
     def crps(self, s: Tensor) -> Tensor:
         """CRPS at s: E|S - s| - E|S - S'| / 2.  # (rows, outputs)"""
         means, variances, weights = self._by_row
         to_truth = (weights * gaussians.mean_distance(means - s, variances)).sum(0)
-        pairs = gaussians.mean_distance(self.means[:, None] - self.means, self.variances[:, None] + self.variances)
-        apart = (self.weights[:, None] * self.weights * pairs).sum((0, 1))
-        return to_truth - 0.5 * apart
+        gaps, sums = (
+            self.means[:, :, None] - self.means[:, None],
+            self.variances[:, :, None] + self.variances[:, None],
+        )
+        pairs = self.weights[:, :, None] * self.weights[:, None] * gaussians.mean_distance(gaps, sums)
+        return to_truth - 0.5 * self._of_rows(pairs.sum((1, 2)))
+
+    @property
+    def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.means, self.variances, self.weights
 
     @property
     def _by_row(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Means, variances and weights.  # (components, 1, outputs) each"""
-        return self.means[:, None], self.variances[:, None], self.weights[:, None]
+        """Means, variances and weights.  # (components, rows or 1, outputs) each"""
+        means, variances, weights = (self._of_rows(part).transpose(0, 1) for part in self._parts)
+        return means, variances, weights
+
+    def _of_rows(self, values: Tensor) -> Tensor:
+        """What holds for each row, of what holds for each shape.  # (shapes, ...) -> (rows or 1, ...)"""
+        return values[:1] if self.number is None else values[self.number]
 
     def __str__(self) -> str:
-        counts = [int(count) for count in (self.weights > 0).sum(0)]
+        counts = [int(count) for count in (self.weights[0] > 0).sum(0)]
         each = ", ".join("a Gaussian" if count == 1 else f"{count} Gaussians" for count in counts)
-        if max(counts) == 1:
-            gains = ", ".join(with_error(*pair) for pair in zip(self.gain, self.standard_error, strict=True))
-            return f"shape of {each}: others gain {gains} in log density, by {self.fit.rows:,} rows"
-        return f"shape of {each}, by {described(self.fit)}"
+        if max(counts) > 1:
+            return f"shape of {each}, by {described(self.fit)}"
+        if any(map(math.isnan, self.gain)):
+            return f"shape of {each}: another takes {_FEWEST_ROWS} rows, or more"
+        gains = ", ".join(with_error(*pair) for pair in zip(self.gain, self.standard_error, strict=True))
+        return f"shape of {each}: the best other gains {gains} in log density"
 
 
-def fitted_shape(deviations: Tensor, share: Tensor, fit: Fit) -> Shape:
-    """Fit the shape of each output to the deviations of rows.  # (rows, outputs), (rows, 1) adding up to 1"""
+def _one_by_one(part: Tensor) -> list[Tensor]:
+    """The components of each shape and output.  # (shapes, components, outputs) -> (components,) each"""
+    return list(part.transpose(1, 2).flatten(0, 1))
+
+
+def fitted_shape(deviations: Tensor, share: Tensor, fit: Fit, left_out_by: Tensor | None = None) -> Shape:
+    """Fit the shape of each output to the deviations of rows.
+
+    left_out_by: the fold that left each row out (default: none).
+    # (rows, outputs), (rows, 1) adding up to 1, (rows,)
+    """
     weights = len(share) * share[:, 0].numpy()
+    folds = None if left_out_by is None else left_out_by.numpy()
     rows = np.arange(len(weights))
     if len(rows) > _MOST_ROWS:
         rows = np.sort(np.random.default_rng(0).permutation(len(rows))[:_MOST_ROWS])
-    found = [_chosen(column[rows], weights[rows])[0] for column in deviations.double().numpy().T]
-    most = max(len(each.weights) for each in found)
+    parts = None if folds is None else folds[rows]
+    columns = [_searched(column[rows], weights[rows], parts) for column in deviations.double().numpy().T]
+    shapes = 1 if folds is None else 2 + int(folds.max())
+    most = max(len(each.weights) for column in columns for each in column.shapes)
 
     def stacked(name: str, filling: float) -> Tensor:
-        columns = [getattr(each, name) for each in found]
-        padded = [np.pad(column, (0, most - len(column)), constant_values=filling) for column in columns]
-        return torch.from_numpy(np.stack(padded, axis=1))
+        """Return a part of all shapes and outputs, each as long as the longest."""
+        each = [[getattr(column.shape(k), name) for k in range(shapes)] for column in columns]
+        padded = [[np.pad(part, (0, most - len(part)), constant_values=filling) for part in parts] for parts in each]
+        return torch.from_numpy(np.ascontiguousarray(np.moveaxis(np.array(padded), 0, -1)))
 
     return Shape(
         stacked("weights", 0.0),
         stacked("means", 0.0),
         stacked("variances", 1.0),
-        tuple(each.gain for each in found),
-        tuple(each.error for each in found),
+        tuple(column.gain for column in columns),
+        tuple(column.error for column in columns),
         fit,
     )
 
 
 def shape_gains(deviations: Tensor) -> Tensor:
     """Return what a shape that is fitted to other rows adds to each row's log density.  # (rows, outputs) -> (rows,)"""
-    columns = deviations.double().numpy().T
-    return torch.from_numpy(np.sum([_chosen(column, np.ones(len(column)))[1] for column in columns], axis=0))
+    columns = [_searched(column, np.ones(len(column))) for column in deviations.double().numpy().T]
+    return torch.from_numpy(np.sum([column.gains for column in columns], axis=0))
 
 
 class _Gaussians(NamedTuple):
-    """A mixture of Gaussians of one output, and its cross-validated gain over a single one."""
+    """A mixture of Gaussians."""
 
     weights: Numbers
     means: Numbers
     variances: Numbers
-    gain: float = 0.0
-    error: float = 0.0
 
     def log_density(self, s: Numbers) -> Numbers:
         return np.logaddexp.reduce(self._logs(s), axis=0)
@@ -192,30 +227,55 @@ class _Gaussians(NamedTuple):
         return self._replace(means=(self.means - mean) / math.sqrt(variance), variances=self.variances / variance)
 
 
-def _chosen(s: Numbers, weights: Numbers) -> tuple[_Gaussians, Numbers]:
-    """Return as many Gaussians as make rows most likely that they were not fitted to, and each row's gain by that."""
-    parts = np.random.default_rng(0).permutation(len(s)) % _PARTS
-    single = _Gaussians(np.ones(1), np.zeros(1), np.ones(1))
-    best, best_gains = single, np.zeros(len(s))
-    if len(s) < _FEWEST_ROWS:
-        return best, best_gains
+_SINGLE = _Gaussians(np.ones(1), np.zeros(1), np.ones(1))
+
+
+class _Searched(NamedTuple):
+    """The shapes of one output: of all rows, and without each part of them; and the gain over a single Gaussian.
+
+    gains: of each row, by the shape that was fitted without its part.
+    gain, error: of the best mixture that was tried, even if it is not good enough.
+    """
+
+    shapes: tuple[_Gaussians, ...]
+    gains: Numbers
+    gain: float
+    error: float
+
+    def shape(self, number: int) -> _Gaussians:
+        return self.shapes[number] if number < len(self.shapes) else self.shapes[0]
+
+
+def _searched(s: Numbers, weights: Numbers, parts: Integers | None = None) -> _Searched:
+    """Choose as many Gaussians as make rows most likely that they were not fitted to.
+
+    parts: of the rows, for cross-validation (default: at random; equal values, which may be copies of a row, together).
+    """
+    distinct, copies = np.unique(s, return_inverse=True)
+    if parts is None:
+        parts = np.random.default_rng(0).permutation(len(distinct))[copies] % _PARTS
+    numbers = np.arange(int(parts.max()) + 1)
+    nothing = _Searched((_SINGLE,), np.zeros(len(s)), math.nan, math.nan)
+    if len(distinct) < _FEWEST_ROWS or any((parts != k).sum() < 2 for k in numbers):
+        return nothing
+    best, tried = nothing._replace(gain=0.0), (-math.inf, math.nan)
     for count in range(2, _MOST_COMPONENTS + 1):
-        gains = -single.log_density(s)
-        for part in range(_PARTS):
-            rest = parts != part
-            gains[~rest] += _fitted(s[rest], weights[rest], count).log_density(s[~rest])
-        gain = float((weights * gains).mean())
+        without = [_fitted(s[parts != k], weights[parts != k], count) for k in numbers]
+        gains = -_SINGLE.log_density(s)
+        for k, each in zip(numbers, without, strict=True):
+            gains[parts == k] += each.log_density(s[parts == k])
+        gain, error = float((weights * gains).mean()), float((weights * gains).std()) / math.sqrt(len(distinct))
+        tried = max(tried, (gain, error))
         if gain > best.gain + _LEAST_GAIN:
-            error = float((weights * gains).std()) / math.sqrt(len(s))
-            best, best_gains = _fitted(s, weights, count)._replace(gain=gain, error=error), gains
-    return best, best_gains
+            best = _Searched((_fitted(s, weights, count), *without), gains, gain, error)
+    return best if len(best.shapes) > 1 else nothing._replace(gain=tried[0], error=tried[1])
 
 
 def _fitted(s: Numbers, weights: Numbers, count: int) -> _Gaussians:
     """Fit Gaussians from two beginnings, side by side and one within the other, and return the better one."""
     low, median, high = np.quantile(s, [0.25, 0.5, 0.75])
     spread = max(float(high - low) / 1.349, 1e-3)
-    least = (_KERNEL * len(s) ** -0.2 * spread) ** 2
+    least = (_KERNEL * len(np.unique(s)) ** -0.2 * spread) ** 2
     even = np.full(count, 1 / count)
     middles = np.quantile(s, (np.arange(count) + 0.5) / count)
     beside = _Gaussians(even, middles, np.full(count, max(least, spread**2 / count)))
@@ -224,5 +284,5 @@ def _fitted(s: Numbers, weights: Numbers, count: int) -> _Gaussians:
     for each in (beside, within):
         for _ in range(_TURNS):
             each = each.improved(s, weights, least)
-        found.append(each.with_gaussian_rows(len(s)).standardised)
+        found.append(each.with_gaussian_rows(len(np.unique(s))).standardised)
     return max(found, key=lambda each: float(weights @ each.log_density(s)))

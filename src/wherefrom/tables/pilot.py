@@ -191,7 +191,7 @@ def _in_pieces(best: Training, ground: _Ground) -> _Rival | None:
 
 
 def _decaying(best: Training, ground: _Ground) -> _Rival | None:
-    if "decay" not in ground.tried:
+    if "decay" not in ground.tried or not best.algorithm.has("weight_decay"):
         return None
     return _Rival("weight decay", best, {"weight_decay": _DECAYS})
 
@@ -202,7 +202,9 @@ def _without_hidden(best: Training, ground: _Ground) -> _Rival | None:
 
 def _sparse(best: Training, ground: _Ground) -> _Rival | None:
     """Where there are few rows for each column."""
-    rival = _linear(SparseLinear(), "few columns (sparse {linear})", best, ground) if ground.is_wide else None
+    if not ground.is_wide or "decay" not in ground.tried or not best.algorithm.has("weight_decay"):
+        return None
+    rival = _linear(SparseLinear(), "few columns (sparse {linear})", best, ground)
     return rival and rival._replace(settings={"weight_decay": _SPARSE_DECAYS})
 
 

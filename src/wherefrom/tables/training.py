@@ -32,7 +32,7 @@ _MOST_DRAWS = 20
 _LAST_ITERATES = (10, 5)  # of those that SWAG collects, to try alone
 _EPOCHS_OF_FEW = 200  # where there are too few rows to find a better number
 _FEW_VALUES, _SOME_ROWS = 3, 1000  # of a column that is not cut into pieces, in the first rows
-_MOST_PIECES = 1000  # of all columns
+_MOST_PIECES, _MOST_NUMBERS = 1000, 50_000_000  # of all columns, and of all rows
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
 
 
@@ -190,7 +190,8 @@ def _pieces(x: Encoded) -> Pieces | None:
         number for number, values in enumerate(x.values.T) if len(np.unique(values[:_SOME_ROWS])) > _FEW_VALUES
     )
     pieces = Pieces(columns)
-    return pieces if 0 < len(columns) * pieces.count <= _MOST_PIECES else None
+    inputs = len(columns) * pieces.count
+    return pieces if 0 < inputs <= _MOST_PIECES and inputs * len(x) <= _MOST_NUMBERS else None
 
 
 def _sizes(training: Training) -> str:

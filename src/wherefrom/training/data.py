@@ -18,6 +18,7 @@ from wherefrom.training.objective import Label, Objective
 from wherefrom.training.pieces import Knots, Pieces
 from wherefrom.training.streamed import Streamed
 
+_ROWS_AT_ONCE = 10_000
 _MOST = 1e100  # whose squares, and sums of them, are numbers
 
 
@@ -377,7 +378,7 @@ class Scaler(NamedTuple):
             return cls(*x_moments, *y_moments)
         if not is_table:
             raise ValueError("pieces are of the columns of a table of numbers: use Training(..., standardise=True)")
-        return cls(*x_moments, *y_moments, standardise.knots(rows.x))
+        return cls(*x_moments, *y_moments, standardise.knots(rows.x, rows.weights))
 
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():
@@ -389,11 +390,13 @@ class Scaler(NamedTuple):
         return self.knots is not None or bool(self.x_mean.any()) or not bool((self.x_std == 1).all())
 
     def scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        x = x.double()
-        standardised = (x - self.x_mean) / self.x_std
         if self.knots is None:
-            return standardised.to(dtype)
-        return torch.cat([standardised, self.knots(x)], 1).to(dtype)
+            return self._standardised(x.double(), dtype)
+        blocks = [block.double() for block in x.split(_ROWS_AT_ONCE)]  # there are many pieces: a few rows at a time
+        return torch.cat([torch.cat([self._standardised(x, dtype), self.knots(x).to(dtype)], 1) for x in blocks])
+
+    def _standardised(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return ((x - self.x_mean) / self.x_std).to(dtype)
 
     def input_shape(self, x_shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape of a row as networks see it, of a row as the user has it."""

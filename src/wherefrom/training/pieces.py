@@ -18,6 +18,8 @@ from torch import Tensor
 
 from wherefrom.files.codec import stored
 
+Numbers = NDArray[np.float64]
+
 
 @stored("Pieces")
 @dataclass(frozen=True)
@@ -39,13 +41,16 @@ class Pieces:
     def __post_init__(self) -> None:
         if self.count < 2:
             raise ValueError(f"count is a number of pieces, from 2 on, not {self.count}")
+        if self.columns is not None and len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"columns names a column twice: {self.columns}")
 
-    def knots(self, x: Tensor) -> Knots:
-        """Return the ends of the pieces by the training rows.  # (rows, columns)"""
+    def knots(self, x: Tensor, weights: Tensor | None = None) -> Knots:
+        """Return the ends of the pieces by the training rows, and how much each counts.  # (rows, columns), (rows,)"""
         columns = tuple(range(x.shape[1])) if self.columns is None else self.columns
-        if columns and max(columns) >= x.shape[1]:
-            raise ValueError(f"there are pieces of column {max(columns)}, but x has {x.shape[1]} columns")
-        ends = [_ends(x[:, column].double().numpy(), self.count) for column in columns]
+        if unknown := [column for column in columns if not 0 <= column < x.shape[1]]:
+            raise ValueError(f"there are pieces of column {unknown[0]}, but x has {x.shape[1]} columns")
+        counts = None if weights is None else weights.numpy()
+        ends = [_ends(x[:, column].double().numpy(), self.count, counts) for column in columns]
         return Knots(columns, torch.from_numpy(np.array(ends).reshape(len(columns), self.count + 1)))
 
 
@@ -69,14 +74,15 @@ class Knots:
         return torch.where(width > 0, share.clamp(0, 1) - 0.5, 0.0).flatten(1)
 
 
-def _ends(values: NDArray[np.float64], pieces: int) -> Sequence[float]:
+def _ends(values: Numbers, pieces: int, weights: Numbers | None = None) -> Sequence[float]:
     """Return quantiles, where no value counts as more rows than a piece has: a frequent one takes one piece at most.
 
     >>> [float(round(end, 2)) for end in _ends(np.array([0.0] * 6 + [1.0, 2.0, 3.0, 4.0]), pieces=2)]
     [0.0, 2.0, 4.0]
     """
-    distinct, counts = np.unique(values, return_counts=True)
+    distinct, numbers = np.unique(values, return_inverse=True)
     if len(distinct) == 1:
         return [float(distinct[0])] * (pieces + 1)
-    rows = np.cumsum(np.minimum(counts, len(values) / pieces))
+    counts = np.bincount(numbers, weights)
+    rows = np.cumsum(np.minimum(counts, counts.sum() / pieces))
     return np.interp(np.linspace(rows[0], rows[-1], pieces + 1), rows, distinct).tolist()

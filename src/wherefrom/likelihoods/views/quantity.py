@@ -118,8 +118,16 @@ class Quantity:
             mend_group="The noise is predicted row by row already; more rows there, or further columns, could mend it."
             if self.noise == "predicted"
             else "Let the networks predict the noise row by row: {row by row}.",
-            footnote="Intervals and NLL read the mixture of networks as a Gaussian with its mean and variance.",
+            footnote=self._footnote,
         )
+
+    @property
+    def _footnote(self) -> str:
+        shape = "a Gaussian" if getattr(self.prediction, "shape", None) is None else "the shape that left-out rows have"
+        if self.prediction.conformal is None:
+            return f"Intervals and NLL read the mixture of networks as {shape} with its mean and variance."
+        read = f"NLL and CRPS read the mixture of networks as {shape} with its mean and variance."
+        return f"{read} Intervals are conformal."
 
     # ------------------------------------------------------------------ figures
 
