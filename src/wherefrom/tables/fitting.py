@@ -209,7 +209,7 @@ def learn(
         )
     different = len(y) if copies is None else len(np.unique(copies))
     folds = 0 if request.held_out is not None else plan.folds(request.variables(1.0), len(y), different)
-    is_by_folds, is_few = bool(folds), different < plan.FEWEST_ROWS
+    is_by_folds, is_few = bool(folds), plan.is_few(len(y), different)
     if is_by_folds or is_few:
         rows = everything(len(y))
     else:

@@ -36,7 +36,7 @@ from wherefrom.variables import (
 DRAWS, FOLDS = 5, 5
 _MOST_BY_FOLDS = 50_000  # rows
 _SAMPLES, _FEWEST_SAMPLES = 500, 20  # of all networks together, and of one
-FEWEST_ROWS = 20  # to choose settings by
+FEWEST_ROWS, _FEWEST_GROUPS = 20, 5  # to choose settings by
 _NOISE_ROWS = 1000  # are enough to fit the noise on
 _MOST_FURTHER_EPOCHS = 1000
 _COLLECTED = 25  # iterates that a law of t should see
@@ -238,6 +238,11 @@ def folds(over: list[Any], rows: int, different: int) -> int:
     """
     draws_rows = any("D" in axis.name.split("+") for axis in Design.of(over).axes)
     return 0 if rows > _MOST_BY_FOLDS or draws_rows or different < 2 else min(FOLDS, different)
+
+
+def is_few(rows: int, different: int) -> bool:
+    """Return True if there are too few rows, or too few groups of rows, to choose settings by."""
+    return rows < FEWEST_ROWS or different < _FEWEST_GROUPS
 
 
 def samples_of_each(networks: int) -> int:

@@ -66,7 +66,7 @@ def train(
     count, asked = len(data[1]), request.settings
     training = plan.training_for(count, target, asked)
     training = plan.sized(training, data[0].values.shape[1], len(target.classes or target.several) or 1)
-    is_few = (count if copies is None else len(np.unique(copies))) < plan.FEWEST_ROWS
+    is_few = plan.is_few(count, count if copies is None else len(np.unique(copies)))
 
     def variables(at: Training) -> list[Any]:
         over = request.variables(rate(at))
