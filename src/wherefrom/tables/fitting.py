@@ -33,6 +33,7 @@ from wherefrom.tables.scores import Scores
 from wherefrom.tables.splitting import after, everything, fixed_order, kept_together, likely_groups, split
 from wherefrom.tables.target import Target, known
 from wherefrom.tables.telling import Notes, Tell, warnings_as
+from wherefrom.tables.threads import one_thread
 from wherefrom.tables.training import train
 from wherefrom.tables.weighing import weighted, with_classes
 from wherefrom.tables.wording import option
@@ -163,6 +164,7 @@ def fit(
     return model
 
 
+@one_thread()
 def learn(
     table: RawTable,
     request: Request,

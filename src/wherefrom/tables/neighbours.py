@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +27,7 @@ from wherefrom.files.codec import stored
 from wherefrom.predictive import gaussians, negative_binomials
 from wherefrom.predictive.row_scores import auc
 from wherefrom.tables.raw import Integers, Numbers
+from wherefrom.tables.threads import one_thread
 
 OWN, LINEAR, TREES = "own distribution", "linear model", "boosted trees"
 _ARTICLES = {OWN: "the target's own distribution for every row", LINEAR: "a linear model", TREES: "boosted trees"}
@@ -80,16 +80,6 @@ def compared(
         warnings.simplefilter("ignore")  # of solvers that would go on for longer
         by_row = judge(x, y, folds, level)
     return tuple(_neighbour(name, rows, ours) for name, rows in by_row.items())
-
-
-def one_thread() -> AbstractContextManager[Any]:
-    """Keep trees on one core: their threads would wait for each other on a busy machine."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        return nullcontext()
-    limits: AbstractContextManager[Any] = threadpool_limits(1, "openmp")
-    return limits
 
 
 def _neighbour(name: str, judged: Judged, ours: Mapping[str, Numbers]) -> Neighbour:

@@ -28,6 +28,7 @@ from wherefrom.tables.gaps import GAPS, networks_of_a_row, samples_of_a_draw
 from wherefrom.tables.measuring import explained
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.tables.scores import Scores, of_rows, together
+from wherefrom.tables.threads import one_thread
 from wherefrom.training.progress import Show, progress_bar
 
 Answers = dict[str, NDArray[Any]]
@@ -47,6 +48,7 @@ class Predicted:
     by_row: Answers = field(default_factory=dict)  # what the scores are made of, where the truth of all is known
 
 
+@one_thread()
 def predict_rows(
     posterior: Posterior,
     x: Encoded,
