@@ -132,7 +132,7 @@ def test_what_is_done_is_told(quantities, folder):
     assert "400 rows: 280 to train on, 60 to calibrate, 60 to test" in text
     assert "y: regression, because it holds numbers" in text
     assert "dropped: id (" in text
-    assert "customer (text of its own in nearly every row)" in text
+    assert "customer (almost every value is unique)" in text
     assert "training 3 networks: 50 hidden units, 8 epochs" in text
     assert "variance unchanged: the effect on 60 rows is not clear (variance times" in text
     assert "calibrated: conformal intervals" in text

@@ -9,7 +9,7 @@
 | text | a column of 0 and 1 for each level that is frequent enough, one for all others, and one for missing |
 | text of many rare levels | the same, and how frequent the row's level is among the training rows (its logarithm) |
 | whole numbers, some with leading zeros | text: they are codes |
-| always the same, or a text of its own in nearly every row | nothing: it is dropped, and named |
+| always the same, or text that is unique in almost every row | nothing: it is dropped, and named |
 
 Missing values are drawn (`gaps`): `Encoded.cells` says what is known of them. Until then a quantity is the training
 rows' median, or the end of its limit, and text has no level.
@@ -349,7 +349,7 @@ class TableEncoder:
             "true or false": [rule.name for rule in quantities if rule.kind == "boolean"],
             "dates": [rule.described for rule in self.rules if isinstance(rule, Date)],
             "text": [r.described for r in self.rules if isinstance(r, Categories)],
-            "drawn in by asinh, for their long tails": [rule.name for rule in quantities if rule.is_drawn_in],
+            "long tails compressed (asinh)": [rule.name for rule in quantities if rule.is_drawn_in],
             "dropped": _dropped(self.rules),
         }
         return [f"{what}: {_listed(names)}" for what, names in named.items() if names]
@@ -696,7 +696,7 @@ def _categories(column: Column, insist: bool) -> Rule:
     if is_own and not insist:
         if not missing.any():
             is_identifier = len(seen) == len(column) and not any(_SENTENCE.search(column.levels[k]) for k in seen)
-            return Dropped(column.name, "text of its own in nearly every row", is_identifier=is_identifier)
+            return Dropped(column.name, "almost every value is unique", is_identifier=is_identifier)
         chosen = []  # what can be told is whether there is any
     if not chosen and not missing.any():
         return Dropped(column.name, f"no text in it is shared by {least} rows")
