@@ -221,7 +221,7 @@ def test_few_of_many_columns_are_found(random):
     y = 2 * x[:, 0] - x[:, 1] + 0.3 * random.normal(size=60)
     training = plan.training_for(60, Target("y", "regression"), plan.Settings())
     data = Encoded(x, tuple(f"c{number}" for number in range(80))), y
-    chosen = pilot(training, data, averages=False, tried=["lr", "hidden"], compute=QUIET)
+    chosen = pilot(training, data, averages=False, tried=["lr", "hidden", "decay"], compute=QUIET)
     assert isinstance(chosen.training.model, SparseLinear)
     assert "few columns (sparse linear regression)" in chosen.notes[-1]
     assert min(chosen.scores) < 1.0  # one answer for all rows has 2.2

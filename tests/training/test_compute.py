@@ -48,7 +48,7 @@ def test_folds_are_a_list(problem):
     [
         ({"dtype": torch.float16}, "float32 or torch.float64"),
         ({"autocast": torch.float16}, "torch.bfloat16"),
-        ({"engine": "jax"}, "'auto', 'torch', 'native'"),
+        ({"engine": "jax"}, "'auto', 'fastest', 'torch', 'native'"),
         ({"workers": 0}, "at least 1"),
         ({"workers": 2.5}, "whole number"),
     ],

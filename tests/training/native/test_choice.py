@@ -213,7 +213,7 @@ def test_without_numba_everything_goes_the_torch_way(problem, monkeypatch):
 
 
 def test_an_engine_that_is_not_there(problem):
-    with pytest.raises(ValueError, match="engine must be one of 'auto', 'torch', 'native', not 'jax'"):
+    with pytest.raises(ValueError, match="engine must be one of 'auto', 'fastest', 'torch', 'native', not 'jax'"):
         wf.marginalise(training(), problem, [], engine="jax")
 
 

@@ -124,7 +124,7 @@ class Quantity:
     @property
     def _footnote(self) -> str:
         shape = "a Gaussian" if getattr(self.prediction, "shape", None) is None else "the shape that left-out rows have"
-        if self.prediction.conformal is None:
+        if getattr(self.prediction, "conformal", None) is None:
             return f"Intervals and NLL read the mixture of networks as {shape} with its mean and variance."
         read = f"NLL and CRPS read the mixture of networks as {shape} with its mean and variance."
         return f"{read} Intervals are conformal."
