@@ -107,12 +107,12 @@ def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: in
         return Scaler.of(shown.scaled_by, True, shown.likelihood)
     if isinstance(given, Scaler) and given.knots is not None:
         raise ValueError("networks that were trained elsewhere see no pieces: give a scaler of means and deviations")
-    known = {name: getattr(given, name) for name in _UNITS} if isinstance(given, Scaler) else dict(given or {})
-    if unknown := set(known) - set(_UNITS):
+    units = {name: getattr(given, name) for name in _UNITS} if isinstance(given, Scaler) else dict(given or {})
+    if unknown := set(units) - set(_UNITS):
         raise ValueError(f"scaler has {', '.join(_UNITS)}, and no {', '.join(map(str, unknown))}")
     parts = []
     for name in _UNITS:
-        part = torch.as_tensor(known.get(name, 0.0 if name.endswith("mean") else 1.0), dtype=torch.float64).cpu()
+        part = torch.as_tensor(units.get(name, 0.0 if name.endswith("mean") else 1.0), dtype=torch.float64).cpu()
         if name.startswith("x"):
             shape = tuple(shown.inputs.shape[1:])
             part = part.reshape(1) if not part.ndim else part

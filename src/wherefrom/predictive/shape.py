@@ -131,7 +131,7 @@ class Shape:
         return means, variances, weights
 
     def _of_rows(self, values: Tensor) -> Tensor:
-        """What holds for each row, of what holds for each shape.  # (shapes, ...) -> (rows or 1, ...)"""
+        """Select the values of each row's shape.  # (shapes, ...) -> (rows or 1, ...)"""
         return values[:1] if self.number is None else values[self.number]
 
     def __str__(self) -> str:
@@ -221,7 +221,7 @@ class _Gaussians(NamedTuple):
 
     @property
     def standardised(self) -> _Gaussians:
-        """The same shape with mean 0 and variance 1."""
+        """Shift and scale to mean 0 and variance 1."""
         mean = float(self.weights @ self.means)
         variance = float(self.weights @ (self.means**2 + self.variances)) - mean**2
         return self._replace(means=(self.means - mean) / math.sqrt(variance), variances=self.variances / variance)
@@ -280,9 +280,9 @@ def _fitted(s: Numbers, weights: Numbers, count: int) -> _Gaussians:
     middles = np.quantile(s, (np.arange(count) + 0.5) / count)
     beside = _Gaussians(even, middles, np.full(count, max(least, spread**2 / count)))
     within = _Gaussians(even, np.full(count, median), np.maximum(least, spread**2 * 4.0 ** (np.arange(count) - 0.5)))
-    found = []
+    fits = []
     for each in (beside, within):
         for _ in range(_TURNS):
             each = each.improved(s, weights, least)
-        found.append(each.with_gaussian_rows(len(np.unique(s))).standardised)
-    return max(found, key=lambda each: float(weights @ each.log_density(s)))
+        fits.append(each.with_gaussian_rows(len(np.unique(s))).standardised)
+    return max(fits, key=lambda each: float(weights @ each.log_density(s)))

@@ -1,16 +1,15 @@
-"""How long to train, how fast, how much to drop, which network, which inputs and which noise: a few networks go first,
-and rows that they were not trained on say what was best, and when.
+"""The pilot: a few networks are trained first, and rows that they were not trained on choose the settings of all.
 
-Their trajectories are kept, from which every number of epochs can be scored (see posterior/stopping.py). If the best
-is near the end, pilots of twice the epochs follow, with the better half of the settings.
+It chooses how long to train, how fast, how much to drop, the network, its inputs, and the noise. The trajectories of
+the first networks are kept, so that every number of epochs can be scored (see posterior/stopping.py). If the best is
+near the end, pilots of twice the epochs follow, with the better half of the settings.
 
-All are scored by the same rows' negative log-likelihood, so that they can be compared row by row. After the learning
-rate and the dropout, one thing is changed at a time, and kept if rows are more likely so: a larger network, columns in
-pieces (see training/pieces.py), weight decay, no hidden units at all, and few of many columns (see
-training/sparse.py). A network that says its noise itself is taken if rows are more
-likely by more than a standard error, under the shape of y that suits each (see predictive/shape.py), and its CRPS is
-better as well: such networks stop earlier, at times before they have found the mean. What the user has said is not
-tried otherwise.
+All are scored by the negative log-likelihood of the same rows, so that they can be compared row by row. After the
+learning rate and the dropout, one thing is changed at a time, and kept if the rows are more likely: a larger network,
+columns in pieces (see training/pieces.py), weight decay, no hidden units at all, and few of many columns (see
+training/sparse.py). A network that predicts its noise is taken if the rows are more likely by more than a standard
+error, under the shape of y that suits each (see predictive/shape.py), and its CRPS is better as well: such networks
+stop earlier, at times before they have learnt the mean. Settings that the user gave are not tried otherwise.
 """
 
 from __future__ import annotations
