@@ -40,9 +40,9 @@ Written by `benchmarks/tables.py`.
 - Quantities, also counts, are scored by the NLL of a density in the target's units, by CRPS, and by their 95% interval.
   Classes are scored by NLL, Brier score (added up over the classes) and AUC.
 - This library runs with its defaults. Its NLL and CRPS are those that `model.score` prints. Its distribution is not a
-  Gaussian where left-out rows show another shape, and the rivals' are: on skewed targets, part of its lead is that. Where
-  values repeat (counts, zeros: azpro, doctor_visits, rwm5yr, med_exp, wine), densities reward narrow peaks at them, so
-  that the NLL says too much: look at the CRPS there.
+  Gaussian where left-out rows show another shape, and the rivals' are: on skewed targets, part of its lead is that.
+  Where values repeat (counts, zeros: azpro, doctor_visits, rwm5yr, med_exp, wine), densities reward narrow peaks at
+  them, so that the NLL says too much: look at the CRPS there.
 - CatBoost (`RMSEWithUncertainty`), NGBoost (`Normal`), the Gaussian process and the ensemble predict a Gaussian.
   CatBoost's mean is that of a model of the mean (`RMSE`) where validation rows prefer it.
   LightGBM has the interval of quantile models at 2.5% and 97.5%. Its Gaussian, for NLL and CRPS, is around a model of

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 def one_thread() -> Iterator[None]:
     """Keep linear algebra and trees on one core, where threadpoolctl is installed; decorates functions, too.
 
-    A fit of a table with many missing values took 9 seconds of processor time so, and 22 with two threads on a busy machine.
+    A fit of a table with many missing values took 9 CPU seconds so on a busy machine, and 22 with two threads.
     """
     try:
         from threadpoolctl import threadpool_limits
