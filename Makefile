@@ -5,26 +5,30 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint lint-js format docs bench bench-tables clean
+.PHONY: help setup demo check test lint lint-js format pretended docs bench bench-tables lock licences audit clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
 	@echo "make check   set up, then lint, type-check and run the quick tests (under three minutes of CPU time)"
 	@echo "make test    set up, then lint, type-check and run all tests"
+	@echo "make pretended   the quick tests of training and prediction on a pretended GPU (needs g++; five minutes)"
 	@echo "make lint    ruff and mypy"
 	@echo "make lint-js ESLint on the report's script, where there is node"
 	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make bench-tables   real tables beside CatBoost, LightGBM, NGBoost and others, in benchmarks/results/tables.md (hours)"
+	@echo "make lock    resolve the dependencies anew into requirements.lock; make licences then lists their licences"
+	@echo "make audit   known vulnerabilities of the locked packages, where PyPI can be asked"
 	@echo "make clean   remove the virtual environment and caches"
 
 setup: $(READY)
 
-# torch first and by constraint, so that nothing else can pull in another build of it.
-$(READY): pyproject.toml constraints.txt
+# Packages by requirements.lock, whose hashes pip checks; LOCKED=no takes the ranges of pyproject.toml. See tools/set_up.py.
+LOCKED ?= yes
+
+$(READY): pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python tools/set_up.py $(if $(filter no,$(LOCKED)),--unlocked)
 	@touch $(READY)
 
 demo: setup
@@ -41,12 +45,17 @@ lint-js:
 	else echo "no node here: the report's script was not linted"; fi
 
 # Before a commit: what is not marked slow, in one process, since a second one imports and collects everything again.
-check: lint
+check: lint audit
 	$(BIN)/python -m pytest -q -m "not slow" tests src
 
 # Two processes that share the files: each goes through the whole of one, and so trains only once what it uses often.
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# As if every posterior were on a GPU; tests/pretended/plugin.py lists the exceptions, with a reason for each.
+pretended: setup
+	PYTHONPATH=tests $(BIN)/python -m pytest -o addopts= -p pretended.plugin --on-pretended -q -m "not slow" \
+		tests/predictive tests/training tests/variables tests/test_posterior.py tests/test_store.py
 
 format: setup
 	$(BIN)/ruff check --fix .
@@ -71,6 +80,20 @@ bench-tables: setup .venv-peers
 
 .venv-peers:
 	$(BIN)/python benchmarks/tables.py --set-up
+
+$(VENV)/.supply: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[supply]"
+	@touch $(VENV)/.supply
+
+lock: $(VENV)/.supply
+	$(BIN)/python tools/lock.py
+
+licences: setup
+	$(BIN)/python tools/licences.py
+
+audit: setup
+	@$(MAKE) --no-print-directory $(VENV)/.supply 2> /dev/null || echo "pip-audit cannot be had here"
+	$(BIN)/python tools/audit.py
 
 clean:
 	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache dist site

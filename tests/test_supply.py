@@ -1,0 +1,114 @@
+"""The lock has every package that pyproject.toml asks for, with hashes, and the page of licences lists them."""
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from packaging.requirements import Requirement  # noqa: E402
+
+from audit import main as audit  # noqa: E402
+from lock import BUILD, LOCK, entries, is_with_torch, name_of  # noqa: E402
+from set_up import install_lock, not_in_lock  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def locked():
+    """Versions by name: several, where they depend on Python's."""
+    versions = {}
+    for entry in entries(LOCK.read_text()):
+        name, version = re.match(r"([\w.-]+)==([^\s;]+)", entry).groups()
+        versions.setdefault(name, []).append(version)
+    return versions
+
+
+def asked():
+    """What the Makefile installs: the package's own dependencies, and those of `dev` with all extras it names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras, todo, done = project["optional-dependencies"], ["dev"], set()
+    requirements = [Requirement(each) for each in project["dependencies"]]
+    while todo:
+        extra = todo.pop()
+        done.add(extra)
+        for each in map(Requirement, extras[extra]):
+            if each.name == "wherefrom":
+                todo += each.extras - done
+            else:
+                requirements.append(each)
+    return requirements
+
+
+def test_every_dependency_is_locked_to_a_version_that_is_asked_for(locked):
+    for requirement in asked():
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        if not is_with_torch(name):
+            assert locked.get(name), f"{name} is not in requirements.lock: make lock"
+            assert all(requirement.specifier.contains(version) for version in locked[name]), f"{name}: make lock"
+    assert set(BUILD) <= set(locked)
+
+
+def test_every_entry_has_hashes_and_torch_is_none_of_them():
+    each = entries(LOCK.read_text())
+    assert len(each) > 80
+    assert all(re.search(r"--hash=sha256:[0-9a-f]{64}", entry) for entry in each)
+    assert not any(is_with_torch(name_of(entry)) for entry in each)
+    assert "://" not in LOCK.read_text()  # any index will do
+
+
+def test_licences_of_all_packages_are_listed(locked):
+    page = (ROOT / "docs" / "licences.md").read_text()
+    listed = set(re.findall(r"^\| ([\w.-]+) \| [\d.]", page, re.MULTILINE))
+    elsewhere = set(re.findall(r"[\w.-]+(?=[,.])", page.partition("Not installed")[2]))
+    assert {*locked, "torch"} <= listed | elsewhere
+    assert len(listed) > 0.9 * len(locked)
+    assert "not stated" not in page
+
+
+def test_packages_beside_the_lock_are_named(locked):
+    others = {each.split()[0] for each in not_in_lock()}
+    assert "torch" in others
+    assert "pip" not in others
+
+
+def test_an_audit_without_an_answer_is_none(monkeypatch, capsys):
+    monkeypatch.setattr("audit.subprocess.run", lambda *_, **__: type("Done", (), {"stdout": "", "stderr": "offline"}))
+    assert audit() == 0
+    assert capsys.readouterr().out == "not audited: nobody answers\n"
+
+
+def test_an_audit_counts_what_it_could_ask(monkeypatch, capsys):
+    answer = '{"dependencies": [{"name": "a", "skip_reason": "unknown"}, {"name": "b", "version": "1", "vulns": []}'
+    bad = ', {"name": "c", "version": "2", "vulns": [{"id": "CVE-1"}]}'
+    nobody = '{"dependencies": [{"name": "a", "skip_reason": "unknown"}]}'
+    monkeypatch.setattr("audit.subprocess.run", lambda *_, **__: type("Done", (), {"stdout": nobody}))
+    assert audit() == 0
+    for more, code in (("", 0), (bad, 1)):
+        done = type("Done", (), {"stdout": f"{answer}{more}]}}"})
+        monkeypatch.setattr("audit.subprocess.run", lambda *_, done=done, **__: done)
+        assert audit() == code
+    assert capsys.readouterr().out.splitlines() == [
+        "not audited: the index could not be asked about any of 1 packages",
+        "1 of 2 packages audited, 0 with known vulnerabilities",
+        "c 2: CVE-1",
+        "2 of 3 packages audited, 1 with known vulnerabilities",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "outcome"),
+    [(0, "", True), (1, "ERROR: No matching distribution found for a==1", False), (1, "DO NOT MATCH THE HASHES", None)],
+)
+def test_a_wrong_hash_ends_it_and_a_missing_version_is_told(monkeypatch, capsys, code, error, outcome):
+    done = type("Done", (), {"returncode": code, "stderr": error})
+    monkeypatch.setattr("set_up.subprocess.run", lambda *_, **__: done)
+    if outcome is None:
+        with pytest.raises(SystemExit, match=r"not what requirements.lock says: .* use LOCKED=no"):
+            install_lock()
+        return
+    assert install_lock() is outcome
+    assert ("taken by range, and not checked" in capsys.readouterr().out) is not outcome

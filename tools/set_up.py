@@ -1,0 +1,56 @@
+"""Install what the Makefile needs into the environment of the Python that runs this.
+
+1. All packages of requirements.lock, whose files must have the hashes in it. A file with another hash ends it here.
+   If the lock's versions cannot be had (another Python, or an index that lacks them), versions are taken by the ranges
+   of pyproject.toml instead, and it says so. `make LOCKED=no` does that from the start.
+2. torch by constraints.txt. Its hash is not checked, see tools/lock.py.
+3. The project itself, and any package that the lock does not have; those are named at the end.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "requirements.lock"
+_PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+
+
+def install(*arguments: str) -> None:
+    subprocess.run([*_PIP, *arguments], cwd=ROOT, check=True)
+
+
+def install_lock() -> bool:
+    """Install the lock's packages; False if they cannot be had."""
+    command = [*_PIP, "--require-hashes", "--no-deps", "-r", LOCK.name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return True
+    if "DO NOT MATCH THE HASHES" in done.stderr:
+        sys.exit(f"{done.stderr}\na package is not what {LOCK.name} says: if your index builds its own, use LOCKED=no")
+    last = [line for line in done.stderr.splitlines() if line.startswith("ERROR")][-1:]
+    print(f"the versions of {LOCK.name} cannot be had here ({' '.join(last)}): taken by range, and not checked")
+    return False
+
+
+def not_in_lock() -> list[str]:
+    """Return the packages that are installed, but not with the version of the lock."""
+    locked = set(re.findall(r"^([\w.-]+)==([^\s;]+)", LOCK.read_text(), re.MULTILINE))
+    there = {(re.sub(r"[-_.]+", "-", each.name).lower(), each.version) for each in metadata.distributions()}
+    return sorted(f"{name} {version}" for name, version in there - locked if name not in ("pip", "wherefrom"))
+
+
+def main() -> None:
+    is_locked = "--unlocked" not in sys.argv and install_lock()
+    install("-c", "constraints.txt", "torch")
+    install("-c", "constraints.txt", *["--no-build-isolation"] * is_locked, "-e", ".[dev]")
+    if is_locked and (others := not_in_lock()):
+        print(f"not checked by {LOCK.name}: {', '.join(others)}")
+
+
+if __name__ == "__main__":
+    main()
