@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
 from torch import nn
 from torch.distributions import ExpTransform, LogNormal, TransformedDistribution, Uniform
 
 import wherefrom as wf
 from conftest import mlp, training
+from rewritten import rewrite
+from wherefrom.files.folders import Run
 
 ON_BOTH_ENGINES = True
 
@@ -87,11 +90,10 @@ def test_parts_of_a_loaded_posterior(problem, tmp_path):
 def test_nothing_is_pickled_and_no_data_is_stored(problem, tmp_path):
     x, _ = problem
     wf.marginalise(training(), problem, wf.recipes.multi_swag(2, 3)).save(tmp_path)
-    numbers, words = sorted(tmp_path.iterdir())
-    assert (numbers.suffix, words.name) == (".safetensors", "posterior.json")
-    stored = numbers.read_bytes()
-    assert x.astype("float32")[0].tobytes() not in stored
-    json.loads((tmp_path / "posterior.json").read_text())
+    for path in tmp_path.iterdir():
+        stored = path.read_bytes()
+        assert x.astype("float32")[0].tobytes() not in stored
+        assert json.loads(stored) if path.suffix == ".json" else load(stored)
 
 
 def test_saving_again_replaces_the_run(problem, tmp_path):
@@ -99,7 +101,9 @@ def test_saving_again_replaces_the_run(problem, tmp_path):
         posterior = wf.marginalise(training(), problem, wf.recipes.deep_ensemble(2), seed=seed)
         posterior.save(tmp_path)
     assert wf.load(tmp_path, mlp()).seed == 1
-    assert len(list(tmp_path.iterdir())) == 2
+    files = Run.open(tmp_path).files
+    assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", *(e.file_name(n) for n, e in files.items())}
+    assert set(files) == {"posterior.json", "posterior.safetensors", "member-0.safetensors", "member-1.safetensors"}
 
 
 def test_another_model_of_the_same_shape_is_known(problem, tmp_path):
@@ -189,14 +193,14 @@ def test_an_init_that_was_code_is_not_remembered(problem, tmp_path):
 
 
 def test_clear_words_for_what_cannot_be_read(problem, tmp_path):
-    with pytest.raises(FileNotFoundError, match="holds no saved posterior"):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
         wf.load(tmp_path / "nowhere", mlp())
+    with pytest.raises(FileNotFoundError, match=r"holds no run: there is no manifest\.json"):
+        wf.load(tmp_path, mlp())
     wf.marginalise(training(), problem, []).save(tmp_path)
     with pytest.raises(ValueError, match=r"0\.weight was \[12, 4\] and is \[13, 4\]"):
         wf.load(tmp_path, mlp(hidden=13))
-    document = json.loads((tmp_path / "posterior.json").read_text())
-    document["format"] = 99
-    (tmp_path / "posterior.json").write_text(json.dumps(document))
+    rewrite(tmp_path, "posterior.json", lambda document: document | {"format": 99})
     with pytest.raises(ValueError, match="newer version"):
         wf.load(tmp_path, mlp())
 
@@ -239,8 +243,7 @@ def test_an_augmentation_of_ours_is_stored(tmp_path):
 
 def test_a_format_from_before_is_refused_in_words(problem, tmp_path):
     wf.marginalise(training(), problem, [wf.InitialCondition(2)]).save(tmp_path)
-    document = json.loads((tmp_path / "posterior.json").read_text())
-    (tmp_path / "posterior.json").write_text(json.dumps(document | {"format": 3}))
+    rewrite(tmp_path, "posterior.json", lambda document: document | {"format": 3})
     with pytest.raises(ValueError, match="no longer read"):
         wf.load(tmp_path, model=mlp())
 

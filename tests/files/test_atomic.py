@@ -2,12 +2,15 @@
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from wherefrom.files import atomic
+from wherefrom.files.errors import FileError
+from wherefrom.files.reading import read_tensors
 
 
 def write_folder(path, number):
@@ -120,78 +123,50 @@ def test_tensors_may_share_memory_and_be_transposed(tmp_path):
         assert torch.equal(tensor, tensors[name])
 
 
-# ---------------------------------------------------------------------- folders that may exist
+def test_what_a_killed_writer_left_is_removed_by_the_next_of_the_same_target(tmp_path):
+    for name in (".target.0123456789abcdef", ".target.lock", ".other.0123456789abcdef", ".target.notes"):
+        (tmp_path / name).write_text("left")
+    atomic.write_text(tmp_path / "target", "it")
+    assert {path.name for path in tmp_path.iterdir()} == {"target", ".other.0123456789abcdef", ".target.notes"}
 
 
-def write_run(folder, number, last="index"):
-    """Two files: the numbers under a new name each time, and an index that names them."""
-    with atomic.writing_folder(folder, last=last, owned=["numbers-*", "report"]) as temporary:
-        (temporary / f"numbers-{number}").write_text(str(number))
-        (temporary / "index").write_text(f"numbers-{number}")
+def test_a_second_writer_of_the_same_file_is_kept_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "PATIENCE", 0.1)
+    with atomic.writing(tmp_path / "target") as temporary:
+        temporary.write_text("first")
+        with pytest.raises(FileError, match=r"target is being written by process \d+ \(this one\) of .* since 20"):
+            atomic.write_text(tmp_path / "target", "second")
+        atomic.write_text(tmp_path / "other", "another file")
+    assert (tmp_path / "target").read_text() == "first"
+    assert {path.name for path in tmp_path.iterdir()} == {"target", "other"}
 
 
-def read_run(folder):
-    return (folder / (folder / "index").read_text()).read_text()
+def test_a_second_writer_waits_for_a_short_write(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: atomic.write_text(tmp_path / "target", str(number) * 1000), range(8)))
+    assert len(set((tmp_path / "target").read_text())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["target"]
 
 
-def test_files_of_others_stay_and_old_ones_of_ours_go(tmp_path):
-    write_run(tmp_path / "a" / "run", 1)
-    for name in ("notes", "report"):
-        (tmp_path / "a" / "run" / name).write_text("")
-    write_run(tmp_path / "a" / "run", 2)
-    assert sorted(path.name for path in (tmp_path / "a" / "run").iterdir()) == ["index", "notes", "numbers-2"]
-    assert read_run(tmp_path / "a" / "run") == "2"
+def test_files_of_a_download_are_moved_together_the_last_one_last(tmp_path, monkeypatch):
+    order, replace = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda a, b: (order.append(b.name), replace(a, b)))
+    with atomic.writing_beside(tmp_path / "a") as temporary:
+        for name in ("a", "b", "c"):
+            (temporary / name).write_text(name)
+    assert order == ["b", "c", "a"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("fails_at", [0, 1])
-def test_a_folder_holds_the_old_run_or_the_new_one(fails_at, tmp_path, monkeypatch):
-    write_run(tmp_path, 1)
-    replace, count = os.replace, iter(range(9))
-
-    def failing(*paths):
-        if next(count) == fails_at:
-            raise OSError("the disk is full")
-        replace(*paths)
-
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(OSError, match="the disk is full"):
-        write_run(tmp_path, 2)
-    assert read_run(tmp_path) == "1"
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_a_mixture_of_two_writes_is_never_taken_for_whole(tmp_path, monkeypatch):
-    """Where a file other than the last is overwritten, the last one goes first."""
-
-    def write(number):
-        with atomic.writing_folder(tmp_path, last="index", owned=[]) as temporary:
-            for name in ("index", "x", "y"):
-                (temporary / name).write_text(str(number))
-
-    write(1)
-    replace, count = os.replace, iter(range(9))
-
-    def failing(*paths):
-        if next(count) == 1:
-            raise OSError("the disk is full")
-        replace(*paths)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", failing)
-        with pytest.raises(OSError, match="the disk is full"):
-            write(2)
-    assert not (tmp_path / "index").exists()
-    write(3)
-    assert {path.read_text() for path in tmp_path.iterdir()} == {"3"}
-
-
-def test_a_failure_while_a_folder_is_filled_changes_nothing(tmp_path):
-    def write(folder):
-        with atomic.writing_folder(folder, "index", []) as temporary:
-            (temporary / "x").write_text("half")
-            raise KeyboardInterrupt
-
-    for folder in (tmp_path / "new", tmp_path):
-        with pytest.raises(KeyboardInterrupt):
-            write(folder)
-    assert not list(tmp_path.iterdir())
+def test_every_byte_of_a_sealed_file_counts(tmp_path):
+    atomic.write_tensors(tmp_path / "a", {"x": torch.arange(3), "y": torch.tensor([True])}, {"about": "it, é \x1f"})
+    whole = (tmp_path / "a").read_bytes()
+    metadata, tensors = read_tensors(tmp_path / "a")
+    assert metadata["about"] == "it, é \x1f"
+    assert tensors["x"].tolist() == [0, 1, 2]
+    for bit in range(0, 8 * len(whole), 7):  # of every byte, some bit
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "a").write_bytes(changed)
+        with pytest.raises(FileError, match=str(tmp_path / "a")):
+            read_tensors(tmp_path / "a")

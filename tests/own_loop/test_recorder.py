@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import wherefrom as wf
 from conftest import mlp, training
+from wherefrom.files import atomic
 from wherefrom.laws import TRADI
 from wherefrom.training import streams
 
@@ -361,11 +362,11 @@ def test_what_is_not_a_recorders_file(tmp_path):
     recorder.save(tmp_path / "b.safetensors")
     with safe_open(tmp_path / "b.safetensors", framework="pt") as file:
         metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    save_file(tensors, tmp_path / "c.safetensors", metadata | {"wherefrom recorder": "99"})
+    atomic.write_tensors(tmp_path / "c.safetensors", tensors, metadata | {"wherefrom recorder": "99"})
     with pytest.raises(ValueError, match="newer version"):
         wf.Recorder.load(tmp_path / "c.safetensors")
     about = json.loads(metadata["about"]) | {"law": {"$": "delta"}}
-    save_file(tensors, tmp_path / "d.safetensors", metadata | {"about": json.dumps(about)})
+    atomic.write_tensors(tmp_path / "d.safetensors", tensors, metadata | {"about": json.dumps(about)})
     with pytest.raises(ValueError, match=r"d\.safetensors cannot be read: law: this version does not know 'delta'"):
         wf.Recorder.load(tmp_path / "d.safetensors")
 

@@ -11,17 +11,18 @@
 | tuple, list | [...], {"$": "list", "items": [...]} |
 | dictionary | itself if its keys are text, else {"$": "map", "items": [[key, value], ...]} |
 | object of a registered class | {"$": name, field: value, ...} |
-| tensor, array | {"$": "tensor", "name": ...}; the numbers are put aside, for a safetensors file |
+| tensor, array | {"$": "tensor", "name": ..., "shape": ..., "dtype": ...}; the numbers go to a safetensors file |
 | distribution of torch | {"$": "distribution", "name": ..., "arguments": {...}}, if that draws the same |
 | class or function of the user's own | {"$": "class", ...}, {"$": "code", ...}: its name, where the field allows code |
 
 Everything else is refused. Nothing is imported or called by a name from a file: names are looked up in the registry, in
-torch.optim, in torch.distributions, and among the classes that the user gives.
+torch's optimisers, in a list of distributions, and among the classes that the user gives.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -34,7 +35,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import Distribution
 
-from wherefrom.files.stand_in import Code, StandIn
+from wherefrom.files.stand_in import Code, NotStoredError, StandIn
 
 _Class = TypeVar("_Class", bound=type)
 Given = Mapping[str, Sequence[type]]  # the user's own classes, by the argument of `wf.load` that takes them
@@ -97,24 +98,48 @@ def _names(kind: Any) -> list[str]:
     return list(kind._fields) if hasattr(kind, "_fields") else [each.name for each in fields(kind)]
 
 
-def _member(module: Any, name: Any, kind: type) -> Any:
-    """Return the dtype or the distribution of that name, and nothing else that torch has under it."""
-    value = getattr(module, str(name), None)
-    if not isinstance(value, kind) or (isinstance(value, type) and not issubclass(value, Distribution)):
-        raise ValueError(f"there is no {name} in {module.__name__}")
-    return value
+_DISTRIBUTIONS = {  # over a number, by numbers
+    each.__name__: each
+    for each in (
+        *(distributions.Bernoulli, distributions.Beta, distributions.Binomial, distributions.Cauchy),
+        *(distributions.Chi2, distributions.ContinuousBernoulli, distributions.Exponential),
+        *(distributions.FisherSnedecor, distributions.Gamma, distributions.Geometric, distributions.Gumbel),
+        *(distributions.HalfCauchy, distributions.HalfNormal, distributions.InverseGamma, distributions.Kumaraswamy),
+        *(distributions.Laplace, distributions.LogNormal, distributions.NegativeBinomial, distributions.Normal),
+        *(distributions.Pareto, distributions.Poisson, distributions.StudentT, distributions.Uniform),
+        *(distributions.VonMises, distributions.Weibull),
+    )
+}
+_DTYPES = {str(each)[6:]: each for name in dir(torch) if isinstance(each := getattr(torch, name), torch.dtype)}
+_FRACTION = re.compile(r"-?\d{1,40}(/\d{1,40})?")
 
 
+def _looked_up(names: Mapping[str, Any], name: Any, what: str) -> Any:
+    """Return what has that name, and raise if nothing has."""
+    if not isinstance(name, str) or name not in names:
+        raise ValueError(f"{str(name)[:80]!r} is not the name of a {what} that files may hold")
+    return names[name]
+
+
+def _fraction(text: Any) -> Fraction:
+    if not isinstance(text, str) or not _FRACTION.fullmatch(text):  # others, such as 1e999999999, take for ever
+        raise ValueError(f"{str(text)[:80]!r} is not a fraction")
+    return Fraction(text)
+
+
+def _shape(sizes: Any) -> torch.Size:
+    if not isinstance(sizes, list) or not all(type(size) is int and 0 <= size < 2**62 for size in sizes):
+        raise ValueError(f"{str(sizes)[:80]} is not a shape")
+    return torch.Size(sizes)
+
+
+_INFINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}  # one nan, as tuples compare it
 _PLAIN: dict[str, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {  # how to write and read them
-    "float": (float, str, lambda text: math.nan if text == "nan" else float(text)),  # one nan, as tuples compare it
-    "fraction": (Fraction, str, Fraction),
-    "shape": (torch.Size, list, torch.Size),
+    "float": (float, str, lambda text: _looked_up(_INFINITE, text, "number")),
+    "fraction": (Fraction, str, _fraction),
+    "shape": (torch.Size, list, _shape),
     "device": (torch.device, str, torch.device),
-    "dtype": (
-        torch.dtype,
-        lambda value: str(value)[6:],
-        lambda name: _member(torch, name, torch.dtype),
-    ),
+    "dtype": (torch.dtype, lambda value: str(value)[6:], lambda name: _looked_up(_DTYPES, name, "dtype")),
 }
 
 
@@ -156,8 +181,10 @@ def pack(value: Any, tensors: dict[str, Tensor], where: str = "", code: Code | N
         name = where
         while name in tensors:
             name += "'"
-        tensors[name] = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
-        return {"$": "tensor" if isinstance(value, Tensor) else "array", "name": name}
+        numbers = value if isinstance(value, Tensor) else torch.from_numpy(np.ascontiguousarray(value))
+        tensors[name] = numbers
+        tag = "tensor" if isinstance(value, Tensor) else "array"
+        return {"$": tag, "name": name, "shape": list(numbers.shape), "dtype": str(numbers.dtype)[6:]}
     if isinstance(value, Distribution) and (document := _distribution(value)) is not None:
         return document
     if code is not None:
@@ -278,9 +305,11 @@ def unpack(
                 return {inner("key", key): inner(key, each) for key, each in about["items"]}
             case "tensor" | "array" if tensor is not None:
                 numbers = tensor(about["name"])
+                if (list(numbers.shape), str(numbers.dtype)[6:]) != (about["shape"], about["dtype"]):
+                    raise ValueError(f"there are other numbers: {numbers.dtype} of shape {list(numbers.shape)}")
                 return numbers if document["$"] == "tensor" else numbers.numpy()
             case "distribution":
-                kind = _member(distributions, about["name"], type)
+                kind = _looked_up(_DISTRIBUTIONS, about["name"], "distribution")
                 dtype = inner("dtype", about["dtype"])
                 return kind(**{name: torch.tensor(float(v), dtype=dtype) for name, v in about["arguments"].items()})
             case "class" | "code" if code is not None:
@@ -292,9 +321,9 @@ def unpack(
                 return REGISTRY[name].make(**values)
             case other:
                 raise ValueError(f"this version does not know {other!r} there: update wherefrom")
-    except _Located:
+    except (_Located, NotStoredError):
         raise
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever a constructor makes of values that nobody vouches for
         what = f"it lacks {error}" if isinstance(error, KeyError) else error
         raise _Located(f"{where}: {what}" if where else str(what)) from error
 
@@ -310,6 +339,7 @@ def _unpack_code(about: dict[str, Any], inner: Callable[..., Any], given: Given,
     classes = given.get(code.given_by or "", ())
     if is_class:
         of_torch = getattr(torch.optim, name.removeprefix("torch.optim."), None)
+        of_torch = of_torch if isinstance(of_torch, type) and issubclass(of_torch, torch.optim.Optimizer) else None
         kind = next((k for k in (*classes, of_torch) if isinstance(k, type) and name_of(k) == name), None)
         return kind or StandIn(name, as_written, code.explained(name, as_written))
     settings = inner("settings", about["settings"], None) if "settings" in about else None
@@ -359,8 +389,10 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, Mapping) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
     if origin is list:
         return isinstance(value, tuple | list) and all(fits(each, inner[0]) for each in value)
-    if hint in (int, float, bool):
-        return isinstance(value, bool | int | float)
+    if hint in (int, bool):
+        return type(value) is hint
+    if hint is float:
+        return type(value) in (int, float)
     if isinstance(value, StandIn):
         return True
     if hint in (str, type(None), Tensor, torch.dtype, torch.Size) or (isinstance(hint, type) and is_stored(hint)):
@@ -371,4 +403,8 @@ def fits(value: Any, hint: Any) -> bool:
         promised = {**vars(hint).get("__annotations__", {}), **methods}
         there = {*dir(type(value)), *getattr(value, "__dict__", ())}  # none of which is computed
         return all(name in there for name in promised if not name.startswith("_"))
-    return isinstance(value, np.ndarray) if origin is np.ndarray else callable(value) if origin is Callable else True
+    if origin is np.ndarray:
+        (kind,) = get_args(inner[1]) or (Any,)
+        is_typed = isinstance(kind, type) and issubclass(kind, np.generic)
+        return isinstance(value, np.ndarray) and (not is_typed or np.issubdtype(value.dtype, kind))
+    return callable(value) if origin is Callable else True

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from wherefrom.files.errors import FileError
 
-class NotStoredError(ValueError):
+
+class NotStoredError(FileError):
     """Code was asked for that a file does not hold."""
 
 

@@ -35,6 +35,7 @@ from wherefrom.training.cohort import Trained
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import Scaler
 from wherefrom.training.network import Layout, Network
+from wherefrom.training.precision import agree
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.training.workers import available
 from wherefrom.variables import Design, Dropout, Iterations
@@ -223,7 +224,7 @@ def _check_function(network: Network, one: _Found, theta: Tensor, example: Tenso
             expected = expected.reshape(answers.shape)
     except Exception:  # it may be called in any other way than the model: then it cannot be asked
         return
-    if not torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
+    if not agree(answers, expected):
         raise ValueError(
             f"{one.who} gives other answers than the model does with its weights: model() is not what was trained. "
             "Does it have another activation, or other settings?"

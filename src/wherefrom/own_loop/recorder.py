@@ -15,12 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.files import atomic, codec
+from wherefrom.files.documents import parsed
+from wherefrom.files.errors import FileError
 from wherefrom.files.reading import blaming, check_format, read_tensors
 from wherefrom.laws import Law, TrajectoryLaw, delta
 from wherefrom.own_loop.running import Watch, watch
 from wherefrom.training.network import Layout
 
-FORMAT = 2
+FORMAT = 3
+_MOST_UPDATES = 2**40
 _MARK = "wherefrom recorder"  # in the metadata of a safetensors file, with the number of its format
 
 
@@ -160,12 +163,12 @@ class Recorder:
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Recorder:
         """Read what `save` wrote."""
-        metadata, tensors = read_tensors(path, str(device))
+        metadata, tensors = read_tensors(path, str(device), follows_links=True)
         if not is_recording(metadata):
-            raise ValueError(f"{path} was not written by Recorder.save")
+            raise FileError(f"{path} was not written by Recorder.save")
         with blaming(path):
-            check_format(int(metadata[_MARK]), FORMAT, "it")
-            values = codec.unpack(json.loads(metadata["about"]), tensors.__getitem__)
+            check_format(int(metadata[_MARK]), FORMAT, path)
+            values = codec.unpack(parsed(metadata["about"]), tensors.__getitem__)
             codec.check(values, {"updates": int, "layout": Layout, "theta": Tensor, "whole": dict[str, Tensor]})
             recorder = cls(values["law"], expected=values["expected"], device=device)
             recorder.layout, recorder.updates = values["layout"], values["updates"]
@@ -174,6 +177,8 @@ class Recorder:
                 varying = recorder._theta[: values["layout"].varying_size]
                 recorder._watch = watch(recorder.how, varying, recorder.expected)
                 recorder._watch.restore(values["watch"])
+                if recorder._watch.count != recorder.updates or not 0 <= recorder.updates < _MOST_UPDATES:
+                    raise ValueError(f"it cannot be of {recorder._watch.count} iterates and {recorder.updates} updates")
         return recorder
 
 

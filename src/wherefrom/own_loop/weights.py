@@ -52,7 +52,7 @@ def _read(path: Path) -> Weights:
         raise FileNotFoundError(f"there is no file {path}")
     if path.name.endswith(".index.json"):  # the parts of a large model, as Hugging Face writes them
         with blaming(path):
-            parts = dict.fromkeys(map(str, read_json(path)["weight_map"].values()))
+            parts = dict.fromkeys(map(str, read_json(path, follows_links=True)["weight_map"].values()))
         return Weights({k: t for part in parts for k, t in _read(path.parent / Path(part).name).tensors.items()})
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
@@ -60,7 +60,7 @@ def _read(path: Path) -> Weights:
 
 
 def _read_safetensors(path: Path) -> Weights:
-    metadata, tensors = read_tensors(path)
+    metadata, tensors = read_tensors(path, follows_links=True)
     if not is_recording(metadata):
         return Weights(_plain_names(tensors))
     recorder = Recorder.load(path)

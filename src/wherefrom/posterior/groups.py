@@ -14,6 +14,7 @@ from wherefrom.posterior.member import network_of
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.monte_carlo import RandomTheta
 from wherefrom.training.network import Network
+from wherefrom.training.workers import check_default_device
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -55,6 +56,7 @@ def assembled(parts: Mapping[Group, Tensor]) -> Tensor:
 
 def inputs(posterior: Posterior, x: Any) -> Tensor:
     """Return rows as the networks take them: checked, scaled, and on the networks' device."""
+    check_default_device()
     return posterior.scaler.x(posterior.schema.inputs(x), posterior.dtype).to(posterior.device)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 import torch
 
 from wherefrom.posterior.fold import Fold
-from wherefrom.posterior.growth import Divergence, without_diverged
+from wherefrom.posterior.growth import Divergence, checked, redrawn, without_diverged
 from wherefrom.posterior.held_out import check_apart
+from wherefrom.posterior.kept import keeping
 from wherefrom.posterior.member import Origin
 from wherefrom.posterior.networks import build_networks
 from wherefrom.posterior.point import P, Training
@@ -41,6 +43,7 @@ class Options(TypedDict, total=False):
     autocast: torch.dtype | None
     checkpoints: str | Path | Checkpoints | None
     progress: Show
+    store: str | Path | None
 
 
 @overload
@@ -85,6 +88,7 @@ def marginalise(
     autocast: torch.dtype | None = None,
     checkpoints: str | Path | Checkpoints | None = None,
     progress: Show = None,
+    store: str | Path | None = None,
 ) -> Posterior | list[Posterior]:
     """Train every draw of the variables in `over`, and return the posterior that marginalises them.
 
@@ -97,13 +101,15 @@ def marginalise(
     held_out: rows (x, y) that are not trained on, to fit the noise on, or the fraction of `data` to hold out for it
         (default: the likelihood's own).
     groups: one entry for each row; rows with the same entry are trained on, or held out, together.
-    on_divergence: "raise" (default) names the members that diverged in an error that holds the others; "keep" goes on
-        with the others.
+    on_divergence: "raise" (default) names the members that diverged in an error that holds the others; "drop" goes on
+        with the others; "redraw" trains other values in their place, with a warning: settings if these are drawn, else
+        first weights. `posterior.diverged` and `posterior.redrawn` name them.
     compute: where and how it is computed, `wf.Compute`. Its fields (device, dtype, engine, workers, autocast,
         checkpoints, progress) can also be given one by one.
+    store: a folder in which finished members are kept as they come, and the posterior is saved at the end (default
+        None). The same call goes on where it was interrupted; with more draws it trains only the new ones; other
+        settings are refused. `wf.load` reads it. Of folds, the members are kept and no posterior is saved.
     """
-    if on_divergence not in ("raise", "keep"):
-        raise ValueError(f'on_divergence must be "raise" or "keep", not {on_divergence!r}')
     if not isinstance(seed, Integral):
         raise TypeError(f"seed must be a whole number, not {seed!r}")
     if folds is not None and not len(folds):
@@ -117,7 +123,9 @@ def marginalise(
         checkpoints=checkpoints,
         progress=progress,
     )
-    rows, device, design = as_rows(data, training.likelihood), compute.torch_device, Design.of(over)
+    design = Design.of(over)
+    on_divergence = checked(on_divergence, design)
+    rows, device = as_rows(data, training.likelihood), compute.torch_device
     if held_out is not None and not isinstance(held_out, Real):
         held_out = as_rows(held_out, training.likelihood, rows.classes).that_count
         for index in [slice(None)] if folds is None else folds:
@@ -139,13 +147,21 @@ def marginalise(
     example = parts[0].scaler.x(parts[0].trained_on.x, compute.dtype)
     networks = build_networks(training, design, design.dropout, example, rows.targets, int(seed))
     networks = {family: network.to(device) for family, network in networks.items()}
-    trained = train_runs(training, networks, design, [(fold, design.runs(fold.seed)) for fold in parts], compute)
-    how, origin = replace(compute.without_company, device=device), Origin(dropout=design.dropout)
-    posteriors = [
-        Posterior(training, design, networks, fold, how, tuple(members), origin)
-        for fold, members in zip(parts, trained, strict=True)
-    ]
-    posteriors = without_diverged(posteriors, on_divergence)
+    work = [(fold, design.runs(fold.seed)) for fold in parts]
+    with nullcontext() if store is None else keeping(store, training, design, networks, parts, compute) as kept:
+        if kept is not None and compute.checkpoints is None and compute.executes_here:
+            compute = replace(compute, checkpoints=kept.checkpoints)
+        trained = train_runs(training, networks, design, work, compute, kept)
+        how, origin = replace(compute.without_company, device=device), Origin(dropout=design.dropout)
+        posteriors = [
+            Posterior(training, design, networks, fold, how, tuple(members), origin)
+            for fold, members in zip(parts, trained, strict=True)
+        ]
+        if on_divergence == "redraw":
+            posteriors = redrawn(posteriors, compute, kept=kept)
+        posteriors = without_diverged(posteriors, on_divergence)
+        if kept is not None:
+            kept.finish(posteriors, is_one=folds is None)
     return posteriors[0] if folds is None else posteriors
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import torch
 
 from wherefrom.files.codec import stored
 from wherefrom.training.algorithm import Algorithm
@@ -24,6 +26,10 @@ class Member:
     def family(self) -> str:
         return family_of(self.run)
 
+    def on(self, device: torch.device) -> Member:
+        """Return the member with its theta on a device; laws are in main memory always."""
+        return replace(self, trained=replace(self.trained, last=self.trained.last.to(device)))
+
 
 @stored("Origin")
 @dataclass(frozen=True)
@@ -34,6 +40,17 @@ class Origin:
     is_part: bool = False  # of another posterior's members or variables
     weights: tuple[float, ...] | None = None  # of the members, where they are not those of the design
     dropout: Dropout | None = None  # with which it was trained, also where a part no longer marginalises it
+    damaged: tuple[str, ...] = ()  # members whose files were, and that are not in the mixture
+    redrawn: tuple[str, ...] = ()  # runs that diverged, and whose place others have taken
+
+    @property
+    def missing(self) -> str | None:
+        """Which members of the design are not in the mixture, and why; None if all are."""
+        parts = (
+            f"these diverged: {'; '.join(self.diverged)}" if self.diverged else "",
+            f"the files of these are damaged: {'; '.join(self.damaged)}" if self.damaged else "",
+        )
+        return "; ".join(filter(None, parts)) or None
 
 
 def family_of(run: Run) -> str:

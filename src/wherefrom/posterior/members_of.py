@@ -33,17 +33,17 @@ def some_of(posterior: Posterior, draws: dict[str, set[int]], design: Design) ->
         for member in compress(posterior.mixture, is_chosen)
     )
     if not chosen:
-        lost = "its members weigh nothing"
-        if posterior.diverged:
-            lost = f"these diverged: {'; '.join(posterior.diverged)}"
+        lost = posterior.origin.missing or "its members weigh nothing"
         raise ValueError(f"no member is left of that part; {lost}")
-    missing = posterior.diverged if len(chosen) < design.size else ()
+    origin = posterior.origin
+    if len(chosen) == design.size:
+        origin = replace(origin, diverged=(), damaged=())
     weights = posterior.origin.weights
     if weights is not None:
         kept = list(compress(weights, is_chosen))
         weights = tuple(weight / math.fsum(kept) for weight in kept)
     is_part = posterior.origin.is_part or bool(draws) or design.dropout != posterior.design.dropout
-    origin = replace(posterior.origin, diverged=missing, is_part=is_part, weights=weights)
+    origin = replace(origin, is_part=is_part, weights=weights)
     fitted = replace(posterior.fitted, noise=None)
     part = replace(posterior, design=design, mixture=chosen, origin=origin, fitted=fitted)
     if posterior.design.families and not design.families:

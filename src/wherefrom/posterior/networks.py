@@ -86,7 +86,7 @@ def _build_network(
 ) -> Network:
     the_model = _called(family)
     with streams.torch_seeded(seed, "theta0", 0):
-        module = factory().to(dtype=x.dtype if x.is_floating_point() else None)
+        module = factory().to("cpu", x.dtype if x.is_floating_point() else None)
     try:
         network = Network(module, in_memory(x[:_PROBE_ROWS]))
     except (RuntimeError, IndexError) as error:

@@ -35,6 +35,7 @@ from wherefrom.predictive.calibration import VarianceScale
 from wherefrom.predictive.one_shot import compiled, member
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
 from wherefrom.predictive.one_shot.propagate import Passes
+from wherefrom.training.precision import tolerance
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -75,7 +76,7 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
     program.model.metadata_props.update(_described(posterior, covariance))
     with atomic.writing(path) as temporary:
         program.save(temporary, external_data=False)
-        _check(temporary, rows, prediction)
+        _check(temporary, rows, prediction, tolerance(posterior.device, posterior.dtype))
 
 
 # ---------------------------------------------------------------------- what is followed
@@ -270,13 +271,13 @@ def _rename(graph: Any, body: Any, members: Sequence[Any]) -> None:
         value.name, value.shape[0] = name, "rows"
 
 
-def _check(path: Path, rows: Tensor, prediction: Any) -> None:
-    """Raise unless the file gives the library's answers, to many rows and to one."""
+def _check(path: Path, rows: Tensor, prediction: Any, relative: float) -> None:
+    """Raise unless the file gives the library's answers, to many rows and to one, up to the rounding of its device."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.log_severity_level = 1, 3
-    near: Any = partial(torch.allclose, rtol=1e-3, atol=1e-4, equal_nan=True)
+    near: Any = partial(torch.allclose, rtol=relative, atol=relative / 10, equal_nan=True)
     try:
         session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
         for count in (1, len(rows)):

@@ -7,7 +7,9 @@ Every member keeps its labels, so one set of trainings serves every subset of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
@@ -33,6 +35,7 @@ from wherefrom.training.data import Rows, Scaler, Schema
 from wherefrom.training.engines import Choice
 from wherefrom.training.network import Network
 from wherefrom.training.progress import Show
+from wherefrom.training.workers import available
 from wherefrom.variables import Design
 
 if TYPE_CHECKING:
@@ -80,14 +83,34 @@ class Posterior(Generic[P]):
         return len(self.mixture)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle no rows, as a file holds none, but where batch normalisation needs them to predict."""
+        """Pickle no rows, as a file holds none, but where batch normalisation needs them to predict.
+
+        All tensors are in main memory, so that it can be opened without its device.
+        """
         needs_rows = any(network.momenta for network in self.networks.values())
         fold = replace(self.fold, rows=self.rows if needs_rows else None, held_out=None)
+        cpu = torch.device("cpu")
         return vars(self) | {
             "fold": fold,
             "fitted": self.fitted.with_rows(None),
-            "compute": self.compute.without_company,
+            "compute": replace(self.compute.without_company, device=str(self.compute.device)),
+            "networks": {name: copy.copy(network).to(cpu) for name, network in self.networks.items()},
+            "mixture": tuple(member.on(cpu) for member in self.mixture),
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        compute: Compute = state["compute"]
+        try:
+            device = available(compute.device)
+        except ValueError as error:
+            warnings.warn(f"this posterior predicts on the CPU: {error}", stacklevel=2)
+            device, compute = torch.device("cpu"), replace(compute, device="cpu")
+        vars(self).update(state)
+        vars(self).update(
+            compute=compute,
+            networks={name: network.to(device) for name, network in self.networks.items()},
+            mixture=tuple(member.on(device) for member in self.mixture),
+        )
 
     def __copy__(self) -> Posterior[P]:
         return self  # it never changes
@@ -98,6 +121,7 @@ class Posterior(Generic[P]):
     def __repr__(self) -> str:
         over = ", ".join(self.design.names) or "nothing"
         lost = f"; {len(self.diverged)} diverged" if self.diverged else ""
+        lost += f"; {len(self.redrawn)} redrawn" if self.redrawn else ""
         weighted = "weighted " if weighing.is_weighted(self) else ""
         return f"Posterior({len(self)} {weighted}member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
 
@@ -208,6 +232,31 @@ class Posterior(Generic[P]):
         `calibrated`, so is the prediction.
         """
         return predicting.predicted(self, x, samples, method, seed, tolerance)
+
+    def predict_chunks(self, x: Any, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> Iterator[P]:
+        """Predict some rows at a time, in their order: yield predictions of 4,096 rows at most, fewer of many samples.
+
+        So memory does not grow with the rows. Answers are those of `predict` up to rounding; by Monte Carlo, a row has
+        the same one to the last bit whatever the chunk it comes in.
+
+        x: an array, also one that is mapped from a file (`numpy.load(..., mmap_mode="r")`), a tensor, a frame, or an
+            iterable of those.
+        samples: of each member (default 100).
+        method: as for `predict` (default "monte_carlo").
+
+        >>> import torch
+        >>> import wherefrom as wf
+        >>> x = torch.linspace(-1, 1, 40).unsqueeze(1)
+        >>> training = wf.Training(wf.MLP([8]), wf.Algorithm("adam", lr=0.01, batch_size=20), epochs=2)
+        >>> posterior = wf.marginalise(training, (x, x[:, 0]), [wf.InitialCondition(2)])
+        >>> [len(prediction.mean) for prediction in posterior.predict_chunks([x[:30], x[30:]])]
+        [30, 10]
+        """
+        parts = [x] if hasattr(x, "shape") else x
+        for part in parts:
+            take = (part.iloc if hasattr(part, "iloc") else part).__getitem__
+            for block in predicting.in_blocks(self, len(part), take, samples, method):
+                yield block.prediction.of_rows(torch.arange(len(block)))
 
     def out_of_fold(self, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> P:
         """Predict every training row by the members that did not see it, where the draws of D are `wf.Folds`.
@@ -451,8 +500,23 @@ class Posterior(Generic[P]):
 
     @property
     def diverged(self) -> tuple[str, ...]:
-        """The runs that diverged, by their names."""
+        """The runs that diverged and were left out, by their names."""
         return self.origin.diverged
+
+    @property
+    def redrawn(self) -> tuple[str, ...]:
+        """The runs that diverged and were replaced by others, by their names."""
+        return self.origin.redrawn
+
+    @property
+    def diverged_share(self) -> float:
+        """The share of members that diverged and were left out."""
+        return len(self.diverged) / (len(self) + len(self.diverged))
+
+    @property
+    def redrawn_share(self) -> float:
+        """The share of members that diverged and were replaced by others."""
+        return len(self.redrawn) / (len(self) + len(self.diverged))
 
 
 def _shown(member: Member, setting: str) -> Any:

@@ -14,13 +14,14 @@ from torch import Tensor
 from wherefrom.likelihoods.likelihood import MemberScores
 from wherefrom.posterior.groups import assembled, groups, inputs, refreshing
 from wherefrom.posterior.left_out import outputs_left_out
-from wherefrom.posterior.weighing import crossed_axes, explicit_weights, turns
+from wherefrom.posterior.weighing import crossed_axes, explicit_weights, missing, turns
 from wherefrom.predictive import monte_carlo
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
 from wherefrom.predictive.shape import Shape
 from wherefrom.training.data import Rows, as_rows
+from wherefrom.training.memory import as_bytes, in_words
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -32,6 +33,7 @@ _PROBES = 128
 _TOLERANCE = 0.05  # relative error of moments that are good
 _BLOCK_NUMBERS = 2_000_000  # answers at a time
 _MOST_ROWS = 4096  # of a block
+_BYTES_OF_AN_ANSWER = 32  # in single precision, once as it is, and in double precision while scores are computed
 
 
 def thetas(posterior: Posterior, n: int, seed: int) -> list[dict[str, Tensor]]:
@@ -65,6 +67,22 @@ def predicted(
 
     drawn: a variable whose draws are successive rows of x, so many for each row that is predicted (default: none).
     """
+    return predictive(
+        posterior, outputs_at(posterior, x, samples, method, seed, tolerance, drawn, left_out_by), left_out_by
+    )
+
+
+def outputs_at(
+    posterior: Posterior,
+    x: Any,
+    samples: int,
+    method: Method,
+    seed: int | None = None,
+    tolerance: float = _TOLERANCE,
+    drawn: CrossedAxis | None = None,
+    left_out_by: Tensor | None = None,
+) -> Mixture:
+    """Return the networks' outputs at x, before the likelihood and the calibration; arguments as in `predicted`."""
     if method not in get_args(Method):
         raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
     is_by_moments = method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance))
@@ -80,7 +98,7 @@ def predicted(
     else:
         by = left_out_by if drawn is None else left_out_by.repeat_interleave(drawn.draws)
         mixture = outputs_left_out(posterior, posterior.schema.inputs(x), by, outputs)
-    return _predictive(posterior, mixture if drawn is None else mixture.crossed_with(drawn), left_out_by)
+    return mixture if drawn is None else mixture.crossed_with(drawn)
 
 
 def outputs_to_judge(posterior: Posterior, rows: Rows, samples: int) -> Mixture:
@@ -133,7 +151,7 @@ def in_blocks(
     """
     draws = 1 if drawn is None else drawn.draws
     answers = len(posterior) * samples * posterior.schema.targets * draws
-    most = max(WHOLE_ROWS, min(_MOST_ROWS, _BLOCK_NUMBERS // answers) // WHOLE_ROWS * WHOLE_ROWS)
+    most = max(WHOLE_ROWS, min(_MOST_ROWS, _block_numbers(posterior) // answers) // WHOLE_ROWS * WHOLE_ROWS)
     for start in range(0, rows, most):
         block = slice(start, min(rows, start + most))
         x = posterior.schema.inputs(take(block))
@@ -144,6 +162,25 @@ def in_blocks(
         yield Block(block, predicted(posterior, filled, samples, method, drawn=drawn, left_out_by=by))
 
 
+def _block_numbers(posterior: Posterior) -> int:
+    """Return how many answers to compute at a time."""
+    limit = posterior.compute.memory_limit
+    return _BLOCK_NUMBERS if limit is None else min(_BLOCK_NUMBERS, as_bytes(limit) // _BYTES_OF_AN_ANSWER)
+
+
+def _check_memory(posterior: Posterior, rows: int, samples: int) -> None:
+    """Raise if the answers to all rows at once would take more than the limit."""
+    limit = posterior.compute.memory_limit
+    outputs = max(network.outputs for network in posterior.networks.values())
+    each = len(posterior) * samples * outputs * _BYTES_OF_AN_ANSWER
+    if limit is not None and rows * each > as_bytes(limit):
+        raise ValueError(
+            f"memory_limit is {limit}, but predicting {rows:,} rows by {len(posterior)} members with {samples} samples "
+            f"each takes about {in_words(rows * each)}: predict {max(1, as_bytes(limit) // each):,} rows at a time, or "
+            "take fewer samples"
+        )
+
+
 # ---------------------------------------------------------------------- by samples
 
 
@@ -151,6 +188,7 @@ def sampled_outputs(posterior: Posterior, x: Any, samples: int, seed: int) -> Mi
     """Sample the networks' outputs at x, so many times for each member."""
     rows, design = inputs(posterior, x), posterior.design
     plan = monte_carlo.Plan.of(samples, vary_theta=design.iterations is not None, vary_mask=design.dropout is not None)
+    _check_memory(posterior, len(rows), plan.samples)
     answers = assembled(
         {
             group: monte_carlo.outputs(group.network, group.thetas, plan, rows, seed, refreshing(posterior, group))
@@ -177,7 +215,7 @@ def member_scores(posterior: Posterior, data: Any) -> MemberScores:
 
 def by_moments(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance, rank: int | None) -> Any:
     """Predict at x by one pass of moments for each member."""
-    return _predictive(posterior, moments_of_outputs(posterior, x, x_std, covariance, rank))
+    return predictive(posterior, moments_of_outputs(posterior, x, x_std, covariance, rank))
 
 
 def moments_of_outputs(posterior: Posterior, x: Any, x_std: Any, covariance: Covariance, rank: int | None) -> Mixture:
@@ -250,7 +288,8 @@ def _input_variance(posterior: Posterior, x: Any, x_std: Any) -> Tensor | None:
         raise ValueError("x_std is for measurements; whole numbers are taken as indices")
     if posterior.scaler.knots is not None:
         raise ValueError("x_std is not for networks that see their inputs in pieces: train with standardise=True")
-    std = torch.as_tensor(np.asarray(x_std), dtype=torch.float64)
+    given = x_std.detach().cpu() if isinstance(x_std, Tensor) else np.asarray(x_std)
+    std = torch.as_tensor(given, dtype=torch.float64)
     if std.shape not in ((), rows.shape[1:], rows.shape):
         raise ValueError(
             f"x_std has shape {tuple(std.shape)}, but x has {tuple(rows.shape)}: give one number, one for each "
@@ -271,13 +310,13 @@ def _mixture(posterior: Posterior, outputs: Tensor, plan: monte_carlo.Plan, **mo
         outputs,
         plan,
         crossed_axes(posterior),
-        f"these diverged: {'; '.join(posterior.diverged)}" if posterior.diverged else None,
+        missing(posterior),
         weights=explicit_weights(posterior),
         **moments,
     )
 
 
-def _predictive(posterior: Posterior, outputs: Mixture, left_out_by: Tensor | None = None) -> Any:
+def predictive(posterior: Posterior, outputs: Mixture, left_out_by: Tensor | None = None) -> Any:
     """Let the likelihood make a prediction of the outputs, and calibrate it; rows left out, by the others."""
     likelihood = posterior.training.likelihood
     prediction: Any = likelihood.predictive(outputs, posterior.schema, posterior.scaler, posterior.fitted_noise)

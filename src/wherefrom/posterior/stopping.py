@@ -97,7 +97,7 @@ def _after_epochs(posterior: Posterior, member: Member, averages: bool) -> tuple
     run = replace(member.run, labels={})
     stopped = []
     for theta in law.stops(averages):
-        last = torch.cat([theta, member.trained.last[len(theta) :]])
+        last = torch.cat([theta.to(member.trained.last), member.trained.last[len(theta) :]])
         stopped.append(replace(member, run=run, trained=replace(member.trained, last=last)))
     seen = tuple(round((k + 1) * epochs / count) for k in range(count))
     return seen, replace(posterior.marginalising(), mixture=tuple(stopped))

@@ -6,6 +6,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +17,11 @@ from wherefrom.posterior.networks import factories
 from wherefrom.posterior.point import Training
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
-from wherefrom.training.cohort import Cohort, Collection, Examples, Trained, Trainee
+from wherefrom.training.cohort import Cohort, Collection, Examples, SharedRows, Trained, Trainee
 from wherefrom.training.compute import Compute
 from wherefrom.training.network import Network
 from wherefrom.training.progress import progress_bar
+from wherefrom.training.streamed import Streamed
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.variables import Algorithms, Design, Resample, Run
 from wherefrom.variables.family import Factory
@@ -33,21 +35,35 @@ def train_runs(
     design: Design,
     work: Sequence[tuple[Fold, Sequence[Run]]],
     compute: Compute,
+    kept: Kept | None = None,
 ) -> list[list[Member]]:
-    """Train all runs of all folds, in as few cohorts as their structures allow."""
-    trainings = _Trainings(training, networks, design, work, compute)
-    everyone = list(trainings.algorithms)
+    """Train all runs of all folds, in as few cohorts as their structures allow.
+
+    kept: has members that are finished already, and keeps those that this call trains; its folds are those of `work`.
+    """
+    trainings = _Trainings(training, networks, design, work, compute, kept)
+    there = {job: one.trained for job in trainings.algorithms if (one := trainings.kept_member(job)) is not None}
+    everyone = [job for job in trainings.algorithms if job not in there]
     if design.iterations is not None and design.iterations.start == "auto":
         # Where each loss levels off is known when it has been seen: once without collecting, then again.
-        trained = trainings.train("first look", everyone, collects=False)
+        trained = trainings.train("first look", everyone, collects=False) if everyone else {}
         losses = {job: tuple(one.losses) for job, one in trained.items() if one.diverged is None}
         trained |= trainings.train("training", list(losses), collects=True, losses=losses) if losses else {}
     else:
-        trained = trainings.train("training", everyone, collects=design.iterations is not None)
+        trained = trainings.train("training", everyone, collects=design.iterations is not None) if everyone else {}
+    trained |= there
     return [
         [Member(run, trainings.algorithms[j, r], trained[j, r]) for r, run in enumerate(runs)]
         for j, (_, runs) in enumerate(work)
     ]
+
+
+class Kept(Protocol):
+    """Members that are finished, by the number of their fold."""
+
+    def get(self, fold: int, run: Run) -> Member | None: ...
+
+    def keep(self, fold: int, member: Member) -> None: ...
 
 
 _Job = tuple[int, int]  # the number of a fold, and of a run in it
@@ -64,7 +80,9 @@ class _Trainings:
         design: Design,
         work: Sequence[tuple[Fold, Sequence[Run]]],
         compute: Compute,
+        kept: Kept | None = None,
     ) -> None:
+        self.kept = kept
         self.training, self.networks, self.design, self.work, self.compute = training, networks, design, work, compute
         self.algorithms: dict[_Job, Algorithm] = {
             (j, r): algorithm_of(training, design.algorithms, run)
@@ -74,6 +92,7 @@ class _Trainings:
         fold = work[0][0]
         models = factories(training, design, fold.scaler.input_shape(fold.schema.x_shape), fold.schema.targets)
         self.initial = {name: _InitialConditions(models[name], networks[name], compute.dtype) for name in models}
+        self.inputs: dict[int, Any] = {}  # by fold: a tensor, or a Streamed one
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
         self.collections: dict[range | tuple[int, ...], Collection] = {}  # by their steps
 
@@ -83,13 +102,24 @@ class _Trainings:
         """Train these runs; if they collect their trajectories, their losses may tell from where on."""
         alike = self._alike(jobs, collects, losses or {})
         cohorts = [self._cohort(key, members) for key, members in alike.items()]
+        numbered = list(alike.values())
+
+        def done(cohort: int, member: int, trained: Trained) -> None:
+            job = numbered[cohort][member]
+            if self.kept is not None and what == "training":
+                self.kept.keep(job[0], Member(self.work[job[0]][1][job[1]], self.algorithms[job], trained))
+
         with progress_bar(what, self.training.epochs * len(jobs), self.compute.progress) as report:
-            trained = self.compute.train(cohorts, report)
+            trained = self.compute.train(cohorts, report, done)
         return {
             job: one
             for members, some in zip(alike.values(), trained, strict=True)
             for job, one in zip(members, some, strict=True)
         }
+
+    def kept_member(self, job: _Job) -> Member | None:
+        """Return a member that is finished already, and None for others."""
+        return None if self.kept is None else self.kept.get(job[0], self.work[job[0]][1][job[1]])
 
     def _alike(
         self, jobs: Sequence[_Job], collects: bool, losses: Mapping[_Job, Losses]
@@ -165,21 +195,31 @@ class _Trainings:
         key = self._table_key(job)
         if key not in self.tables:
             (fold, runs), (_, draw, share) = self.work[job[0]], key
-            rows = fold.trained_on
+            rows, x = fold.trained_on, self._inputs(job[0])
+            chosen = None if draw < 0 else Resample.rows(len(rows), share, fold.seed, draw)
             if "leaves_out" in runs[job[1]].choices:
-                rows = rows.take(fold.parts != draw)
-                rows = rows if rows.versions is None else replace(rows, x=rows.versions[draw])
-            elif draw >= 0:
-                chosen = Resample.rows(len(rows), share, fold.seed, draw)
+                assert fold.parts is not None
+                chosen = torch.nonzero(fold.parts != draw).flatten()
+            if chosen is not None:
+                x = x[chosen] if isinstance(x, Streamed) else SharedRows(x, chosen)
+                if "leaves_out" in runs[job[1]].choices and rows.versions is not None:
+                    x = fold.scaler.x(rows.versions[draw][chosen], self.compute.dtype)
                 drawn_weights = None if rows.weights is None else rows.weights[chosen]
-                rows = replace(rows, x=rows.x[chosen], y=rows.y[chosen], weights=drawn_weights)
+                rows = replace(rows, x=rows.x[:0], y=rows.y[chosen], weights=drawn_weights)  # x is in memory once
             weights = self.training.likelihood.row_weights(rows)
             self.tables[key] = Examples(
-                fold.scaler.x(rows.x, self.compute.dtype),
+                x,
                 fold.scaler.y(rows.y, self.compute.dtype),
                 None if weights is None else weights.to(self.compute.dtype),
             )
         return self.tables[key]
+
+    def _inputs(self, fold: int) -> Any:
+        """Return all rows of a fold as networks see them, the same object each time: draws of them share it."""
+        if fold not in self.inputs:
+            one = self.work[fold][0]
+            self.inputs[fold] = one.scaler.x(one.trained_on.x, self.compute.dtype)
+        return self.inputs[fold]
 
 
 @dataclass(frozen=True)
@@ -229,7 +269,7 @@ class _InitialConditions:
                 self.made.add(module)
                 if init := run.choices.get("init"):
                     init(module)
-            theta0 = self.network.theta(module.to(self.dtype))
+            theta0 = self.network.theta(module.to("cpu", self.dtype))
             self.network.check_draw(module)
             alike = self.alike[seed, _digest(theta0)]
             for other in alike:

@@ -32,9 +32,19 @@ def is_weighted(posterior: Posterior) -> bool:
     return posterior.origin.weights is not None or any(axis.weights is not None for axis in posterior.design.axes)
 
 
+def missing(posterior: Posterior) -> str | None:
+    """Return which members are missing, and why; None if those that are left are a crossed design of their draws.
+
+    Of a variable with one draw left, no variance can be known: it must not be taken for none.
+    """
+    counts = [len(posterior.draws(axis.name)) for axis in posterior.design.axes]
+    is_crossed = len(posterior) == math.prod(counts) and min(counts, default=2) > 1
+    return None if is_crossed else posterior.origin.missing
+
+
 def explicit_weights(posterior: Posterior) -> Tensor | None:
     """Return weights that the axes do not have: those that were set, or what is left of theirs without some members."""
-    is_needed = posterior.origin.weights is not None or (is_weighted(posterior) and bool(posterior.diverged))
+    is_needed = posterior.origin.weights is not None or (is_weighted(posterior) and bool(missing(posterior)))
     return torch.tensor(weights(posterior), dtype=torch.float64) if is_needed else None
 
 
@@ -44,7 +54,8 @@ def crossed_axes(posterior: Posterior) -> tuple[CrossedAxis, ...]:
     def crossed(axis: Axis) -> CrossedAxis:
         has_weights = axis.weights is not None and explicit_weights(posterior) is None
         of_draws = tuple(_of_draws(posterior, axis).values()) if has_weights else None
-        return CrossedAxis(axis.name, axis.draws, axis.is_finite, of_draws)
+        draws = axis.draws if missing(posterior) else len(posterior.draws(axis.name))
+        return CrossedAxis(axis.name, draws, axis.is_finite, of_draws)
 
     return tuple(map(crossed, posterior.design.axes))
 

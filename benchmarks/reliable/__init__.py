@@ -1,0 +1,1 @@
+"""Trials for `benchmarks/reliability.py`: killed writers, damage, hostile content, full disks."""
