@@ -288,3 +288,19 @@ def test_half_precision_is_refused(problem):
 def test_an_error_of_divergence_goes_through_a_pickle():
     error = pickle.loads(pickle.dumps(wf.DivergedError("theta0 1 diverged", [1, 2])))
     assert (str(error), error.posterior) == ("theta0 1 diverged", [1, 2])
+
+
+@pytest.mark.parametrize("method", ["monte_carlo", "one_shot"])
+def test_chunks_are_predicted_as_all_rows(posterior, problem, method, tmp_path):
+    x = np.random.default_rng(0).normal(size=(5000, problem[0].shape[1])).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    whole = posterior.predict(x, samples=6, method=method)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    parts = list(posterior.predict_chunks(mapped, 6, method=method))
+    assert [len(part.mean) for part in parts] == [4096, 904]
+    mean, variance = (torch.cat([getattr(part, name) for part in parts]) for name in ("mean", "variance"))
+    torch.testing.assert_close(mean, whole.mean, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(variance, whole.variance, rtol=1e-4, atol=1e-6)
+    other = list(posterior.predict_chunks(iter([x[:17], torch.from_numpy(x[17:])]), 6, method=method))
+    exact = {"rtol": 0, "atol": 0} if method == "monte_carlo" else {"rtol": 1e-5, "atol": 1e-6}
+    torch.testing.assert_close(torch.cat([part.mean for part in other]), mean, **exact)

@@ -98,7 +98,7 @@ def hyper_deep_ensemble(
     if not training.likelihood.has_density:
         raise ValueError("a choice by validation rows needs densities: give the likelihood a noise")
     over = hyper_ensemble(draws, **settings)
-    searched = marginalise(training, data, over, seed, progress=progress, on_divergence="keep")
+    searched = marginalise(training, data, over, seed, progress=progress, on_divergence="drop")
     rows = as_rows(validation, training.likelihood, searched.schema.classes)
     densities = searched.predict(rows.x).member_log_densities(rows.truth, by_output=True).flatten(1)
     weights = greedy(densities, _PICKS, distinct=chosen)

@@ -1,6 +1,5 @@
 """A law of the user's own: it can be saved, and loaded with its class or without it, and nothing runs by its name."""
 
-import json
 import pickle
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +10,7 @@ import torch
 
 import wherefrom as wf
 from conftest import mlp, training
+from rewritten import rewrite
 from wherefrom.laws import Gaussian
 
 
@@ -180,10 +180,12 @@ def test_settings_may_be_tensors(problem, tmp_path):
 
 def test_a_class_that_has_changed_is_named(problem, tmp_path):
     trained(problem, Latest()).save(tmp_path)
-    path = tmp_path / "posterior.json"
-    about = json.loads(path.read_text())
-    about["posterior"]["design"]["iterations"]["law"]["settings"]["forgetting"] = 1
-    path.write_text(json.dumps(about))
+
+    def forgetting(about):
+        about["posterior"]["design"]["iterations"]["law"]["settings"]["forgetting"] = 1
+        return about
+
+    rewrite(tmp_path, "posterior.json", forgetting)
     with pytest.raises(ValueError, match=r"Latest is not the class that was saved.*forgetting"):
         wf.load(tmp_path, mlp(), laws=[Latest])
 
@@ -191,11 +193,13 @@ def test_a_class_that_has_changed_is_named(problem, tmp_path):
 def test_a_name_in_a_file_is_only_looked_for_among_those_given(problem, tmp_path):
     """A file that names a class of some module gets nothing imported, nor called."""
     trained(problem, Latest()).save(tmp_path)
-    path = tmp_path / "posterior.json"
-    about = json.loads(path.read_text())
     for name in ("os.system", "tests.laws.test_own_law.Latest", "Popen"):
-        about["posterior"]["design"]["iterations"]["law"]["name"] = name
-        path.write_text(json.dumps(about))
+
+        def named(about, name=name):
+            about["posterior"]["design"]["iterations"]["law"]["name"] = name
+            return about
+
+        rewrite(tmp_path, "posterior.json", named)
         loaded = wf.load(tmp_path, mlp(), data=problem, laws=[Latest])
         with pytest.raises(ValueError, match="is a class of your own"):
             loaded.extend(theta0=1)

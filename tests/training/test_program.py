@@ -95,3 +95,47 @@ def test_recording_does_not_wake_torchs_compiler():
         "program.record(lambda x: (x @ x).relu(), (torch.ones(2, 2),)); assert 'sympy' not in sys.modules"
     )
     alone(exec, code, {})
+
+
+def test_a_program_that_gives_other_numbers_is_given_up_with_a_warning():
+    calls = []
+
+    def counts(a: Tensor) -> Tensor:
+        calls.append(a)
+        return a * float(len(calls))  # a number that no tensor shows
+
+    a = torch.ones(3)
+    replay = program.record(counts, (a,))
+    replay()
+    with pytest.warns(UserWarning, match="gives other numbers than the model itself"):
+        replay()
+    assert replay.operations == ["python"]
+    assert torch.equal(replay(), torch.full((3,), float(len(calls))))
+
+
+def test_a_function_that_only_the_record_cannot_take_is_called_with_a_warning(monkeypatch):
+    def fails(*given: object) -> None:
+        raise RuntimeError("no kernel")
+
+    monkeypatch.setattr(program, "_rehearse", fails)
+    replay = program.record(lambda a: a * 2, (torch.ones(3),))
+    with pytest.warns(UserWarning, match="could not be recorded .*no kernel"):
+        assert torch.equal(replay(), 2 * torch.ones(3))
+    assert torch.equal(replay(), 2 * torch.ones(3))  # and says it once
+
+
+@pytest.mark.parametrize(("autocast", "is_kept"), [(None, False), (torch.bfloat16, True)])
+def test_a_replay_may_be_off_by_the_rounding_of_its_products(autocast, is_kept):
+    steps = iter([1.0, 1.0, 1.0 + 2**-8, 1.0 + 2**-8])
+
+    def rounded(a: Tensor) -> Tensor:
+        return a * next(steps)  # one unit in the last place of bfloat16
+
+    replay = program.record(rounded, (torch.ones(3),), None, autocast)
+    replay()
+    if is_kept:
+        replay()
+    else:
+        with pytest.warns(UserWarning, match="gives other numbers"):
+            replay()
+    assert (replay.operations != ["python"]) == is_kept

@@ -16,6 +16,7 @@ import oracle
 import wherefrom as wf
 from apart import alone
 from conftest import mlp, training
+from wherefrom.files.reading import read_tensors
 from wherefrom.training import checkpoints
 from wherefrom.training.cohort import Examples
 from wherefrom.training.optimisers import OPTIMISERS
@@ -449,7 +450,6 @@ def test_a_process_that_was_killed(tmp_path):
         alone(train_and_die, tmp_path)
     x, y, setup, over = killed_setup()
     (file,) = tmp_path.glob("*.safetensors")
-    with checkpoints.opened(file) as content:
-        assert json.loads(content.metadata()["about"])["epochs"] == [7] * 4
+    assert json.loads(read_tensors(file)[0]["about"])["epochs"] == [7] * 4
     found = wf.marginalise(setup, (x, y), over, workers=1, checkpoints=tmp_path)
     assert_same(found, wf.marginalise(setup, (x, y), over, workers=1))

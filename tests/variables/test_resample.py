@@ -7,6 +7,7 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import training
+from wherefrom.training import torch_engine
 from wherefrom.variables import Resample
 
 NEW = np.random.default_rng(3).normal(size=(7, 4))
@@ -80,3 +81,15 @@ def test_subsampling_trains_on_fewer_rows(problem):
     assert len(found) == 2
     with pytest.raises(ValueError, match="between 0 and 1"):
         wf.Resample(2, share=1.5)
+
+
+@pytest.mark.parametrize("variable", [wf.Resample(3), wf.Resample(3, share=0.6), wf.Folds(3)])
+def test_draws_that_share_a_table_are_those_of_copies(problem, monkeypatch, variable):
+    x, y = problem
+    data = (x, y, np.linspace(0.5, 1.5, len(y)))  # with weights of the rows
+    lasts = []
+    for copied in (2**22, 0):
+        monkeypatch.setattr(torch_engine, "_COPIED_NUMBERS", copied)
+        posterior = wf.marginalise(training(epochs=2), data, [variable], seed=5, progress=False, engine="torch")
+        lasts.append(torch.stack([member.trained.last for member in posterior.mixture]))
+    assert torch.equal(*lasts)

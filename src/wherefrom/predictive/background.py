@@ -19,7 +19,7 @@ does not, q is flattened: q^tau, normalised, with the largest tau in [0, 1] for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -91,6 +91,12 @@ class Blend:
 
     def of_rows(self, rows: Any) -> Blend:
         return replace(self, weight=self.weight[rows], number=self.number[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Blend]) -> Blend:
+        """Return the rows of several, which have the same background."""
+        weight, number = torch.cat([part.weight for part in parts]), torch.cat([part.number for part in parts])
+        return cls(parts[0].background, weight, number)
 
     def of_output(self, j: int) -> Blend:
         """One of several outputs alone."""

@@ -25,7 +25,7 @@ def beside(kept: Path, by_hand: str) -> Iterator[Path]:
     with ExitStack() as stack:
         try:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            folder = stack.enter_context(atomic.writing_folder(kept.parent, last=kept.name, owned=()))
+            folder = stack.enter_context(atomic.writing_beside(kept))
         except OSError as error:
             raise OSError(
                 f"{kept.name} cannot be downloaded into {kept.parent}: {error.strerror}. Let WHEREFROM_CACHE name a "

@@ -112,7 +112,7 @@ def train(
             wf.Dropout(),
         ],
         seed=seed,
-        on_divergence="keep",
+        on_divergence="drop",
         progress=progress,
     )
 

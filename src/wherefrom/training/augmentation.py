@@ -86,7 +86,15 @@ class Compose:
 def augmented(augment: Augmentation, batch: Tensor, stream: int, step: int) -> Tensor:
     """A member's batch as it sees it at a step (counted from 0); what no training could take is named."""
     # The generator may be given away, so it is a new one each time; the batch may be written to.
-    result = augment(batch, streams.torch_generator(stream, "step", step))
+    try:
+        result = augment(batch, streams.torch_generator(stream, "step", step))
+    except RuntimeError as error:
+        if batch.device.type == "cpu":
+            raise
+        raise ValueError(
+            f"the augmentation {augment!r} failed on a batch on {batch.device}: {error}. Its generator is the CPU's: "
+            "draw with it there and move the numbers, as torch.randn(batch.shape, generator=generator).to(batch.device)"
+        ) from error
     if not isinstance(result, Tensor):
         raise TypeError(f"the augmentation {augment!r} must return a tensor; it returned {type(result).__name__}")
     if result.shape != batch.shape or result.dtype != batch.dtype:

@@ -21,14 +21,21 @@ from torch import Tensor
 
 from wherefrom.files import atomic, codec
 from wherefrom.files.digests import digest
-from wherefrom.files.reading import blaming, opened
+from wherefrom.files.documents import parsed
+from wherefrom.files.errors import FileError, MissingFileError
+from wherefrom.files.reading import TensorFile, blaming
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Cohort, Engine, Examples, Trained, Trainee
+from wherefrom.training.interruption import is_requested, stop_if_requested
+from wherefrom.training.precision import agree
 from wherefrom.training.resumable import Resumable, State
 from wherefrom.training.torch_classes import TorchOptimiser
 
-FORMAT = 3
+FORMAT = 4
 _MARK = "wherefrom checkpoint"  # in the metadata of a safetensors file, with the number of its format
+_OLDER = tuple(map(str, range(1, FORMAT)))
+_ADVICE = "delete it, and its members are trained anew"
+_NAME = r"[0-9a-f]{32}\.safetensors"  # of a checkpoint
 _ROWS_AT_ONCE = 4096  # that are read for a digest
 _PROBE_ROWS = 4
 _MOMENTS = 1000  # at which a schedule is asked
@@ -38,9 +45,10 @@ _MOMENTS = 1000  # at which a schedule is asked
 class Checkpoints:
     """A folder in which trainings are written down at the end of an epoch, if so many seconds have passed since.
 
-    They are also written when a training is interrupted between two epochs, and when it is finished. The files stay:
-    the same training, started again, finds its members there, and more draws of a variable train only the new ones.
-    Delete the folder when you no longer need it.
+    They are also written when a training is finished, and when it is interrupted by Ctrl-C or SIGTERM: training goes on
+    to the end of the epoch, unless the last finished one is in its file already. The files stay: the same training,
+    started again, finds its members there, and more draws of a variable train only the new ones. Delete the folder when
+    you no longer need it.
 
     >>> Checkpoints("run/checkpoints", seconds=300)
     Checkpoints(folder='run/checkpoints', seconds=300)
@@ -69,9 +77,9 @@ class Keeper:
         self.where, self.cohort, self.engine, self.device = where, cohort, engine, device
         self.folder = Path(where.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        shared = _shared_digest(cohort, engine)
-        tables = [_table_digest(table) for table in cohort.tables]
-        self.digests = {id(m): digest(shared, tables[m.table], _described(cohort, m), m.theta0) for m in cohort.members}
+        atomic.clean(self.folder, _NAME)
+        self.shared_digest = _shared_digest(cohort, engine)
+        self.table_digests: dict[int, str] = {}  # of those whose members were asked for
         self.files = [file for path in sorted(self.folder.glob("*.safetensors")) if (file := _File.of(path))]
 
     def train(self, members: Sequence[Trainee], report: Callable[[int], None]) -> list[Trained]:
@@ -79,7 +87,7 @@ class Keeper:
 
         Members of one file go on together; those that are in no file begin together.
         """
-        digests = [self.digests[id(member)] for member in members]
+        digests = [self._digest(member) for member in members]
         trained: dict[int, Trained] = {}
         parts: dict[_File | None, list[int]] = {}
         whole = self._best([file for file in self.files if set(digests) <= set(file.members)], digests)
@@ -91,6 +99,14 @@ class Keeper:
             trained |= dict(zip(numbers, part, strict=True))
         return [trained[number] for number in range(len(members))]
 
+    def _digest(self, member: Trainee) -> str:
+        """Digest of all that a member's training depends on."""
+        table = member.table
+        if table not in self.table_digests:
+            self.table_digests[table] = _table_digest(self.cohort.tables[table])
+        described = _described(self.cohort, member)
+        return digest(self.shared_digest, self.table_digests[table], described, member.theta0)
+
     @staticmethod
     def _best(files: Sequence[_File], digests: Sequence[str]) -> _File | None:
         """Return the file in which these members are furthest, finished ones before all others."""
@@ -100,15 +116,20 @@ class Keeper:
         self, file: _File | None, members: list[Trainee], digests: list[str], report: Callable[[int], None]
     ) -> list[Trained]:
         if file is not None:
-            self._check(file, members[0])
+            self._check(file, members[0], digests[0])
         if file is not None and file.is_finished:
             report(self.cohort.epochs * len(members))
             trained = [file.value("trained", each, Trained) for each in digests]
+            shape = (self.cohort.network.layout.size,)
+            if any(one.last.shape != shape or not one.losses for one in trained):
+                raise FileError(f"{file.path} holds no members of this network: {_ADVICE}")
             return [replace(one, last=one.last.to(self.device)) for one in trained]
+        stop_if_requested()
         keeping = Keeping(self, file, members, digests)
 
         def report_or_keep(done: int) -> None:
             try:
+                stop_if_requested()
                 report(done)
             except BaseException:  # between two epochs: nothing is lost
                 keeping.write()
@@ -116,24 +137,26 @@ class Keeper:
 
         return keeping.finished(self.engine.train(members, report_or_keep, keeping))
 
-    def _check(self, file: _File, member: Trainee) -> None:
+    def _check(self, file: _File, member: Trainee, its_digest: str) -> None:
         """Raise if the model has changed: the digest knows its name and its tensors, not what it computes."""
-        stored, now = file.value("probes", self.digests[id(member)], Tensor), self._probe(member)
-        if stored.shape != now.shape or not torch.allclose(now, stored, rtol=1e-3, atol=1e-5, equal_nan=True):
-            raise ValueError(
+        stored, now = file.value("probes", its_digest, Tensor), self._probe(member)
+        if not agree(now, stored):
+            raise FileError(
                 f"{file.path} holds a training of another model: with the same weights it gives other answers. If you "
                 "have changed the model or the augmentation, give another folder for the checkpoints"
             )
 
     def _probe(self, member: Trainee) -> Tensor:
-        """Return a member's answers to its first rows, as it sees them in training, before its first step."""
-        cohort, network = self.cohort, self.cohort.network.private("checkpoints")
+        """Return a member's answers to its first rows, as it sees them in training, before its first step.
+
+        They are computed on the CPU wherever it trains, so that another device, which rounds otherwise, finds the same.
+        """
+        cohort, network = self.cohort, self.cohort.network.private("checkpoints").to(torch.device("cpu"))
         rows: Any = cohort.tables[member.table].x[:_PROBE_ROWS]
         rows = rows.read() if hasattr(rows, "read") else rows.clone()
         rows = rows if cohort.augment is None else augmented(cohort.augment, rows, 0, 0)
-        theta = member.theta0.to(self.device)
         with torch.no_grad():
-            return network.call(network.layout.views(theta), rows.to(self.device), (), False).float().cpu()
+            return network.call(network.layout.views(member.theta0.cpu()), rows.cpu(), (), False).float()
 
     def save(self, members: Sequence[Trainee], digests: Sequence[str], values: dict[str, Any]) -> None:
         """Write one file for these members, which replaces the one before."""
@@ -152,6 +175,7 @@ class Keeping:
         self.began, self.written = time.thread_time(), time.monotonic()
         self.before = [0.0] * len(digests)  # seconds that each took until it was interrupted
         self.training: Resumable | None = None
+        self.in_file: list[int] = []  # epochs of each member that the file holds
 
     def begin(self, training: Resumable) -> list[int]:
         """Bring it to where its members were, and return how many epochs each has done."""
@@ -163,6 +187,7 @@ class Keeping:
             with blaming(file.path):
                 training.restore(number, state, file.epochs[member])
                 self.before[number] = float(state["seconds"])
+        self.in_file = list(training.epochs)
         return training.epochs
 
     def reached(self) -> None:
@@ -170,8 +195,14 @@ class Keeping:
         if time.monotonic() - self.written >= self.keeper.where.seconds:
             self.write()
 
+    def between_steps(self) -> None:
+        """Stop within an epoch where that is asked for and the file holds the last finished one."""
+        if is_requested() and self.training is not None and self.in_file == self.training.epochs:
+            stop_if_requested()
+
     def write(self) -> None:
-        if self.training is None or not any(self.training.epochs):
+        """Write the state after the last finished epoch, unless the file holds it already."""
+        if self.training is None or self.in_file == self.training.epochs:
             return
         epochs = tuple(self.training.epochs)
         try:
@@ -181,7 +212,7 @@ class Keeping:
             raise ValueError(
                 f"{error}: this training cannot be written while it is on its way; leave checkpoints out"
             ) from error
-        self.written = time.monotonic()
+        self.written, self.in_file = time.monotonic(), list(epochs)
 
     def finished(self, trained: Sequence[Trained]) -> list[Trained]:
         """Write the trained members over their state; their seconds include those before an interruption."""
@@ -198,26 +229,36 @@ class Keeping:
 class _File:
     """A checkpoint on disk; each value is read when it is asked for."""
 
-    def __init__(self, path: Path, about: dict[str, Any]) -> None:
-        self.path, self.about, self.members = path, about, about["members"]
+    def __init__(self, file: TensorFile, about: dict[str, Any]) -> None:
+        self.file, self.path, self.about, self.members = file, file.path, about, about["members"]
         self.is_finished = "trained" in about
         epochs = [0] * len(self.members) if self.is_finished else about["epochs"]
         self.epochs = dict(zip(self.members, map(int, epochs), strict=True))  # done, by member
 
     @classmethod
     def of(cls, path: Path) -> _File | None:
-        """Return the checkpoint; None, if another program or version wrote it, or it is damaged."""
+        """Return the checkpoint; None, if another program or version wrote it, or it was deleted meanwhile."""
         try:
-            with opened(path) as file:
-                metadata = file.metadata() or {}
-            return cls(path, json.loads(metadata["about"])) if metadata.get(_MARK) == str(FORMAT) else None
-        except (OSError, ValueError, KeyError, TypeError):
+            file = TensorFile(path, _ADVICE)
+            if (mark := file.metadata.get(_MARK)) != str(FORMAT):
+                if mark not in _OLDER and re.fullmatch(_NAME, path.name):
+                    file.check()  # of a newer version, unless it is damaged
+                return None
+            return cls(file, parsed(file.metadata["about"]))
+        except MissingFileError:
             return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if re.fullmatch(_NAME, path.name) is None:
+                return None
+            if isinstance(error, FileError):
+                raise
+            raise FileError(f"{path} is damaged ({error}): {_ADVICE}") from error
 
     def value(self, part: str, member: str, kind: Any) -> Any:
         """Return one value of one member, and read no other member's tensors."""
-        with opened(self.path) as file:
-            value = codec.unpack(self.about[part][self.members.index(member)], file.get_tensor, where=part)
+        with blaming(self.path, _ADVICE):
+            self.file.check()
+            value = codec.unpack(self.about[part][self.members.index(member)], self.file.tensor, where=part)
             codec.check({part: value}, {part: kind})
         return value
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -30,10 +30,24 @@ from wherefrom.training.torch_classes import TorchOptimiser
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]  # (rows, ...) -> (rows, ...), at random
 
 
+class SharedRows:
+    """Rows of a table by their numbers, gathered when they are needed: all draws of a table share its memory."""
+
+    def __init__(self, whole: Tensor, rows: Tensor) -> None:
+        self.whole, self.rows = whole, rows
+        self.shape, self.dtype, self.ndim = torch.Size([len(rows), *whole.shape[1:]]), whole.dtype, whole.ndim
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, some: Any) -> Tensor:
+        return self.whole[self.rows[some]]
+
+
 class Examples(NamedTuple):
     """Standardised rows to train on; weights have a mean of about one."""
 
-    x: Tensor  # (rows, ...)
+    x: Any  # (rows, ...), a tensor, or what gathers its rows (`SharedRows`) or reads them (`Streamed`)
     y: Tensor  # (rows, targets), or (rows, 1) class numbers
     weights: Tensor | None = None  # (rows,)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from inspect import getattr_static
 from numbers import Integral
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +19,8 @@ from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Trained
 from wherefrom.training.engines import Choice
 from wherefrom.training.executor import Executor, Report, Threads, Trainer, Unit
+from wherefrom.training.interruption import heard
+from wherefrom.training.memory import Need, as_bytes, cut, most_together
 from wherefrom.training.progress import Show
 from wherefrom.training.workers import available, available_cores
 
@@ -24,7 +30,8 @@ class Compute:
     """The way trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
 
     device: "cpu", "cuda", "cuda:1", ... (default "cpu").
-    dtype: torch.float32 (default) or torch.float64.
+    dtype: torch.float32 (default) or torch.float64. On CUDA, torch multiplies float32 by TF32, with 11 of 24 bits, in
+        convolutions by default, and in products of matrices on request; see docs/devices.md.
     engine: "torch" (any network, any device), "native" (plain MLPs on a CPU, several times as fast; needs numba), or
         "auto" (default: native where it can be and one training is worth a compilation), or "fastest" (native wherever
         it can be, for many short trainings).
@@ -35,7 +42,9 @@ class Compute:
         the same call goes on where it was interrupted (default None).
     progress: True or False shows a bar or not (default: on a terminal); a function is called with the epochs done.
     executor: who does the trainings: anything with a `map` of units of training, see docs/extending.md (default:
-        threads of this process).
+        threads of this process), such as `wf.executors.Processes(8)` or `wf.executors.Ray(address)`.
+    memory_limit: bytes, or text such as "8 GB", that trainings and blocks of predictions may take, by an estimate:
+        groups of members are made smaller and fewer are trained at once (default None: no limit).
 
     >>> Compute(engine="torch").but(workers=2, device=None).workers
     2
@@ -49,6 +58,7 @@ class Compute:
     checkpoints: str | Path | Checkpoints | None = None
     progress: Show = None
     executor: Executor | None = None
+    memory_limit: int | str | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
@@ -62,6 +72,8 @@ class Compute:
         if self.workers is not None and (not isinstance(self.workers, Integral) or self.workers < 1):
             raise ValueError(f"workers must be at least 1, a whole number; it is {self.workers!r}")
         Checkpoints.of(self.checkpoints)  # raises unless it is a folder
+        if self.memory_limit is not None:
+            as_bytes(self.memory_limit)  # raises unless it is a size
         if self.executor is not None:
             _check_executor(self.executor)
 
@@ -81,19 +93,66 @@ class Compute:
         """The device, if it is there."""
         return available(self.device)
 
-    def train(self, cohorts: Sequence[Cohort], report: Report) -> list[list[Trained]]:
-        """Train every member of every cohort; `report` hears of members' epochs done."""
+    def train(
+        self, cohorts: Sequence[Cohort], report: Report, done: Callable[[int, int, Trained], None] | None = None
+    ) -> list[list[Trained]]:
+        """Train every member of every cohort; `report` hears of members' epochs done.
+
+        done: hears once of every member, as soon as it is finished: the numbers of its cohort and of itself there.
+        """
+        tell = _OnceEach(done)
         device, checkpoints = self.torch_device, Checkpoints.of(self.checkpoints)
         executor = self.executor or Threads(self.workers or (available_cores() if device.type == "cpu" else 1))
         trainers = [Trainer(cohort, self.engine, device, checkpoints) for cohort in cohorts]
-        groups = [trainer.engine(self.announce).groups(executor.width) for trainer in trainers]
-        units = [
-            Unit(trainer, group) for trainer, of_cohort in zip(trainers, groups, strict=True) for group in of_cohort
-        ]
-        results = list(executor.map(units, report))
+        with self._interruptible():
+            groups = [trainer.engine(self.announce).groups(executor.width) for trainer in trainers]
+            executor, groups = self._within_memory(executor, cohorts, groups)
+            units = [
+                Unit(trainer, group, partial(tell, cohort))
+                for cohort, (trainer, of_cohort) in enumerate(zip(trainers, groups, strict=True))
+                for group in of_cohort
+            ]
+            results = list(executor.map(units, report))
         _check_results(executor, results, units)
+        for unit, members in zip(units, results, strict=True):
+            unit.finished(members)  # of executors that have not done so
         trained = iter(results)
         return [[member for _ in of_cohort for member in next(trained)] for of_cohort in groups]
+
+    def _within_memory(
+        self, executor: Executor, cohorts: Sequence[Cohort], groups: list[list[range]]
+    ) -> tuple[Executor, list[list[range]]]:
+        """Return smaller groups, on fewer threads, where more would not fit."""
+        if self.memory_limit is None:
+            return executor, groups
+        needs = [Need.of(cohort) for cohort in cohorts]
+        most, at_once = most_together(needs, as_bytes(self.memory_limit), executor.width)
+        if at_once < executor.width and isinstance(executor, Threads):
+            executor = Threads(at_once)
+        elif at_once < executor.width:
+            raise ValueError(
+                f"memory_limit leaves room for {at_once} members at once, but {executor!r} trains {executor.width}: "
+                "give it fewer workers, or raise memory_limit"
+            )
+        return executor, [cut(of_cohort, each) for of_cohort, each in zip(groups, most, strict=True)]
+
+    def _interruptible(self) -> AbstractContextManager[None]:
+        """Let signals stop trainings between two epochs, where these are kept; elsewhere they stop at once."""
+        checkpoints = Checkpoints.of(self.checkpoints)
+        if checkpoints is None:
+            return nullcontext()
+        return heard(
+            lambda: (
+                f"training was interrupted: the last finished epoch of every member is in {checkpoints.folder}; make "
+                "the same call again to go on from there"
+            ),
+            self.announce,
+        )
+
+    @property
+    def executes_here(self) -> bool:
+        """True if trainings see the files of this machine."""
+        return self.executor is None or bool(getattr(self.executor, "is_here", False))
 
     @property
     def without_company(self) -> Compute:
@@ -106,12 +165,29 @@ class Compute:
             print(f"wherefrom: {message}", file=sys.stderr, flush=True)
 
 
+class _OnceEach:
+    """Tells of every finished member once, whoever calls how often, one after the other."""
+
+    def __init__(self, done: Callable[[int, int, Trained], None] | None) -> None:
+        self.done, self.reported, self.lock = done, set[tuple[int, int]](), threading.Lock()
+
+    def __call__(self, cohort: int, members: range, trained: list[Trained]) -> None:
+        if self.done is None:
+            return
+        with self.lock:
+            for number, one in zip(members, trained, strict=True):
+                if (cohort, number) not in self.reported:
+                    self.done(cohort, number, one)
+                    self.reported.add((cohort, number))
+
+
 def _check_executor(executor: Any) -> None:
     """Raise unless an executor has a `width` and a `map`."""
-    width, rule = getattr(executor, "width", None), "an executor has a `width`, at least 1, and a method `map`"
+    # A width that is computed may be that of a cluster, which is not asked before something is trained.
+    width, rule = getattr_static(executor, "width", None), "an executor has a `width`, at least 1, and a method `map`"
     if isinstance(executor, type) or not callable(getattr(executor, "map", None)):
         raise TypeError(f"{rule} (see docs/extending.md): {executor!r} has no `map` to call")
-    if not isinstance(width, Integral) or width < 1:
+    if not isinstance(width, property) and (not isinstance(width, Integral) or width < 1):
         raise TypeError(f"{rule} (see docs/extending.md): the width of {executor!r} is {width!r}")
 
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
 
 import torch
 
 from wherefrom.training.checkpoints import Checkpoints, Keeper
-from wherefrom.training.cohort import Cohort, Engine, Trained
+from wherefrom.training.cohort import Cohort, Engine, Trained, Trainee
 from wherefrom.training.engines import Choice, engine_for
 from wherefrom.training.workers import on_threads, one_core
 
+Done = Callable[[range, list[Trained]], None]  # hears of the members of a cohort that are finished
 Report = Callable[[int], None]  # hears of members' epochs done; what it raises ends a training
 
 
@@ -33,6 +34,20 @@ class Executor(Protocol):
     def map(self, units: Sequence[Unit], report: Report) -> list[list[Trained]]:
         """Train every unit, and return what the members of each left, in the units' order."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that the units of one cohort share: its rows, its network and its settings, but no member."""
+
+    cohort: Cohort  # without members
+    engine: Choice
+    device: torch.device
+    checkpoints: Checkpoints | None
+
+    def trainer(self, members: Sequence[Trainee]) -> Trainer:
+        """Return a trainer whose engine is rehearsed by the first of these members."""
+        return Trainer(replace(self.cohort, members=tuple(members)), self.engine, self.device, self.checkpoints)
 
 
 class Trainer:
@@ -57,11 +72,16 @@ class Trainer:
                     self._trains = Keeper(self.checkpoints, self.cohort, self._engine, self.device)
             return self._engine
 
-    def train(self, members: range, report: Report) -> list[Trained]:
+    def train(self, members: Sequence[Trainee], report: Report) -> list[Trained]:
         """Train some of the cohort's members together."""
         self.engine()
         assert self._trains is not None
-        return self._trains.train(self.cohort.members[members.start : members.stop], report)
+        return self._trains.train(members, report)
+
+    def plan(self) -> Plan:
+        """Return what all units share, with the engine that was chosen here."""
+        chosen = cast(Choice, self.engine().name)
+        return Plan(replace(self.cohort, members=()), chosen, self.device, self.checkpoints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,20 +89,61 @@ class Unit:
     """Members of one cohort that train together. Pickled, it takes along its members and their rows alone."""
 
     trainer: Trainer
-    members: range
+    numbers: range  # of its members in the cohort
+    done: Done | None = None  # hears, in this process, of what the members left
+
+    @property
+    def members(self) -> tuple[Trainee, ...]:
+        return self.trainer.cohort.members[self.numbers.start : self.numbers.stop]
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of all its members together: the sum of what a report hears."""
+        return self.trainer.cohort.epochs * len(self.numbers)
 
     def train(self, report: Report) -> list[Trained]:
         """Train the members here, and return what they left."""
-        return self.trainer.train(self.members, report)
+        trained = self.trainer.train(self.members, report)
+        self.finished(trained)
+        return trained
+
+    def finished(self, trained: list[Trained]) -> None:
+        """Tell what the members left. Executors that train elsewhere call it when that is here."""
+        if self.done is not None:
+            self.done(self.numbers, trained)
 
     def __reduce__(self) -> tuple[Any, ...]:
         whole = self.trainer
         engine = whole.engine().name  # as it was chosen here
-        return _unit, (whole.cohort.part(self.members), engine, whole.device, whole.checkpoints)
+        return _unit, (whole.cohort.part(self.numbers), engine, whole.device, whole.checkpoints)
 
 
 def _unit(cohort: Cohort, engine: Choice, device: torch.device, checkpoints: Checkpoints | None) -> Unit:
     return Unit(Trainer(cohort, engine, device, checkpoints), range(len(cohort.members)))
+
+
+class Tally:
+    """Epochs of every unit that were reported, where units report from elsewhere and may be trained a second time."""
+
+    def __init__(self, units: Sequence[Unit], report: Report) -> None:
+        self.epochs, self.report = [unit.epochs for unit in units], report
+        self.done = [0] * len(units)
+
+    def reached(self, unit: int, epochs: int) -> None:
+        """Report that a unit has done so many epochs in all."""
+        if epochs > self.done[unit]:
+            more, self.done[unit] = epochs - self.done[unit], epochs
+            self.report(more)
+
+    def finished(self, unit: int) -> None:
+        self.reached(unit, self.epochs[unit])
+
+
+def plans_of(units: Sequence[Unit]) -> tuple[list[Plan], list[int]]:
+    """Return the plans of some units, one for each cohort, and the number of each unit's plan."""
+    trainers = list({id(unit.trainer): unit.trainer for unit in units}.values())
+    numbers = {id(trainer): number for number, trainer in enumerate(trainers)}
+    return [trainer.plan() for trainer in trainers], [numbers[id(unit.trainer)] for unit in units]
 
 
 @dataclass(frozen=True)

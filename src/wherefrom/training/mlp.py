@@ -67,5 +67,9 @@ class MLP:
 
         return make
 
+    def size(self, inputs: int, outputs: int) -> int:
+        """Return how many weights that network has."""
+        return sum((before + 1) * after for before, after in pairwise((inputs, *self.hidden, outputs)))
+
     def __call__(self) -> nn.Module:
         raise ValueError(f"{self} takes its sizes from the data; on its own, use {self}.sized(inputs, outputs)()")

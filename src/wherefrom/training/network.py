@@ -11,6 +11,7 @@ import copy
 import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from wherefrom.files.codec import stored
 from wherefrom.training import program, streams
+from wherefrom.training.precision import agree
 from wherefrom.training.tracing import DROPOUT, ELEMENT_DROPOUT, Call, Tracer, dropout_arguments, last_function
 
 Parameters = dict[str, Tensor]
@@ -69,6 +71,11 @@ def channels_last(images: Tensor) -> Tensor:
     if images.stride(-3) == 1:
         return images
     return images.movedim(-3, -1).clone(memory_format=torch.contiguous_format).movedim(-1, -3)
+
+
+def making_tensors_on(device: torch.device) -> AbstractContextManager[Any]:
+    """Let `torch.ones(3)` in a forward mean the device of its rows."""
+    return nullcontext() if device.type == "cpu" else device
 
 
 class _GivenMasks(TorchFunctionMode):
@@ -231,7 +238,7 @@ class Network:
             twin, x = _twin(module).eval(), self.probe_rows
             with torch.no_grad():
                 expected, answers = twin(x), own.call(self.tensors(twin), x, (), False)
-            same = torch.allclose(answers, expected.reshape(answers.shape), rtol=1e-3, atol=1e-5, equal_nan=True)
+            same = agree(answers, expected.reshape(answers.shape))
         if not same:
             raise ValueError(
                 "the model factory returned another network than its first one, with more drawn than initial weights "
@@ -252,7 +259,10 @@ class Network:
             if site.weight
         }
         tensors = tensors | dropped if dropped else tensors
-        with _GivenMasks(masks, self.drops, x if shared else None):
+        with (
+            making_tensors_on(x.device),
+            _GivenMasks(masks, self.drops, x if shared else None),
+        ):
             out = functional_call(self._skeletons[training], (tensors, constants), (x,))
         return out.reshape(len(x), self.outputs)
 
@@ -344,7 +354,7 @@ class Network:
                     return
                 answers = self.call(self.tensors(twin), x, (), False)
             expected = expected.reshape(answers.shape)
-            if not answers.is_meta and torch.allclose(answers, expected, rtol=1e-3, atol=1e-5, equal_nan=True):
+            if not answers.is_meta and agree(answers, expected):
                 continue
             raise ValueError(
                 "the model does not give the same answers when it is called with its parameters from outside. Does it "
@@ -361,7 +371,7 @@ class Network:
             with torch.no_grad():
                 for training in (False, True):
                     usual, other = (self._call(self.tensors(_twin(module)), rows, (), training) for rows in (x, last))
-                    if not torch.allclose(usual, other, rtol=1e-3, atol=1e-5, equal_nan=True):
+                    if not agree(usual, other):
                         return False
         except RuntimeError:
             return False
@@ -386,8 +396,7 @@ class Network:
                 together = self._slopes(twins, rows)
         except (RuntimeError, UserWarning):
             return False
-        scale = float(together.nan_to_num().abs().max())
-        return torch.allclose(together, torch.stack(alone), rtol=0, atol=1e-3 * scale + 1e-7, equal_nan=True)
+        return agree(torch.stack(alone), together)
 
     def _slopes(self, theta: Tensor, x: Tensor) -> Tensor:
         """Some gradient of each member's training outputs.  # (members, trained size)"""

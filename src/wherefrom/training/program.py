@@ -11,6 +11,7 @@ stays where the operation put it until nobody reads it again, and views of it ar
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
+from wherefrom.training.precision import agree, tolerance
 from wherefrom.training.tracing import LOOKS_AT_NUMBERS
 from wherefrom.training.tracing import tensors_in as _tensors
 
@@ -44,6 +46,7 @@ _IN_PLACE = {
 
 _COPIES = (_aten.clone.default, _aten._to_copy.default)
 _has_kernel: Callable[[str, str], bool] = torch._C._dispatch_has_kernel_for_dispatch_key
+_TOLERANCE = 1e-4  # of a replay on a CPU, relative to the largest result
 _MOST_NUMBERS = 2**24  # in the arguments of what is recorded
 _LARGE = 2**16  # numbers of a result that takes longer to copy than new views of it to make
 
@@ -56,15 +59,28 @@ class Program:
     Results that are recorded stay in the same memory, which the next call writes over.
     """
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], results: Any, tape: list[Operation]):
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        results: Any,
+        tape: list[Operation],
+        tolerance: float = _TOLERANCE,
+        error: Exception | None = None,  # because of which nothing was recorded
+    ) -> None:
         self.operations = [getattr(operation, "name", lambda: "python")() for operation, _, _ in tape] or ["python"]
         # An overload's inner function skips torch's Python around it.
         self._calls = [(getattr(operation, "_op", operation), args, kwargs) for operation, args, kwargs in tape]
         self._function, self._arguments, self._results, self._called = function, arguments, results, 0
+        self._tolerance, self._error = tolerance, error
 
     def __call__(self) -> Any:
         if not self._calls:
-            return self._function(*self._arguments)
+            results = self._function(*self._arguments)
+            if self._error is not None:  # of the record alone, since the function raises nothing
+                _warn(f"could not be recorded ({type(self._error).__name__}: {self._error})")
+                self._error = None
+            return results
         for operation, arguments, keywords in self._calls:
             operation(*arguments, **keywords)
         self._called += 1
@@ -75,19 +91,36 @@ class Program:
         # Also what was written into arguments.
         replayed = [tensor.clone() for tensor in tree_leaves((self._arguments, self._results))]
         expected = self._function(*self._arguments)
-        if all(map(_close, replayed, tree_leaves((self._arguments, expected)))):
+        pairs = zip(replayed, tree_leaves((self._arguments, expected)), strict=True)
+        if all(agree(ours, theirs, self._tolerance) for ours, theirs in pairs):
             return self._results
+        _warn(
+            "gives other numbers than the model itself. Does its forward keep or count things outside of its buffers?"
+        )
         self._calls, self._results, self.operations = [], None, ["python"]
         return expected
 
 
-def record(function: Callable[..., Any], arguments: tuple[Any, ...], others: tuple[Any, ...] | None = None) -> Program:
+def _warn(why: str) -> None:
+    warnings.warn(
+        f"the recorded form of the model {why} Its Python runs at every step instead, which is slower", stacklevel=4
+    )
+
+
+def record(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    others: tuple[Any, ...] | None = None,
+    autocast: torch.dtype | None = None,
+) -> Program:
     """The function, specialised to these very tensors; it returns tensors, alone or in a tuple.
 
     It is rehearsed on `others`: arguments of the same shapes that the function may get as well, by default the same
     numbers. One that looks at its numbers, for a decision (`if x.sum() > 0`), for a shape (`x[x > 0]`) or by way of
     numpy, could do otherwise next time: it is called as it is. So is one with large arguments, whose time goes into its
-    operations, and whose every result would stay in memory; and one that cannot be recorded for whatever reason.
+    operations, and whose every result would stay in memory; and one that cannot be recorded, with a warning.
+
+    autocast: in which the function multiplies, where that is not its arguments' type (default: None).
     """
     if sum(tensor.numel() for tensor in _tensors(arguments)) > _MOST_NUMBERS:
         return called(function, arguments)
@@ -100,13 +133,24 @@ def record(function: Callable[..., Any], arguments: tuple[Any, ...], others: tup
                 results = function(*arguments)
             if recorder.did_the_same(rehearsal):
                 detached = tree_map_only(Tensor, torch.detach, results)
-                return Program(function, arguments, detached, recorder.tape(results))
-    except Exception:  # of the user's function: a call will raise it, too, unless only the record was at fault
+                return Program(function, arguments, detached, recorder.tape(results), _tolerance(arguments, autocast))
+    except _LooksAtNumbersError:
         pass
+    except Exception as error:  # of the user's function: a call will raise it, too, unless only the record was at fault
+        return Program(function, arguments, None, [], error=error)
     return called(function, arguments)
 
 
-def called(function: Callable[..., Any], arguments: tuple[Any, ...], others: Any = None) -> Program:
+def _tolerance(arguments: tuple[Any, ...], autocast: torch.dtype | None) -> float:
+    """Return how far a replay may be off: on a CPU, it is the same operations on the same numbers."""
+    first = _tensors(arguments)[0]
+    on_cpu = first.device.type == "cpu" and autocast is None
+    return _TOLERANCE if on_cpu else tolerance(first.device, autocast or first.dtype)
+
+
+def called(
+    function: Callable[..., Any], arguments: tuple[Any, ...], others: Any = None, autocast: torch.dtype | None = None
+) -> Program:
     """The function as a program that records nothing."""
     return Program(function, arguments, None, [])
 
@@ -271,7 +315,7 @@ def _stays_where_it_is_made(func: Any, made: Any, old: set[int]) -> bool:
     if any(_memory(tensor) in old or tensor.storage_offset() for tensor in results):
         return False
     form = _form_with_places(func)
-    return form is None or not _has_kernel(form[0].name(), results[0].device.type.upper())
+    return form is None or not _has_kernel(form[0].name(), torch._C._dispatch_key_for_device(results[0].device.type))
 
 
 def _rehearse(
@@ -383,12 +427,6 @@ def _written(func: Any, before: tuple[Any, Any]) -> list[Tensor]:
     args, kwargs = before
     named = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | kwargs
     return _tensors([named.get(argument.name) for argument in func._schema.arguments if argument.is_write])
-
-
-def _close(a: Tensor, b: Tensor) -> bool:
-    """Return True if two tensors are equal up to rounding, infinities and missing values included."""
-    size = float(torch.nan_to_num(b.detach(), 0.0, 0.0, 0.0).abs().max()) if b.numel() else 0.0
-    return a.shape == b.shape and torch.allclose(a, b, rtol=0, atol=1e-4 * size + 1e-7, equal_nan=True)
 
 
 def _memory(tensor: Tensor) -> int:

@@ -11,7 +11,7 @@ Show = bool | None | Callable[[int], None]
 
 
 @contextmanager
-def progress_bar(what: str, total: int, show: Show) -> Iterator[Callable[[int], None]]:
+def progress_bar(what: str, total: int | None, show: Show) -> Iterator[Callable[[int], None]]:
     """Yield a function to call with what has been done since; `show=None` shows the bar on a terminal.
 
     A function in place of `show` is called itself, and nothing is shown.
@@ -28,8 +28,10 @@ def progress_bar(what: str, total: int, show: Show) -> Iterator[Callable[[int], 
 
 
 @contextmanager
-def shown_progress(what: str, total: int, show: bool | None, percent: bool = False) -> Iterator[tuple[Any, Any] | None]:
-    """Yield rich's own progress and its one task, or nothing where none is to be shown."""
+def shown_progress(
+    what: str, total: int | None, show: bool | None, percent: bool = False
+) -> Iterator[tuple[Any, Any] | None]:
+    """Yield rich's own progress and its one task, or nothing where none is to be shown; None: the end is not known."""
     if not (sys.stderr.isatty() if show is None else show):
         yield None
         return

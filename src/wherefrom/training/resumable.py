@@ -28,6 +28,8 @@ class Keeping(Protocol):
 
     def reached(self) -> None: ...  # called whenever `training.epochs` has changed
 
+    def between_steps(self) -> None: ...  # called within an epoch: raises if nothing is lost by stopping there
+
 
 class NotKept:
     """Writes nothing."""
@@ -36,6 +38,9 @@ class NotKept:
         return training.epochs
 
     def reached(self) -> None:
+        pass
+
+    def between_steps(self) -> None:
         pass
 
 

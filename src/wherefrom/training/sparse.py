@@ -35,6 +35,10 @@ class SparseLinear:
         """The factory for so many columns of x and outputs."""
         return lambda: SparseProduct(inputs, outputs, self.start)
 
+    def size(self, inputs: int, outputs: int) -> int:
+        """Return how many weights that network has."""
+        return outputs * (2 * inputs + 1)
+
     def __call__(self) -> nn.Module:
         raise ValueError(f"{self} takes its sizes from the data; on its own, use {self}.sized(inputs, outputs)()")
 

@@ -88,7 +88,30 @@ def torch_generator(seed: int, *name: str | int) -> torch.Generator:
 
 @contextmanager
 def torch_seeded(seed: int, *name: str | int) -> Iterator[None]:
-    """Run code that draws from torch's global generator (initialisers, distributions) on a named stream."""
-    with _global_generator, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key(seed, *name) >> 1)  # which takes a signed 64-bit number
-        yield
+    """Run code that draws from torch's global generators (initialisers, distributions) on a named stream."""
+    with _global_generator:
+        generators = global_generators()
+        states = [generator.get_state() for generator in generators]
+        try:
+            seed_all(key(seed, *name) >> 1)  # they take a signed 64-bit number
+            yield
+        finally:
+            for generator, state in zip(generators, states, strict=True):
+                generator.set_state(state)
+
+
+def global_generators() -> list[torch.Generator]:
+    """Return the generators from which torch draws where none is given: the CPU's, and those of devices in use."""
+    accelerator = torch.accelerator.current_accelerator()
+    module = None if accelerator is None else torch.get_device_module(accelerator)
+    if module is None or not getattr(module, "is_initialized", lambda: True)():
+        return [torch.default_generator]
+    if accelerator is not None and accelerator.type == "mps":
+        return [torch.default_generator, torch.mps._get_default_mps_generator()]
+    return [torch.default_generator, *module.default_generators]
+
+
+def seed_all(seed: int) -> None:
+    """Set the seed of all global generators; under `torch_seeded` alone, which brings them back to where they were."""
+    for generator in global_generators():
+        generator.manual_seed(seed)

@@ -91,7 +91,8 @@ class OneByOne:
     """The rule that steps every member by an object of its class.
 
     The state of such an object is what its `state_dict()` holds, as everywhere in torch. Random numbers that a step
-    draws from torch's generator (Langevin dynamics) come from the member's stream, so they are the same in any group.
+    draws from torch's generators (Langevin dynamics), the CPU's or a device's, come from the member's stream, so they
+    are the same in any group.
     """
 
     state: ClassVar[tuple[str, ...]] = ()  # beside `member_state`
@@ -130,7 +131,7 @@ class OneByOne:
                     group["lr"] = rate
         with streams.torch_seeded(0, "step"):
             for member, optimiser in enumerate(self.optimisers):
-                torch.default_generator.manual_seed(seeds[member])
+                streams.seed_all(seeds[member])
                 for parameter, slope in zip(self.parameters[member], self.gradients[member], strict=True):
                     parameter.grad = slope
                 optimiser.step()

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from wherefrom.training import program, streams
 from wherefrom.training.augmentation import augmented
-from wherefrom.training.cohort import Cohort, Trained, Trainee, orders, parts
+from wherefrom.training.cohort import Cohort, SharedRows, Trained, Trainee, orders, parts
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.finishing import finished
 from wherefrom.training.losses import together
@@ -34,6 +34,7 @@ from wherefrom.training.torch_classes import OneByOne, TorchOptimiser
 
 Step = Callable[[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], Tensor], tuple[Tensor, Tensor]]
 
+_COPIED_NUMBERS = 2**22  # in all draws of a table, 16 MB in single precision: more are not copied
 _PLANNED_STEPS = 256  # for which the optimiser's numbers are computed at a time
 
 
@@ -95,6 +96,7 @@ class TorchEngine:
             batches.shuffle(epoch)
             total = torch.zeros(count, dtype=theta.dtype, device=device)
             for index in range(cohort.steps_per_epoch):
+                keeping.between_steps()
                 x, y, *row_weights = batches.get(index)
                 rows = y.shape[1]
                 for mask in masks:
@@ -106,6 +108,7 @@ class TorchEngine:
                         _step(cohort, members, theta),
                         (theta, x, y, row_weights, short, gradient),
                         (theta, *flipped, short, gradient),
+                        cohort.autocast,
                     )
                 loss, buffers = steps[rows]()
                 for mask in masks:
@@ -213,14 +216,17 @@ class Batches:
         used = [cohort.tables[t] for t in tables]
         self.table = [tables.index(member.table) for member in members]
         self.streamed: list[Any] = [t.x for t in used if isinstance(t.x, Streamed)]
-        columns = [] if self.streamed else [_joined([t.x for t in used])]
+        inputs, numbers_in_inputs = _shared([t.x for t in used])
+        self.shared = None if numbers_in_inputs is None else numbers_in_inputs[self.table].to(device)  # (members, rows)
+        columns = [] if self.streamed else [inputs]
         columns.append(_joined([t.y for t in used]))
         if any(t.weights is not None for t in used):
             ones = columns[-1].new_ones(self.rows)
             columns.append(torch.cat([ones if t.weights is None else t.weights for t in used]).unsqueeze(1))
         self.shapes = [column.shape[1:] for column in columns]
         flat = [column.flatten(1).to(device) for column in columns]
-        together = columns[0].ndim == 2 and len({column.dtype for column in columns}) == 1
+        is_flat = columns[0].ndim == 2 and len({column.dtype for column in columns}) == 1
+        together = is_flat and self.shared is None
         self.columns = [torch.cat(flat, dim=1)] if together else flat  # side by side if they can be
         self.memory: dict[int, list[Tensor]] = {}  # what is gathered, by the number of rows
         self.seen: dict[int, Tensor] = {}  # what is made of the inputs, where that is something else
@@ -231,11 +237,14 @@ class Batches:
         self.replacement = np.array([replacement for _, replacement in numbers])
         self.number = np.array([numbers[key] for key in keys])  # of each member's order
         self.offset = torch.tensor([table * self.rows for table in self.table], device=device).unsqueeze(1)
-        self.order = torch.empty(0)
+        self.order = self.shared_order = torch.empty(0)
 
     def shuffle(self, epoch: int) -> None:
         order = orders(self.keys, self.replacement, epoch, self.rows)[self.number]
-        self.epoch, self.order = epoch, torch.from_numpy(order).to(self.device) + self.offset  # (members, rows)
+        chosen = torch.from_numpy(order).to(self.device)  # (members, rows)
+        self.epoch, self.order = epoch, chosen + self.offset
+        if self.shared is not None:
+            self.shared_order = self.shared.gather(1, chosen)
 
     def get(self, index: int) -> list[Tensor]:
         """Return the index-th batch of the epoch: x, y and, if rows have them, weights.  # each (members, rows, ...)"""
@@ -243,8 +252,11 @@ class Batches:
         rows, flat = chosen.shape[1], chosen.reshape(-1)
         if rows not in self.memory:
             self.memory[rows] = [c.new_empty(len(flat), c.shape[1]) for c in self.columns]
-        for columns, memory in zip(self.columns, self.memory[rows], strict=True):
-            torch.index_select(columns, 0, flat, out=memory)
+        orders = [flat] * len(self.columns)
+        if self.shared is not None:
+            orders[0] = self.shared_order[:, index * self.size : (index + 1) * self.size].reshape(-1)
+        for columns, order, memory in zip(self.columns, orders, self.memory[rows], strict=True):
+            torch.index_select(columns, 0, order, out=memory)
         widths = [shape.numel() for shape in self.shapes]
         parts = self.memory[rows] if len(self.columns) > 1 else self.memory[rows][0].split(widths, dim=1)
         batch = [
@@ -277,6 +289,24 @@ class Batches:
                 self.seen[rows] = channels_last(memory) if self.channels_last else memory
             self.seen[rows][k].copy_(made[key])
         return self.seen[rows]
+
+
+def _shared(inputs: list[Any]) -> tuple[Any, Tensor | None]:
+    """Return the inputs of all tables, and the numbers of each table's rows in them where tables share rows.
+
+    Small ones are copied: inputs and targets that are side by side are gathered faster.  # (tables, rows)
+    """
+    if not any(isinstance(x, SharedRows) for x in inputs):
+        return (None if isinstance(inputs[0], Streamed) else _joined(inputs)), None
+    if sum(x.shape.numel() for x in inputs) <= _COPIED_NUMBERS:
+        return _joined([x[:] for x in inputs]), None
+    wholes = {id(whole): whole for x in inputs for whole in [x.whole if isinstance(x, SharedRows) else x]}
+    first = dict(zip(wholes, np.cumsum([0, *map(len, wholes.values())]).tolist(), strict=False))
+    numbers = [
+        x.rows + first[id(x.whole)] if isinstance(x, SharedRows) else torch.arange(len(x)) + first[id(x)]
+        for x in inputs
+    ]
+    return _joined(list(wholes.values())), torch.stack(numbers)
 
 
 def _joined(tables: list[Tensor]) -> Tensor:

@@ -45,11 +45,22 @@ def on_threads(
 
 
 def available(device: str | torch.device) -> torch.device:
-    """The device, if it is there."""
+    """Return the device, if it can be used."""
+    check_default_device()
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"the device {str(device)!r} is not there to be used: {error}") from None
+
+
+def check_default_device() -> None:
+    """Raise if torch makes tensors elsewhere than in main memory: rows, scalers and answers are there."""
+    default = torch.empty(0).device
+    if default.type != "cpu":
+        raise ValueError(
+            f"torch's default device is {default}, where this library cannot work: call "
+            f'torch.set_default_device("cpu"), and give device="{default}" to train and predict there'
+        )
 
 
 def available_cores() -> int:

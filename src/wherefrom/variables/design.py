@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,6 +31,8 @@ from wherefrom.variables.iterations import Iterations
 SLOTS = ("F", "theta0", "gamma", "h", "order", "D")  # drawn before training, in the order in which we speak of them
 
 _TAKEN = ("t", "M", "noise", "overlap", "entropy", "samples", "members", "others")  # names of what is not drawn
+_LIKELY_CAUSES = ("h", "gamma", "theta0")  # of a training that diverges, the likeliest first
+_REDRAWN = 2**20  # is added to the number of a draw that is redrawn
 _HOMES = {"init": "theta0", "share": "D", "leaves_out": "D"}  # choices that are read by the draws of one slot
 
 
@@ -86,6 +88,11 @@ class Axis:
     name: str  # "theta0", "theta0+order", ...
     variables: tuple[Drawn, ...]
     draws: int
+    redrawn: tuple[tuple[int, int], ...] = ()  # draws that were replaced, with the numbers of those that replace them
+
+    def number(self, draw: int) -> int:
+        """Return the number of a draw in its random stream, which is another one if it was redrawn."""
+        return dict(self.redrawn).get(draw, draw)
 
     @property
     def is_finite(self) -> bool:
@@ -202,8 +209,9 @@ class Design:
         choices: dict[str, Any] = {}
         for axis, draw in zip(self.axes, draws, strict=True):
             for variable in axis.variables:
-                slots[variable.slot] = draw
-                choices |= self._chosen(variable, seed, draw, choices)
+                number = axis.number(draw)
+                slots[variable.slot] = number
+                choices |= self._chosen(variable, seed, number, choices)
         return Run(dict(zip((a.name for a in self.axes), draws, strict=True)), slots, choices)
 
     def _chosen(self, variable: Drawn, seed: int, draw: int, others: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,12 +238,33 @@ class Design:
         axes = tuple(replace(a, draws=a.draws + int(more)) if a is grown else a for a in self.axes)
         return replace(self, axes=axes)
 
+    @property
+    def redrawable(self) -> Axis | None:
+        """The axis to redraw where trainings diverge: settings before first weights before all else; None if none is.
 
-def _axis(name: str, variables: tuple[Drawn, ...], draws: int) -> Axis:
+        What goes through all of its points cannot be redrawn.
+        """
+        can_grow = [axis for axis in self.axes if all(variable.can_grow for variable in axis.variables)]
+        by_slot = {variable.slot: axis for axis in reversed(can_grow) for variable in axis.variables}
+        likely = [by_slot[slot] for slot in _LIKELY_CAUSES if slot in by_slot]
+        return next(iter([*likely, *can_grow]), None)
+
+    def redrawn(self, name: str, draws: Iterable[int]) -> Design:
+        """Return the design with other values for some draws of an axis, from the same random stream.
+
+        They have numbers that no further draw will ever have.
+        """
+        changed = self.axis(name)
+        numbers = dict(changed.redrawn) | {draw: changed.number(draw) + _REDRAWN for draw in draws}
+        axes = tuple(replace(a, redrawn=tuple(sorted(numbers.items()))) if a is changed else a for a in self.axes)
+        return replace(self, axes=axes)
+
+
+def _axis(name: str, variables: tuple[Drawn, ...], draws: int, redrawn: tuple[tuple[int, int], ...] = ()) -> Axis:
     """Return an axis from a file, in which variables are stored as they are outside of `Jointly`."""
     if len(variables) > 1:
         variables = tuple(v.drawn_jointly() if is_stored(type(v)) else v for v in variables)
-    return Axis(name, variables, draws)
+    return Axis(name, variables, draws, redrawn)
 
 
 def _check(variable: Drawn) -> None:

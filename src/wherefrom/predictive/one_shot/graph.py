@@ -20,6 +20,7 @@ from torch.func import functional_call
 
 from wherefrom.predictive.one_shot.moments import Moments, added
 from wherefrom.predictive.one_shot.rules import RULES, rule_for
+from wherefrom.training.network import making_tensors_on
 from wherefrom.training.tracing import DROPOUT, LOOKS_AT_NUMBERS, Call, Tracer, tensors_in
 
 _DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -141,7 +142,8 @@ class Graph:
         for step in self.steps:
             args, kwargs = _filled((step.args, step.kwargs), values, tensors, x.mean.shape[0])
             try:
-                result = self._result(step, args, kwargs, tensors, drops)
+                with making_tensors_on(x.mean.device):
+                    result = self._result(step, args, kwargs, tensors, drops)
             except NoRuleError:
                 raise
             except ValueError as error:
@@ -287,7 +289,7 @@ def _traced(module: nn.Module, tensors: Mapping[str, Tensor], x: Tensor) -> _Tra
             watch(f"{name}.{child}" if name else child, inner)
 
     watch("", watched)
-    with torch.no_grad(), tracer:
+    with making_tensors_on(x.device), torch.no_grad(), tracer:
         outputs = functional_call(watched, tensors, (x,))
     return _Traced(x, tensors, tracer.calls, outputs)
 

@@ -29,6 +29,7 @@ from wherefrom.predictive.one_shot.member import (
 from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training import program
 from wherefrom.training.network import Network
+from wherefrom.training.precision import agree, tolerance
 from wherefrom.training.workers import one_core
 
 Refresh = Callable[[Network, Tensor], Tensor]
@@ -132,7 +133,8 @@ class Passes:
             width += min(network.numbers_per_row // 2, MOST_UNITS) ** 2
         rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
         together = max(1, min(len(centres), _CALL_NUMBERS // max(1, width * rows_at_once)))
-        means, variances = (centres.new_empty(len(centres), len(x), network.outputs) for _ in range(2))
+        shape = len(centres), len(x), network.outputs
+        means, variances = (torch.empty(shape, dtype=centres.dtype, device="cpu") for _ in range(2))  # as samples are
         thetas = [theta for theta in (centres, spreads, factors) if theta is not None]
         with torch.no_grad():
             for first, row in itertools.product(range(0, len(centres), together), range(0, len(x), rows_at_once)):
@@ -142,8 +144,8 @@ class Passes:
                 # What is recorded keeps all of its memory: too much where one row is more than a call should be.
                 answer = pass_through if width <= _CALL_NUMBERS else pass_through.once
                 means[some, rows], variances[some, rows] = answer(x[rows], noise, *some_thetas)
-        shape = (len(self.members), -1, len(x), network.outputs)
-        return means.reshape(shape), variances.reshape(shape)
+        by_member = (len(self.members), -1, len(x), network.outputs)
+        return means.reshape(by_member), variances.reshape(by_member)
 
     def thetas(self, vary: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Means, variances and factors of theta, one for each component.  # (components, [rank,] size)"""
@@ -230,8 +232,7 @@ class _Prepared:
             expected = network.call(network.layout.views(theta), rows, (), False)
             out = self.graph.run(Moments(rows), tensors_of(network, False, theta), drops_of(network, False))
         answers = out.mean.reshape(expected.shape)
-        size = float(expected.nan_to_num().abs().max())
-        if not torch.allclose(answers, expected, rtol=1e-3, atol=1e-4 * size + 1e-6, equal_nan=True):
+        if not agree(answers, expected, tolerance(theta.device, theta.dtype)):
             raise NoRuleError(
                 "one-shot's reading of the network does not give the network's own answers. Does its forward look at "
                 "its numbers, change tensors in place, or have hooks, or is a rule of your own wrong? "

@@ -29,6 +29,7 @@ from wherefrom.reproduce.cifar10.presets import (
 )
 from wherefrom.reproduce.cifar10.scores import Scores
 from wherefrom.reproduce.cifar10.study import Answers, Exam, Kept, Machine
+from wherefrom.training.executor import Executor
 from wherefrom.training.workers import available
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -54,6 +55,7 @@ class Request:
     data: Path | None = None
     out: Path | None = None  # results/cifar10/<preset>
     runs: Path | None = None
+    executor: Executor | None = None
     seed: int = 0
     progress: bool | None = None
 
@@ -74,7 +76,7 @@ class Request:
     def machine(self) -> Machine:
         device = available(self.device)
         halved = self.autocast if self.autocast is not None else device.type == "cuda"
-        return Machine(device, DTYPES[self.dtype], torch.bfloat16 if halved else None)
+        return Machine(device, DTYPES[self.dtype], torch.bfloat16 if halved else None, self.executor)
 
     @property
     def folder(self) -> Path:

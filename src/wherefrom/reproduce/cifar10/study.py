@@ -19,14 +19,15 @@ import torch
 from torch import Tensor
 
 import wherefrom as wf
-from wherefrom.files import atomic
+from wherefrom.files import atomic, folders
 from wherefrom.files.digests import digest
-from wherefrom.files.reading import opened
+from wherefrom.files.reading import read_tensors
 from wherefrom.predictive.class_scores import entropy
 from wherefrom.reproduce.cifar10.data import Images
 from wherefrom.reproduce.cifar10.presets import OURS, Kind, Preset, Rates, Regime
 from wherefrom.reproduce.cifar10.shift import CORRUPTIONS, SEVERITIES, corrupt
 from wherefrom.reproduce.long_runs import other_settings
+from wherefrom.training.executor import Executor
 from wherefrom.training.workers import available_cores, one_core
 from wherefrom.variables import Design
 
@@ -114,10 +115,13 @@ class Machine:
     device: torch.device
     dtype: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
+    executor: Executor | None = None
 
     @property
     def portion(self) -> int:
         """Members that are trained before they are kept."""
+        if self.executor is not None:
+            return max(2, self.executor.width)
         return max(2, available_cores()) if self.device.type == "cpu" else 2
 
 
@@ -137,6 +141,7 @@ def train(
     """Train one of the two sets, a few members at a time; `report` is called with the epochs done."""
     posterior = _found(preset, regime, rates, data, machine, kept)
     checkpoints = kept.folder and kept.folder / "checkpoints"
+    how = wf.Compute(progress=report or False, checkpoints=checkpoints, executor=machine.executor)
     if posterior and report:
         report(len(posterior) * preset.epochs)
     while posterior is None or len(posterior) < preset.members:
@@ -147,15 +152,11 @@ def train(
                     (data.x, data.y),
                     preset.over(rates, min(machine.portion, preset.members), len(data)),
                     seed,
-                    dtype=machine.dtype,
-                    autocast=machine.autocast,
-                    device=machine.device,
-                    progress=report or False,
-                    checkpoints=checkpoints,
+                    compute=replace(how, device=machine.device, dtype=machine.dtype, autocast=machine.autocast),
                 )
             else:
                 more = min(machine.portion, preset.members - len(posterior))
-                posterior = posterior.extend(theta0=more, progress=report or False, checkpoints=checkpoints)
+                posterior = posterior.extend(theta0=more, compute=how)
         if kept.folder and checkpoints:
             posterior.save(kept.folder / rates)
             shutil.rmtree(checkpoints, ignore_errors=True)
@@ -166,7 +167,7 @@ def _found(
     preset: Preset, regime: Regime, rates: Rates, data: Images, machine: Machine, kept: Kept
 ) -> wf.Posterior | None:
     """The members that an earlier run has kept, with the code that a file cannot hold."""
-    if kept.folder is None or not (kept.folder / rates / "posterior.json").exists():
+    if kept.folder is None or not folders.is_run(kept.folder / rates):
         return None
     posterior = wf.load(kept.folder / rates, preset.model(regime), (data.x, data.y), machine.device)
     design = Design.of(preset.over(rates, len(posterior), len(data)))
@@ -183,9 +184,9 @@ def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam
     path = kept.folder and kept.folder / f"answers-{rates}-{name}.safetensors"
     about = {"exam": exam.digest, "members": str(len(posterior)), "samples": str(samples)}
     if path and path.exists():
-        with opened(path) as file:
-            if file.metadata() == about:
-                return Answers(file.get_tensor("probabilities"), file.get_tensor("entropies"))
+        metadata, tensors = read_tensors(path)
+        if about.items() <= metadata.items():
+            return Answers(tensors["probabilities"], tensors["entropies"])
     with kept.costing(f"answers, {rates} rates, {name} sampled"):
         part = posterior.marginalising("theta0", *(OURS[one] for one in kind))
         blocks = [_reduced(part.predict(x, samples)) for x in exam.x.split(_MOST_ROWS)]

@@ -16,6 +16,7 @@ from wherefrom.reproduce.uci.printed import tables as printed_tables
 from wherefrom.reproduce.uci.results import Results, go_on, read
 from wherefrom.reproduce.uci.setups import SETUPS, Setup
 from wherefrom.training.engines import Choice
+from wherefrom.training.executor import Executor
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Request:
     out: Path = Path("results/uci")
     seed: int = 0
     engine: Choice | None = None  # native where numba is there
+    executor: Executor | None = None
     beyond: bool = False
     fresh: bool = False
     progress: bool | None = None
@@ -187,7 +189,8 @@ def train_and_score(request: Request, job: _Job, results: Results) -> Results:
             bar.say(f"{job.name}: {name}, set {number} of {len(missing)}, {len(splits[name])} folds")
             cpu, wall = time.process_time(), time.perf_counter()
             report = None if request.progress is False else bar.done
-            outcome = job.carry_out(name, loaded[name], splits[name], request.seed, request.chosen_engine, report)
+            how = request.seed, request.chosen_engine, report, request.executor
+            outcome = job.carry_out(name, loaded[name], splits[name], *how)
             record = {
                 "command": request.command,
                 "versions": long_runs.versions(),

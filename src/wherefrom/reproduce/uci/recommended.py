@@ -33,6 +33,7 @@ from wherefrom.predictive.weights import stacking
 from wherefrom.reproduce.uci.study import Array, Outcome, Report, Score, Split, in_units, scores_of
 from wherefrom.training import streams
 from wherefrom.training.engines import Choice
+from wherefrom.training.executor import Executor
 
 NAME = "recommended"
 FEW_ROWS = 2000  # below: batches of 32 and three inner folds; from there on: batches of 100 and one inner split
@@ -161,21 +162,22 @@ class Recipe:
         seed: int,
         engine: Choice,
         report: Report | None = None,
+        executor: Executor | None = None,
     ) -> Outcome:
         """All folds of a set; `report` hears of training rows gone through."""
         x, y = data
         begun = time.process_time()
-        found = self.find_weights(data, [train for train, _ in splits], seed, engine, report)
+        by_fold = self.find_weights(data, [train for train, _ in splits], seed, engine, report, executor)
         seconds = time.process_time() - begun
         scores: list[Score] = []
         engines: set[str] = set()
-        for fold, ((train, test), weights) in enumerate(zip(splits, found, strict=True)):
+        for fold, ((train, test), weights) in enumerate(zip(splits, by_fold, strict=True)):
             begun = time.process_time()
             posteriors: dict[str, wf.Posterior] = {}
             for label, training in self.trainings(x.shape[1], len(train)).items():
                 if any(reading.candidate == label for reading in weights):
                     over = self.candidates[label].over(self.members)
-                    how = _how(engine, report, len(train))
+                    how = _how(engine, report, len(train), executor)
                     posteriors[label] = wf.marginalise(training, (x[train], y[train]), over, seed + fold, **how)
                     engines |= set(posteriors[label].engines)
                 elif report:
@@ -196,6 +198,7 @@ class Recipe:
         seed: int,
         engine: Choice,
         report: Report | None = None,
+        executor: Executor | None = None,
     ) -> list[dict[Reading, float]]:
         """Find each fold's weights of the readings, from its own rows: inner parts train, the rest of them decides."""
         x, y = data
@@ -205,7 +208,7 @@ class Recipe:
         for label, training in self.trainings(x.shape[1], len(folds[0])).items():
             candidate = self.candidates[label]
             over = candidate.over(self.inner_members)
-            how = _how(engine, report, len(rows[0]))
+            how = _how(engine, report, len(rows[0]), executor)
             posteriors = iter(wf.marginalise_folds(training, data, rows, over, seed, **how))
             for own, known in zip(inner, nll, strict=True):
                 for _, aside in own:
@@ -281,5 +284,6 @@ def _weights(nll: Mapping[Reading, list[Array]]) -> dict[Reading, float]:
     return {reading: float(weight) for reading, weight in zip(nll, found, strict=True) if weight > 0}
 
 
-def _how(engine: Choice, report: Report | None, rows: int) -> dict[str, Any]:
-    return {"engine": engine, "on_divergence": "keep", "progress": in_units(report, rows)}
+def _how(engine: Choice, report: Report | None, rows: int, executor: Executor | None) -> dict[str, Any]:
+    compute = wf.Compute(engine=engine, progress=in_units(report, rows), executor=executor)
+    return {"compute": compute, "on_divergence": "drop"}

@@ -17,6 +17,7 @@ from wherefrom.likelihoods.regression import Prediction
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.reproduce.uci.setups import OURS, Combination, Setup
 from wherefrom.training.engines import Choice
+from wherefrom.training.executor import Executor
 
 Array = NDArray[Any]
 Split = tuple[Array, Array]  # rows to train on, rows to test on
@@ -53,11 +54,12 @@ def train_and_score(
     seed: int = 0,
     engine: Choice = "auto",
     report: Report | None = None,
+    executor: Executor | None = None,
 ) -> Outcome:
     """One set of a set-up; `report` hears of training rows gone through, or what is worth as much."""
     begun = time.process_time()
     train_rows, test_rows = (len(rows) for rows in splits[0])
-    trained = train(setup, name, data, splits, seed, engine, in_units(report, train_rows))
+    trained = train(setup, name, data, splits, seed, engine, in_units(report, train_rows), executor)
     seconds = time.process_time() - begun
     scores = score(setup, name, data, splits, trained, in_units(report, test_rows * _SCORED_ROW))
     engines = {engine for _, posteriors in trained for posterior in posteriors for engine in posterior.engines}
@@ -84,12 +86,14 @@ def train(
     seed: int = 0,
     engine: Choice = "auto",
     progress: Report | Literal[False] = False,
+    executor: Executor | None = None,
 ) -> list[tuple[list[Combination], list[wf.Posterior]]]:
     """The posteriors of all folds, with the combinations that they serve. Fold k is trained from seed + k."""
     training = setup.training(name, data[0].shape[1])
     train_rows = [rows for rows, _ in splits]
+    compute = wf.Compute(engine=engine, progress=progress, executor=executor)
     return [
-        (served, wf.marginalise_folds(training, data, train_rows, over, seed, engine=engine, progress=progress))
+        (served, wf.marginalise_folds(training, data, train_rows, over, seed, compute=compute))
         for over, served in setup.marginalisations(name)
     ]
 
@@ -166,7 +170,7 @@ def exact_dropout(part: wf.Posterior, x: Array) -> Prediction:
     where omega_j is 1 / (1 - r) with probability 1 - r, else 0. The prediction holds two answers with these moments.
     """
     (dropout,) = part.network.sites
-    (theta,) = part.sample(1)
+    theta = {name: tensor.cpu() for name, tensor in part.sample(1)[0].items()}
     first, last = (name.removesuffix("weight") for name in theta if name.endswith("weight"))
     inputs = part.scaler.x(torch.as_tensor(x), torch.float64)
     hidden = torch.relu(inputs @ theta[first + "weight"].double().T + theta[first + "bias"].double())

@@ -31,6 +31,15 @@ from wherefrom.training.native.codes import LOSSES, OPTIMISERS, SETTINGS
 from wherefrom.training.native.plain import NotPlain, PlainMLP, recognise
 from wherefrom.training.streamed import Streamed
 
+COMPILING_SECONDS = 30.0  # that compiling takes on a slow machine
+
+
+def is_compiled() -> bool:
+    """Return True if this machine has compiled the training, so that it need only be loaded."""
+    from wherefrom.training.native import compiling, kernel
+
+    return any(compiling.folder(kernel.train).rglob("*.nbi"))
+
 
 class Obstacle(ValueError):
     """Why a cohort cannot be trained natively."""

@@ -2,7 +2,7 @@
 
 Compiling the training takes about ten seconds, loading what was compiled a fraction of one. The folder's name says
 which sources, which numba and which processor it was made for, so a new version never meets an old result, and machines
-may share a home. Two processes that compile at once write the same files, each by renaming a finished one.
+may share a home. Of several processes on a machine one compiles, and the others wait for it and load the result.
 """
 
 from __future__ import annotations
@@ -53,13 +53,28 @@ def ready(kernel: Any, arguments: tuple[Any, ...], announce: Callable[[str], Non
                 "compiling, which takes some ten seconds. The result cannot be kept: let WHEREFROM_CACHE name a folder "
                 f"that can be written, which {path} is not"
             )
-        with _when_compiling(lambda: announce(message)):
+        with _alone_on_this_machine(path), _when_compiling(lambda: announce(message)):
             try:
                 kernel.compile(signature)
             except Exception:  # a damaged cache can raise anything; a real error comes again
                 shutil.rmtree(path, ignore_errors=True)
                 _keep(kernel, path)
                 kernel.compile(signature)
+
+
+@contextmanager
+def _alone_on_this_machine(path: Path) -> Iterator[None]:
+    """Wait while another process compiles into the same folder: what it has compiled need only be loaded."""
+    try:
+        import fcntl
+
+        lock = (path / "lock").open("a")
+    except (ImportError, OSError):  # no such locks, or no such folder: each compiles for itself
+        yield
+        return
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # released when the file is closed, also by the process's death
+        yield
 
 
 @contextmanager

@@ -106,7 +106,7 @@ class Packing:
         x = torch.zeros(count, stride, dtype=torch.float32)
         if len(self.net.width) > 2:
             x[:, inputs] = 1.0
-        x[:, :inputs] = torch.cat([table.x for table in cohort.tables])
+        x[:, :inputs] = torch.cat([table.x[:] for table in cohort.tables])
         y = torch.cat([table.y.float() for table in cohort.tables])
         ones = torch.ones(cohort.rows, dtype=torch.float32)
         given = [ones if table.weights is None else table.weights.float() for table in cohort.tables]

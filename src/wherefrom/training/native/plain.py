@@ -142,7 +142,7 @@ def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> 
     others = [*layout.names[layout.trained :], *network.constants]
     if others:
         raise NotPlain(f"it has buffers or frozen parameters, such as {others[0]}")
-    if x.ndim != 2 or not x.is_floating_point():
+    if x.ndim != 2 or not x.dtype.is_floating_point:
         raise NotPlain(f"a row of x has shape {tuple(x.shape[1:])}, or holds whole numbers")
     own = network.private("recognise")
     if any(_has_hooks(module) for module in own.skeleton(training=True).modules()):

@@ -1,0 +1,73 @@
+"""Build the pretended accelerator and register it with torch, as the devices "pretend:0" and "pretend:1".
+
+Torch has room for one such backend in a process, and keeps it until the process ends. So only a process of its own
+imports this module: `test_pretended.py` starts it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import types
+from pathlib import Path
+
+import torch
+
+_SOURCE = Path(__file__).with_name("pretend.cpp")
+
+
+def missing() -> str | None:
+    """Return what the build needs and this machine does not have."""
+    if shutil.which("g++") is None:
+        return "the pretended device is built by g++, which is not installed"
+    if _path_with_ninja() is None:
+        return "the pretended device is built by ninja, which is not installed: pip install 'wherefrom[dev]'"
+    return None
+
+
+def _path_with_ninja() -> str | None:
+    """Return a PATH on which ninja is: pip puts it beside this Python, in a folder that PATH may not have."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return path if shutil.which("ninja", path=path) else None
+
+
+def register() -> types.ModuleType:
+    """Build the backend, or take it from torch's cache of extensions, and return its counters and switches."""
+    from torch.utils import cpp_extension
+
+    os.environ["PATH"] = _path_with_ninja() or os.environ["PATH"]
+    name = "pretend_" + hashlib.sha256(torch.__version__.encode() + _SOURCE.read_bytes()).hexdigest()[:12]
+    native = cpp_extension.load(name, [str(_SOURCE)], extra_cflags=["-O0", "-w"])
+    torch.utils.rename_privateuse1_backend("pretend")
+    torch._register_device_module("pretend", _device_module(native))
+    return native
+
+
+def _device_module(native: types.ModuleType) -> types.ModuleType:
+    """Return what `torch.pretend` is: the functions of torch.cuda that torch itself looks for."""
+
+    def index(device: int | str | torch.device) -> int:
+        return device if isinstance(device, int) else torch.device(device).index or 0
+
+    def manual_seed_all(seed: int) -> None:
+        for number in range(2):
+            native.generator(number).manual_seed(seed)
+
+    module = types.ModuleType("torch.pretend")
+    contents = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 2,
+        "current_device": lambda: 0,
+        "_is_in_bad_fork": lambda: False,
+        "default_generators": (native.generator(0), native.generator(1)),
+        "manual_seed_all": manual_seed_all,
+        "get_rng_state": lambda device=0: native.generator(index(device)).get_state(),
+        "set_rng_state": lambda state, device=0: native.generator(index(device)).set_state(state),
+        "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
+    }
+    for name, value in contents.items():
+        setattr(module, name, value)
+    return module
