@@ -113,5 +113,5 @@ def moved(table: RawTable, encoder: TableEncoder, rows: np.ndarray, ranges: tupl
         for step, count in enumerate(ranges):
             values[number, 0, step], values[number, 1, step] = rule.low - count * size, rule.high + count * size
         is_date = rule.kind == "date"
-        columns[rule.name] = Column(rule.name, np.empty(0, dtype=np.int32), (), values.ravel(), is_date)
+        columns[rule.name] = Column(rule.name, None, values.ravel(), is_date)
     return Moved(replace(copies, columns=columns), shape, tuple(rule.name for rule in rules))

@@ -171,7 +171,7 @@ def test_json_is_for_programs(place, tmp_path):
     fitted = wherefrom("fit", place / "train.csv", "--target", "y", "--out", tmp_path / "run", *QUICK, "--json")
     document = json.loads(fitted.stdout)
     assert document["task"] == "regression"
-    assert document["members"] == 15
+    assert document["members"] == 30  # three in each of ten folds
     assert set(document["dropped"]) == {"id", "customer"}
     assert document["scores"]["rows"] == document["rows"]["all"]
     predicted = json.loads(wherefrom("predict", place / "train", place / "new.csv", "--json", "--quiet").stdout)
@@ -367,12 +367,12 @@ def test_errors_of_prediction(place, tmp_path):
 
 
 def test_what_is_ours_keeps_its_traceback(monkeypatch, place):
-    from wherefrom.tables import model
+    from wherefrom.tables import streaming
 
     def bug(*_, **__):
         raise KeyError("ours")
 
-    monkeypatch.setattr(model, "look", bug)
+    monkeypatch.setattr(streaming, "look", bug)
     said = wherefrom("predict", place / "train", place / "new.csv")
     assert said.exit_code == 1
     assert isinstance(said.exception, KeyError)

@@ -547,7 +547,7 @@ def test_equal_rows_of_a_coarse_table_are_no_copies():
     x = random.integers(0, 2, size=(200, 1)).astype(float)
     y = np.where(random.random(200) < 0.2 + 0.6 * x[:, 0], "yes", "no")
     found = classifier(calibrate="temperature").fit(x, y)
-    assert found.model_.about["rows"] == {"all": 200, "folds": 5}
+    assert found.model_.about["rows"] == {"all": 200, "folds": 10}
     assert found.predict_proba([[0.0], [1.0]])[:, 1] == pytest.approx([0.2, 0.8], abs=0.15)
 
 

@@ -34,6 +34,7 @@ __version__: str
 
 # Documented in their rooms, and not in `__all__`; these spellings work all the same.
 # isort: split
+from wherefrom.files.errors import FileError as FileError
 from wherefrom.likelihoods import ClassPrediction as ClassPrediction
 from wherefrom.likelihoods import CountPrediction as CountPrediction
 from wherefrom.likelihoods import Prediction as Prediction
@@ -48,6 +49,7 @@ from wherefrom.predictive.calibration import Temperature as Temperature
 from wherefrom.predictive.calibration import VarianceScale as VarianceScale
 from wherefrom.predictive.sources import Sources as Sources
 from wherefrom.training import augmentation as augmentation
+from wherefrom.training import executors as executors
 from wherefrom.training import schedules as schedules
 from wherefrom.training.checkpoints import Checkpoints as Checkpoints
 from wherefrom.variables import MLPs as MLPs

@@ -27,8 +27,9 @@ class OneLineErrors(typer.core.TyperGroup):
             where = error.ctx.command_path if error.ctx else "wherefrom"
             typer.echo(f"wherefrom: {error.format_message().rstrip('.')} (see {where} --help)", err=True)
             raise typer.Exit(2) from error
-        except KeyboardInterrupt:
-            typer.echo("wherefrom: stopped, and nothing was written", err=True)
+        except KeyboardInterrupt as stop:
+            words = f"stopped, and {stop if stop.args else 'nothing was written'}"
+            typer.echo(f"wherefrom: {stop if type(stop).__name__ == 'Interrupted' else words}", err=True)
             raise typer.Exit(130) from None
         except BrokenPipeError:  # whoever read our output has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -57,6 +58,10 @@ RunFolder = Annotated[Path, typer.Argument(help="Folder that wherefrom fit wrote
 Rows = Annotated[Path, typer.Argument(help="CSV (also .csv.gz, or - for standard input) or Parquet file.")]
 Samples = Annotated[int | None, typer.Option(help="Samples of each network; the run's own if not said.")]
 Digits = Annotated[int, typer.Option(help="Significant digits of answers, in CSV and in print (4).")]
+Ray = Annotated[
+    str | None,
+    typer.Option(help="Address of a Ray cluster to train on, such as 10.0.0.1:6379, or auto (wherefrom[ray])."),
+]
 Columns = list[str] | None
 Keep = Annotated[Columns, typer.Option(help="A column of the table to show beside; may be repeated.")]
 
@@ -72,14 +77,20 @@ def _of_every_table(
     missing: Annotated[
         Columns, typer.Option(help="A further word for a missing value, such as unknown; may be repeated.")
     ] = None,
+    most_unpacked: Annotated[
+        str | None,
+        typer.Option(help="Size that a compressed file may unpack to, such as 50GB; 100 times its own if not said."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but what was asked for, and errors.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document instead of words.")] = False,
 ) -> dict[str, Any]:
     """Return how a file is read, and who listens, as the commands take them."""
     from wherefrom.tables.commands import Talk
     from wherefrom.tables.raw import Format
+    from wherefrom.tables.unpacking import as_bytes
 
-    return {"how": Format(separator, decimal, encoding, tuple(missing or ())), "talk": Talk(quiet, json)}
+    how = Format(separator, decimal, encoding, tuple(missing or ()), as_bytes(most_unpacked))
+    return {"how": how, "talk": Talk(quiet, json)}
 
 
 def of_tables(command: Callable[..., None]) -> Callable[..., None]:
@@ -119,7 +130,10 @@ def fit(
         typer.Option(help="Choices to marginalise: theta0=5,t=swag,F=dropout; also order=, h=, D=, theta0+order=."),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="The same by name: multi_swag, deep_ensemble, ...")] = None,
-    draws: Annotated[int | None, typer.Option(help="Networks to train for the recipe (5).")] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(help="Networks of the recipe, in each fold (3 of 10 folds; 5 of 5 from 2,000 rows on)."),
+    ] = None,
     noise: Annotated[
         str, typer.Option(help="Of a quantity: auto, fit (one value), predicted (row by row), none, or a number.")
     ] = "auto",
@@ -156,6 +170,9 @@ def fit(
     test_after: Annotated[
         str | None, typer.Option(help="A date, or column=date: rows from then on are to test on alone.")
     ] = None,
+    most_rows: Annotated[
+        int, typer.Option(help="Rows to learn from: of more, so many are drawn at random, which is said.")
+    ] = 1_000_000,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     samples: Annotated[
         int | None, typer.Option(help="Samples of each network at prediction; 500 of all together if not said.")
@@ -167,6 +184,7 @@ def fit(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     engine: Annotated[str, typer.Option(help="auto, fastest, native (where numba is installed) or torch.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Threads to train with; all cores if not said.")] = None,
+    ray: Ray = None,
     seed: Seed = 0,
     *,
     how: Any,
@@ -199,12 +217,14 @@ def fit(
         batch_size=batch_size,
         held_out=held_out,
         test_after=test_after,
+        most_rows=most_rows,
         level=level,
         samples=samples,
         seed=seed,
         device=device,
         engine=engine,
         workers=workers,
+        compute=_on_cluster(ray),
     )
     commands.fit_table(table, out, request, how, test=test, overwrite=overwrite, keeps_data=not no_data, talk=talk)
 
@@ -274,6 +294,81 @@ def report(
     commands.report_table(run, table, out, how, talk=talk)
 
 
+Key = Annotated[Path, typer.Option(help="File of the key: 16 bytes or more, or an Ed25519 key in PEM form.")]
+
+
+@app.command()
+def check(
+    run: RunFolder,
+    json: Annotated[bool, typer.Option("--json", help="JSON instead of words.")] = False,
+) -> None:
+    """Verify the digest of every file of a run, and say what is whole. Exit code 2 if something is damaged."""
+    from wherefrom.files import folders
+
+    checked = folders.check(run)
+    total = len(checked.whole) + len(checked.damaged)
+    if json:
+        from json import dumps
+
+        document = {"whole": checked.whole, "damaged": dict(checked.damaged), "others": checked.others}
+        typer.echo(dumps({"run": str(run), "is_whole": checked.is_whole, **document}, indent=1))
+    else:
+        typer.echo(f"{run}: {len(checked.whole)} of {total} files are whole")
+        for name, what in checked.damaged.items():
+            typer.echo(f"damaged: {name}: {what}")
+        if checked.others:
+            typer.echo(f"not of the run: {', '.join(checked.others)}")
+        if checked.damaged and all(name.startswith("member-") for name in checked.damaged):
+            typer.echo(f"wf.load({str(run)!r}, partial=True) loads the members that are whole")
+    if not checked.is_whole:
+        raise typer.Exit(2)
+
+
+@app.command()
+def sign(run: RunFolder, key: Key) -> None:
+    """Sign a run, so that whoever has the key can tell if anybody changed it."""
+    from wherefrom.files import folders
+
+    method = folders.sign(run, key)
+    typer.echo(f"{run} is signed ({method}): wherefrom verify {run} --key {key}")
+
+
+@app.command()
+def verify(run: RunFolder, key: Key) -> None:
+    """Verify that a run is whole, and what was signed. Exit code 2 if it is not."""
+    from wherefrom.files import folders
+
+    folders.verify(run, key)
+    typer.echo(f"{run} is whole, and what was signed")
+
+
+@app.command()
+def serve(
+    run: RunFolder,
+    host: Annotated[
+        str, typer.Option(help="Address to listen at. Any but this machine's own needs a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token that clients send; also the variable WHEREFROM_TOKEN.")
+    ] = None,
+    most_rows: Annotated[int, typer.Option(help="Rows of one request.")] = 10_000,
+    most_size: Annotated[str, typer.Option(help="Size of one request's body.")] = "20MB",
+    most_waiting: Annotated[int, typer.Option(help="Requests that wait while another is computed.")] = 256,
+) -> None:
+    """Answer predict and sources over HTTP, as JSON."""
+    from wherefrom import serving
+    from wherefrom.tables.unpacking import as_bytes
+    from wherefrom.tables.wording import speaking
+
+    limits = serving.Limits(most_rows, as_bytes(most_size) or 0, most_waiting)
+    token = serving.read_token(token_file)
+    with speaking("command"):
+        serving.check_token(host, token)
+        typer.echo(f"{run} at http://{host}:{port}, described at /docs; stop it by Ctrl-C", err=True)
+        serving.serve(run, host, port, token, limits)
+
+
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("wherefrom-demo"),
@@ -333,6 +428,7 @@ def uci(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for scores, tables and pictures.")] = Path("results/uci"),
     engine: Annotated[str | None, typer.Option(help="native (where numba is installed) or torch.")] = None,
+    ray: Ray = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Train everything anew instead of going on.")] = False,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -347,11 +443,21 @@ def uci(
     command.run(command.Request(**asked))
 
 
+def _on_cluster(address: str | None) -> Any:
+    """Return how to compute on a Ray cluster; None without an address."""
+    if address is None:
+        return None
+    from wherefrom.training.compute import Compute
+    from wherefrom.training.executors import Ray as Cluster
+
+    return Compute(executor=Cluster(address))
+
+
 def _with_progress(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a study, with `progress` instead of `quiet`."""
-    return {name: value for name, value in options.items() if name != "quiet"} | {
-        "progress": False if options["quiet"] else None
-    }
+    """Return the options of a study, with `progress` instead of `quiet`, and `executor` instead of `ray`."""
+    quiet, address = options.pop("quiet"), options.pop("ray", None)
+    on_cluster = {"executor": _on_cluster(address).executor} if address is not None else {}
+    return options | on_cluster | {"progress": False if quiet else None}
 
 
 @reproduce.command()
@@ -397,6 +503,7 @@ def cifar10(
     out: Annotated[
         Path | None, typer.Option(help="Folder for scores, tables and pictures (results/cifar10/<preset>).")
     ] = None,
+    ray: Ray = None,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:

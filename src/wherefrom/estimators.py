@@ -34,7 +34,7 @@ from wherefrom.tables.fitting import learn
 from wherefrom.tables.looking import How, Looked
 from wherefrom.tables.model import Model
 from wherefrom.tables.options import Request, as_least
-from wherefrom.tables.raw import Column, Format, RawTable, typed
+from wherefrom.tables.raw import Coded, Column, Format, RawTable, typed
 from wherefrom.tables.target import Target, least_of
 from wherefrom.tables.telling import Tell
 from wherefrom.training.compute import Compute
@@ -371,7 +371,7 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
         codes = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1).astype(np.int32)
         classes = tuple(_plain(label) for label in self.classes_.tolist())
         name = _free(name if isinstance(name := getattr(y, "name", None), str) else "y", table)
-        table = _with(table, Column(name, codes, tuple(map(str, classes))))
+        table = _with(table, Column(name, Coded(codes, tuple(map(str, classes)))))
         target = Target(name, "classification", classes, "as asked")
         options = {"label_smoothing": self.label_smoothing, "class_weight": _plain_keys(self.class_weight)}
         return self._learn(table, target, weights, groups, **options)

@@ -46,9 +46,11 @@ def test_too_few_rows_call_for_more():
     found = model.advice()
     assert found.about == ("rows",)
     overall = model.labelled().by_all_networks().all_sources().overall
-    assert overall["D"].model_share > 0.5
+    between_folds = overall["D"].model_share
+    share = 8.1 * between_folds / (1 + 7.1 * between_folds)
+    assert share > 0.75
     (item,) = found
-    assert item.say.startswith(f"{overall['D'].model_share:.0%} ± ")
+    assert item.say.startswith(f"About {share:.0%} of the model's own doubt")
     assert "There are 60; more would lower it." in item.say
 
 
@@ -105,8 +107,22 @@ def test_more_rows_are_for_doubt_that_they_lower(shares, is_advised):
     item = about_rows(overall(**shares), 1234)
     assert (item is not None) == is_advised
     if item is not None:
-        assert item.say.startswith("50% ± 2% of the model's own doubt, and 10.0% of all, comes from which rows")
+        assert item.say.startswith("About 50% of the model's own doubt, and 10.0% of all, comes from which rows")
         assert "1,234" in item.say
+
+
+def test_folds_that_share_rows_show_a_part_of_what_other_rows_would_change():
+    """The variance of a mean of n values is that of its n jackknife values, times (n - 1)^2 / n."""
+    values = np.random.default_rng(0).normal(size=10)
+    left_out = (values.sum() - values) / 9
+    assert left_out.var(ddof=1) * 81 / 10 == pytest.approx(values.var(ddof=1) / 10)
+    few = overall(D=0.02, theta0=0.1)
+    assert about_rows(few, 100) is None
+    item = about_rows(few, 100, folds=10)
+    part = 8.1 * 0.02
+    assert item.say.startswith(
+        f"About {part / (part + 0.1):.0%} of the model's own doubt, and {part / (part + 0.98):.1%}"
+    )
 
 
 def scores(**values: float) -> Scores:

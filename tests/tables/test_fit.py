@@ -113,7 +113,7 @@ def test_saved_and_loaded(model, tmp_path):
     model.save(tmp_path / "run")
     again = wf.load(tmp_path / "run")
     pd.testing.assert_frame_equal(again.predict(new), model.predict(new))
-    assert repr(again) == repr(model) == "Model(y: regression, 15 networks, learnt from 300 rows)"
+    assert repr(again) == repr(model) == "Model(y: regression, 30 networks, learnt from 300 rows)"
     pd.testing.assert_frame_equal(pickle.loads(pickle.dumps(model)).predict(new), model.predict(new))
 
 

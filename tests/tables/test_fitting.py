@@ -375,11 +375,11 @@ def test_a_budget_decides_the_draws(quantities):
     told = []
     asked = Request("y", epochs=4, samples=8, budget=1e6)
     run = learn(read(quantities[0]), asked, told.append, False)
-    assert len(run.posterior) == 20 * plan.FOLDS
+    assert len(run.posterior) == 20 * 10
     assert any("the budget allows for 20 draws" in line for line in told)
     told = []
     run = learn(read(quantities[0]), Request("y", samples=8, budget=0.01), told.append, False)
-    assert len(run.posterior) == 2 * plan.FOLDS
+    assert len(run.posterior) == 2 * 10
     assert run.posterior.training.epochs >= LEAST_EPOCHS
 
 
@@ -430,11 +430,11 @@ def test_rows_that_set_the_temperature_are_from_the_whole_file():
     class Large(list):  # stands for a posterior of so many members
         schema = SimpleNamespace(targets=1000)
 
-    some = calibrating._some("temperature", Large(range(100)), 3000, 100, 0)
+    some = calibrating._some(Temperature.most_numbers, Large(range(100)), 3000, 100, 0)
     assert len(some) == len(set(some.tolist())) == 200
     assert np.histogram(some, bins=4, range=(0, 3000))[0].min() > 25
-    assert calibrating._some("temperature", Large(range(100)), 100, 100, 0).tolist() == list(range(100))
-    assert len(calibrating._some("variance", Large(range(100)), 3000, 100, 0)) == 3000
+    assert calibrating._some(Temperature.most_numbers, Large(range(100)), 100, 100, 0).tolist() == list(range(100))
+    assert len(calibrating._some(VarianceScale.most_numbers, Large(range(100)), 3000, 100, 0)) == 3000
 
 
 def test_algorithms_without_weight_decay_are_searched_without_it(random):
@@ -468,3 +468,25 @@ def test_a_posterior_without_t_can_be_extended(random):
     assert len(without.extend(theta0=1)) == 3
     with pytest.raises(ValueError, match="cannot be extended"):
         whole.marginalising("t").extend(theta0=1)
+
+
+def test_a_short_budget_does_not_wait_for_a_compilation(quantities, monkeypatch):
+    pytest.importorskip("numba")
+    for is_there, budget, expected in ((False, 20, "torch"), (True, 20, "fastest"), (False, 1e6, "fastest")):
+        told: list[str] = []
+        monkeypatch.setattr(fitting_training, "is_compiled", lambda is_there=is_there: is_there)
+        how = fitting_training._without_waiting(wf.Compute(engine="fastest"), budget, told.append)
+        assert how.engine == expected
+        assert any("too short to compile" in line for line in told) == (expected == "torch")
+    assert fitting_training._without_waiting(wf.Compute(engine="native"), 1.0, told.append).engine == "native"
+
+
+def test_a_short_budget_shortens_the_pilot(random):
+    x = random.normal(size=(60, 3))
+    data = Encoded(x, ("a", "b", "c")), x[:, 0]
+    point = wf.Training(wf.MLP(5), wf.Algorithm("adam", lr=0.01, batch_size=20), epochs=100)
+    folds = stopping.folds(np.arange(60), data[1], 0)
+    search = fitting_pilot._Search(data, folds, False, None, 0, None, wf.Compute(engine="torch"))
+    assert search._affordable([point], 77) == 77
+    assert replace(search, until=math.inf)._affordable([point], 77) == 77
+    assert replace(search, until=-math.inf)._affordable([point], 77) == LEAST_EPOCHS

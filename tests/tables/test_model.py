@@ -1,12 +1,13 @@
 """A run folder: whole, self-contained, the same after a reload, and refused if it is newer."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import wherefrom as wf
+from rewritten import rewrite
+from wherefrom.files.folders import Run, Writer, check
 from wherefrom.tables import model as models
 from wherefrom.tables.columns import Encoded
 from wherefrom.tables.model import Model
@@ -36,7 +37,7 @@ def test_a_reload_predicts_the_same(which, request, tmp_path):
 def test_the_folder_says_how_it_came_about(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run", command="wherefrom fit data.csv --target y")
-    document = json.loads((tmp_path / "run" / "table.json").read_text())
+    document = Run.open(tmp_path / "run").json("table.json")
     assert document["format"] == models.FORMAT
     assert document["command"] == "wherefrom fit data.csv --target y"
     assert document["versions"]["wherefrom"] == wf.__version__
@@ -94,8 +95,7 @@ def test_data_can_be_left_out(quantities, tmp_path):
 def test_a_newer_format_is_refused_in_words(quantities, tmp_path):
     _, run = quantities
     run.save(tmp_path / "run")
-    path = tmp_path / "run" / "table.json"
-    path.write_text(path.read_text().replace(f'"format": {models.FORMAT}', '"format": 99'))
+    rewrite(tmp_path / "run", "table.json", lambda document: document | {"format": 99})
     with pytest.raises(
         ValueError, match=rf"newer version \(format 99; this one reads up to {models.FORMAT}\): update wherefrom"
     ):
@@ -107,12 +107,20 @@ def test_folders_that_hold_no_run(quantities, tmp_path):
         Model.load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError, match=r"holds no run of a table"):
         Model.load(tmp_path)
-    (tmp_path / "table.json").write_text("{")
-    with pytest.raises(ValueError, match=r"table.json is damaged \(.*\): fit it again"):
-        Model.load(tmp_path)
     (tmp_path / "table.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"was not written by wherefrom fit"):
+    with pytest.raises(ValueError, match=r"in a format that is no longer read: make it again"):
         Model.load(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match=r"manifest.json is damaged, or was not written by wherefrom"):
+        Model.load(tmp_path)
+    quantities[1].posterior.save(tmp_path / "posterior")
+    with pytest.raises(ValueError, match=r"holds no run of a table: make one, as wf.fit"):
+        Model.load(tmp_path / "posterior")
+    with pytest.raises(FileExistsError, match=r"holds a run that is not of a table"):
+        quantities[1].save(tmp_path / "posterior", overwrite=True)
+    quantities[1].save(tmp_path / "model")
+    with pytest.raises(FileExistsError, match=r"holds a run with table.json, which would be lost"):
+        quantities[1].posterior.save(tmp_path / "model")
 
 
 def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
@@ -133,7 +141,7 @@ def test_what_is_there_is_not_lost(quantities, tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(models.atomic, "write_tensors", broken)
+        patch.setattr(Writer, "put_tensors", broken)
         with pytest.raises(OSError, match=r"the disk is full"):
             run.save(folder, overwrite=True)
     assert Model.load(folder).scores == run.scores
@@ -151,9 +159,8 @@ def test_overwriting_replaces_the_runs_own_files_alone(quantities, tmp_path):
     (folder / "report.html").write_text("of the run before")
     run.save(folder, overwrite=True)
     assert (folder / "notes.txt").read_text() == "mine"
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("posterior"))
-    assert names == ["data", "notes.txt", "table.json", "table.safetensors"]
-    assert len(list(folder.glob("posterior*"))) == 2
+    assert check(folder).others == ("data", "notes.txt")
+    assert check(folder).is_whole
     assert Model.load(folder).scores == run.scores
 
 

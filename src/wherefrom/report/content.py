@@ -196,7 +196,19 @@ def _cautions(posterior: Posterior, given: Rows, voice: words.Voice) -> list[str
     if posterior.diverged:
         lost = len(posterior.diverged)
         cautions.append(
-            f"{lost} member{'s' * (lost != 1)} diverged and had to be left out: {'; '.join(posterior.diverged)}."
+            f"{lost} member{'s' * (lost != 1)} ({posterior.diverged_share:.0%}) diverged and had to be left out: "
+            f"{'; '.join(posterior.diverged)}."
+        )
+    if posterior.redrawn:
+        lost = len(posterior.redrawn)
+        cautions.append(
+            f"{lost} member{'s' * (lost != 1)} ({posterior.redrawn_share:.0%}) diverged; other draws took their place: "
+            f"{'; '.join(posterior.redrawn)}."
+        )
+    if damaged := posterior.origin.damaged:
+        cautions.append(
+            f"The files of {len(damaged)} member{'s' * (len(damaged) != 1)} are damaged, and left out: "
+            f"{'; '.join(damaged)}."
         )
     settled = None if overlap else settling.compared(posterior, given)
     if settled is not None and not settled.is_settled:

@@ -2,7 +2,7 @@
 
     intervals      they hold the truth more, or less, often than they say, by more than two standard errors, overall or
                    in a fifth of the rows; of classes, answers are right more, or less, often than their confidence says
-    rows           which rows were trained on (D) causes a third of the model's own doubt, and 2% of all: more rows help
+    rows           which rows were trained on (D) causes half of the model's own doubt, and 5% of all: more rows help
     gaps           a missing value that would lower the doubt of its rows by 5% if it were measured
     unexplained    half of the doubt, or more, is not explained by the columns: only further columns would lower it
 
@@ -21,7 +21,7 @@ from wherefrom.predictive.panels import percent, written
 from wherefrom.predictive.sources import Overall
 from wherefrom.tables.columns import rows_of
 from wherefrom.tables.labelled import Labelled
-from wherefrom.tables.looking import Gap, gaps_by_column
+from wherefrom.tables.looking import Gap, gap_totals, gaps_by_column
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.wording import option
 
@@ -29,7 +29,7 @@ About = Literal["intervals", "rows", "gaps", "unexplained"]
 
 MOST_ITEMS = 3
 _MOST_ROWS = 500  # are enough to speak of all
-_OF_MODEL, _OF_ALL = 1 / 3, 0.02  # shares of the rows (D) from which on more of them help
+_OF_MODEL, _OF_ALL = 1 / 2, 0.05  # shares of the rows (D) from which on more of them help
 _FALL = 0.05  # of the doubt, by measuring a value
 _MOST = 0.5  # of the doubt
 
@@ -84,11 +84,13 @@ def advice(labelled: Labelled, scores: Scores | None = None, overall: Mapping[st
         raise ValueError(f"{len(model.target.several)} columns are predicted: fit one of them alone to ask this")
     some = labelled.at_most(_MOST_ROWS, "advice")
     scores = labelled.predicted().scores if scores is None else scores
-    gaps = gaps_by_column(some.x, some.predicted().falls, model.drawn_columns) if some.x.has_gaps.any() else {}
+    gaps = {}
+    if model.drawn_columns and some.x.has_gaps.any():
+        gaps = gaps_by_column(gap_totals(some.x, some.predicted().falls), model.drawn_columns)
     overall = some.by_all_networks().all_sources().overall if overall is None else overall
     items = (
         about_intervals(scores, bool(model.posterior.calibration), model.posterior.training.likelihood.noise_kind),
-        about_rows(overall, model.about["rows"]["all"]),
+        about_rows(overall, model.about["rows"]["all"], model.about["rows"].get("folds", 0)),
         about_gaps(gaps, len(some), "entropy" if model.target.classes else "variance"),
         about_unexplained(overall, model.target.name),
     )
@@ -112,18 +114,36 @@ def about_intervals(scores: Scores, is_calibrated: bool, noise: str) -> Item | N
     return Item("intervals", f"Do not take the {what} at their word", f"{_sentence(off.say)} {cure}")
 
 
-def about_rows(overall: Mapping[str, Overall], count: int) -> Item | None:
-    """Return that more rows would help; None if they would not, or if which rows there are was not left open."""
+def about_rows(overall: Mapping[str, Overall], count: int, folds: int = 0) -> Item | None:
+    """Return that more rows would help; None if they would not, or if which rows there are was not left open.
+
+    Folds share most of their rows: other rows would change the answer with (folds - 1)^2 / folds times the variance
+    between folds (the delete-a-group jackknife).
+
+    folds: by which rows were left out; 0 if each draw of D has rows of its own.
+    """
     rows = overall.get("D")
-    if rows is None or not (rows.model_share >= _OF_MODEL and rows.share >= _OF_ALL):
+    if rows is None:
         return None
-    error = f" ± {rows.model_share_error:.0%}" if math.isfinite(rows.model_share_error) else ""
+    more = (folds - 1) ** 2 / folds if folds else 1.0
+    of_model, of_all = (_times(share, more) for share in (rows.model_share, rows.share))
+    if not (of_model >= _OF_MODEL and of_all >= _OF_ALL):
+        return None
     return Item(
         "rows",
         "Collect more rows",
-        f"{rows.model_share:.0%}{error} of the model's own doubt, and {percent(rows.share, 1)} of all, comes from "
-        f"which rows it was trained on. There are {count:,}; more would lower it.",
+        f"About {of_model:.0%} of the model's own doubt, and {percent(of_all, 1)} of all, comes from which rows it was "
+        f"trained on. There are {count:,}; more would lower it.",
     )
+
+
+def _times(share: float, factor: float) -> float:
+    """Return a part's share of the whole if the part were so many times as large.
+
+    >>> _times(0.25, 3.0)
+    0.5
+    """
+    return factor * share / (1 + (factor - 1) * share)
 
 
 def about_gaps(gaps: Mapping[str, Gap], count: int, measure: str = "variance") -> Item | None:

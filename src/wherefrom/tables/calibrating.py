@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from wherefrom.posterior import Posterior
 from wherefrom.posterior.fitting import calibrated as calibrated_by
 from wherefrom.posterior.fitting import fitted_anew
-from wherefrom.posterior.predicting import predicted
+from wherefrom.posterior.predicting import outputs_at, predictive
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables.columns import Encoded, rows_of
 from wherefrom.tables.completing import Completion, Filled
@@ -73,39 +73,50 @@ class Judges:
     def count(self) -> int:
         return 0 if self.rows is None else len(self.rows)
 
-    def calibrate(self, posterior: Posterior, by: Any, samples: int, seed: int) -> Posterior:
-        """Calibrate on rows as they will be predicted."""
+    def calibrator(
+        self, posterior: Posterior, kinds: Sequence[str], samples: int, seed: int
+    ) -> Callable[[Posterior, Any], Posterior]:
+        """Return a function that adds a calibration of these kinds, by rows as they will be predicted."""
         assert self.rows is not None
-        draws = 1 if self.drawn is None else GAPS.draws
-        chosen = _some(by, posterior, self.count, samples, seed, draws)
-        rows = self.rows.take(chosen)
-        if self.drawn is None:
-            is_all = rows.left_out_by is not None and len(chosen) == self.count
-            return posterior.calibrated(by, None if is_all else rows, samples)  # None: those that it has itself
-        drawn = self.drawn.take((chosen[:, None] * draws + np.arange(draws)).flatten())
+        if self.drawn is not None:
+            limits = (KINDS_OF_CALIBRATION[by].most_numbers or _MOST_NUMBERS for by in kinds)
+            return self._by_draws(posterior, self.rows, self.drawn, min(limits), samples, seed)
+
+        def calibrate(base: Posterior, by: Any) -> Posterior:
+            assert self.rows is not None
+            chosen = _some(KINDS_OF_CALIBRATION[by].most_numbers, posterior, self.count, samples, seed)
+            is_all = self.rows.left_out_by is not None and len(chosen) == self.count
+            return base.calibrated(by, None if is_all else self.rows.take(chosen), samples)  # None: those that it has
+
+        return calibrate
+
+    @staticmethod
+    def _by_draws(
+        posterior: Posterior, rows: Rows, drawn: Encoded, most: int, samples: int, seed: int
+    ) -> Callable[[Posterior, Any], Posterior]:
+        """Let the networks answer all draws once, for whatever is calibrated."""
+        chosen = _some(most // GAPS.draws, posterior, len(rows), samples, seed)
+        rows = rows.take(chosen)
+        drawn = drawn.take((chosen[:, None] * GAPS.draws + np.arange(GAPS.draws)).flatten())
         samples = samples_of_a_draw(samples, networks_of_a_row(len(posterior), rows.left_out_by))
-        return calibrated_by(
-            posterior,
-            by,
-            rows,
-            samples,
-            predict=lambda base: predicted(
-                base, drawn, samples, "monte_carlo", drawn=GAPS, left_out_by=rows.left_out_by
-            ),
-        )
+        outputs = outputs_at(posterior, drawn, samples, "monte_carlo", drawn=GAPS, left_out_by=rows.left_out_by)
+
+        def calibrate(base: Posterior, by: Any) -> Posterior:
+            return calibrated_by(
+                base, by, rows, samples, predict=lambda earlier: predictive(earlier, outputs, rows.left_out_by)
+            )
+
+        return calibrate
 
 
-def _some(by: str, posterior: Posterior, count: int, samples: int, seed: int, draws: int = 1) -> Integers:
+def _some(most: int | None, posterior: Posterior, count: int, samples: int, seed: int) -> Integers:
     """The rows to calibrate by: all, or as many at random (a file may be sorted) as a fit should look at.
 
-    draws: of each row.
+    most: answers of the networks to look at (default: all).
     """
-    most = KINDS_OF_CALIBRATION[by].most_numbers
-    if most is None and draws > 1:
-        most = _MOST_NUMBERS
     if most is None:
         return np.arange(count)
-    answers = len(posterior) * samples * posterior.schema.targets * draws
+    answers = len(posterior) * samples * posterior.schema.targets
     order = streams.generator(seed, "tables", "calibrate").permutation(count)
     return np.sort(order[: max(200, most // answers)])
 
@@ -127,9 +138,10 @@ def calibrated(
             notes.append(f"not calibrated, because {rows_of(count)} to do it by are too few")
             return posterior
         asked = posterior.training.likelihood.calibrates_tables
+    calibrate = judges.calibrator(posterior, asked, samples, request.seed)
     for by in asked:
         try:
-            more = judges.calibrate(posterior, by, samples, request.seed)
+            more = calibrate(posterior, by)
         except ValueError as error:
             if request.calibrate != "auto":
                 raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,14 @@ class Cells:
 
     def take(self, rows: Any) -> Cells:
         return Cells(self.values[rows], self.low[rows], self.high[rows], self.levels)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Cells]) -> Cells:
+        """Return the rows of several."""
+        values, low, high = (
+            np.concatenate(each) for each in zip(*((part.values, part.low, part.high) for part in parts), strict=True)
+        )
+        return cls(values, low, high, parts[0].levels)
 
     def beside(self, values: Numbers, levels: int) -> Cells:
         """Add one more column, or several, of values that are all known.  # (rows,) or (rows, columns)"""

@@ -36,6 +36,7 @@ from wherefrom.files.codec import stored
 from wherefrom.tables.cells import Cells
 from wherefrom.tables.dates import Date
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_limits, as_numbers, likely, nearest
+from wherefrom.tables.telling import RowNote
 from wherefrom.tables.wording import option
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
@@ -168,6 +169,13 @@ class Encoded:
         raw = self.raw[rows] if len(self.raw) else self.raw
         cells = None if self.cells is None else self.cells.take(rows)
         return Encoded(self.values[rows], self.columns, never_seen, raw=raw, cells=cells)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Encoded]) -> Encoded:
+        """Return the rows of several, without their notes and what was never seen."""
+        cells = None if parts[0].cells is None else Cells.joined([part.cells for part in parts if part.cells])
+        values, raw = (np.concatenate(each) for each in zip(*((part.values, part.raw) for part in parts), strict=True))
+        return cls(values, parts[0].columns, raw=raw, cells=cells)
 
     @property
     def has_gaps(self) -> NDArray[np.bool_]:
@@ -321,7 +329,7 @@ class TableEncoder:
 
     def limits(self, table: RawTable) -> list[str]:
         """Return a note for each column that holds limits, as "<0.6"."""
-        notes = []
+        notes: list[str] = []
         for rule in self.rules:
             if not isinstance(rule, Quantity):
                 continue
@@ -329,10 +337,8 @@ class TableEncoder:
             is_limit = ~np.isnan(limits(table, column, rule.kind)[0])
             if is_limit.any():
                 first = column.levels[column.codes[is_limit.argmax()]]
-                notes.append(
-                    f"column {rule.name!r} has limits, as {first!r}, in {rows_of(is_limit.sum())}: values are drawn "
-                    "within them"
-                )
+                pattern = f"column {rule.name!r} has limits, as {{words}}, in {{rows}}: values are drawn within them"
+                notes.append(RowNote.of(pattern, int(is_limit.sum()), [first]))
         return notes
 
     def _surprising(self) -> set[str]:
@@ -480,7 +486,9 @@ def quantities(
     """
     if column.numbers is not None:
         _check_typed(table, column, kind)
-        values, levels = column.numbers, None
+        values = column.numbers
+    elif kind == "number" and (plain := column.plain_numbers(table.decimal)) is not None:
+        values = plain
     else:
         if kind == "number":
             levels = as_numbers(column.levels, table.decimal)
@@ -507,7 +515,9 @@ def quantities(
 def limits(table: RawTable, column: Column, kind: str) -> tuple[Numbers, Numbers]:
     """Return the ends of each row's interval where its cell is a limit of a number, as "<0.6"; nan elsewhere."""
     low, high = np.full((2, len(column)), np.nan)
-    if kind == "number" and column.numbers is None and column.levels:
+    if kind != "number" or column.numbers is not None or column.plain_numbers(table.decimal) is not None:
+        return low, high
+    if column.levels:
         there = column.codes >= 0
         low[there], high[there] = (each[column.codes[there]] for each in as_limits(column.levels, table.decimal))
     return low, high
@@ -668,11 +678,11 @@ def _about_missing(rule: Quantity | Date, missing: NDArray[np.bool_]) -> list[st
     """Return a note where values are missing, but never were in training."""
     if rule.marks_missing or not missing.any():
         return []
-    rows = rows_of(missing.sum())
-    return [
-        f"column {rule.name!r} is missing in {rows}, but never was in training: values are drawn "
+    pattern = (
+        f"column {rule.name!r} is missing in {{rows}}, but never was in training: values are drawn "
         "from training rows that are like them"
-    ]
+    )
+    return [RowNote.of(pattern, int(missing.sum()))]
 
 
 def rows_of(count: Any) -> str:
@@ -745,21 +755,22 @@ def _encode_categories(
     block[np.flatnonzero(is_set), column_of_row[is_set]] = 1.0
     if rule.counts:
         block[:, -1] = np.where(missing, 0.0, _log_frequencies(rule, column.levels)[column.codes])
-    notes, unknown = [], []
+    notes: list[str] = []
+    unknown = []
     if missing.any() and not rule.has_missing:
-        notes.append(
-            f"column {rule.name!r} is missing in {rows_of(missing.sum())}, but never was in training: "
-            "levels are drawn from training rows that are like them"
+        pattern = (
+            f"column {rule.name!r} is missing in {{rows}}, but never was in training: levels are drawn from training "
+            "rows that are like them"
         )
+        notes.append(RowNote.of(pattern, int(missing.sum())))
     seen = {*rule.levels, *rule.rare}
     if rule.levels:  # else every row has a text of its own, and a new one is nothing new
         strange = np.array([level not in seen for level in column.levels] or [False])
         rows = np.flatnonzero(strange[column.codes] & ~missing).tolist()
         unknown = [(row, rule.name, column.levels[column.codes[row]]) for row in rows]
         if unknown:
-            words = list(dict.fromkeys(level for _, _, level in unknown))
-            shown = ", ".join(map(repr, words[:3])) + ", ..." * (len(words) > 3)
-            notes.append(f"column {rule.name!r} has levels that training never saw, in {rows_of(len(rows))}: {shown}")
+            pattern = f"column {rule.name!r} has levels that training never saw, in {{rows}}: {{words}}"
+            notes.append(RowNote.of(pattern, len(rows), (level for _, _, level in unknown), 3))
     return block, np.where(missing, np.nan, places[column.codes].astype(np.float64)), notes, unknown
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import numpy as np
 import typer
 
+from wherefrom.files import folders
+from wherefrom.files.folders import Writer
 from wherefrom.table import Table
 from wherefrom.tables.advising import Advice
 from wherefrom.tables.columns import rows_of
@@ -22,10 +25,10 @@ from wherefrom.tables.options import Request
 from wherefrom.tables.raw import Format
 from wherefrom.tables.reading import read
 from wherefrom.tables.reporting import report
+from wherefrom.tables.sampling import read_sampled
 from wherefrom.tables.scores import Scores
-from wherefrom.tables.writing import DIGITS, Columns, as_json, check_digits, check_writable, decimal, finite, write
-
-_AT_RISK = 10  # rows that are listed
+from wherefrom.tables.streaming import Totals, looked_at
+from wherefrom.tables.writing import DIGITS, as_json, check_digits, check_writable, decimal, finite, writing
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,33 @@ def fit_table(
     keeps_data: bool,
     talk: Talk,
 ) -> None:
-    """`wherefrom fit`"""
+    """`wherefrom fit`; no other process can write into the folder from the beginning on."""
     check_free(out, overwrite)
+    with folders.writing(out.resolve(), is_new=True) as writer:
+        check_free(out, overwrite)
+        try:
+            _fit_table(path, out, request, how, test=test, writer=writer, keeps_data=keeps_data, talk=talk)
+        except KeyboardInterrupt as stop:
+            if writer.is_committed:
+                raise KeyboardInterrupt(f"the run is whole, in {out}") from stop
+            raise
+
+
+def _fit_table(
+    path: Path,
+    out: Path,
+    request: Request,
+    how: Format,
+    *,
+    test: Path | None,
+    writer: Writer,
+    keeps_data: bool,
+    talk: Talk,
+) -> None:
     to_test = None if test is None else read(test, how)
-    run = learn(read(path, how), request, talk.say, talk.progress, how, talk.note, to_test)
-    run.save(out, overwrite=overwrite, keeps_data=keeps_data, command=command_line())
+    table = read_sampled(path, how, request.most_rows, request.seed, request.as_text)
+    run = learn(table, request, talk.say, talk.progress, how, talk.note, to_test)
+    run.put(writer, keeps_data=keeps_data, command=command_line())
     talk.say()
     by = "each by the networks that did not see it" if "folds" in run.about["rows"] else "that had no part in it"
     for line in run.verdict():
@@ -148,13 +173,9 @@ class Question:
     def __post_init__(self) -> None:
         check_digits(self.digits)
 
-    def answered(self, talk: Talk) -> Looked:
-        """Predict every row of the file by the run."""
-        model = Model.load(self.folder)
-        looked = model.look(model.as_table(self.path, self.reading), self.how, talk.progress)
-        for line in looked.notes:
-            talk.note(line)
-        return looked
+    def answered(self, model: Model, talk: Talk) -> Iterator[Looked]:
+        """Predict the rows of the file by the run, some at a time."""
+        return looked_at(model, model.chunks_of(self.path, self.reading), self.how, talk.progress)
 
 
 def predict_table(asked: Question, out: Path | None, talk: Talk) -> None:
@@ -162,44 +183,50 @@ def predict_table(asked: Question, out: Path | None, talk: Talk) -> None:
     check_writable(out)
     to_screen = out is None or str(out) == "-"
     talk = replace(talk, on_stderr=to_screen)
-    looked = asked.answered(talk)
-    scores, outside = looked.predicted.scores, looked.outside
-    columns = looked.columns()
+    model, totals = Model.load(asked.folder), Totals()
+    predictions: list[dict[str, Any]] = []
+    is_document = to_screen and talk.as_json
+    with (
+        nullcontext(lambda columns: predictions.extend(as_json(columns)))
+        if is_document
+        else writing(out, asked.digits) as write
+    ):
+        for looked in asked.answered(model, talk):
+            columns = looked.columns()
+            write(columns)
+            totals.add(looked, columns)
+    scores, notes = totals.scores(), totals.all_notes()
+    for line in notes:
+        talk.note(line)
     document = {
-        "rows": len(looked.table),
-        "outside": int(outside.sum()),
-        "level": asked.how.level or looked.model.level,
+        "rows": totals.rows,
+        "outside": totals.outside,
+        "level": asked.how.level or model.level,
         **scores.shown(),
-        "notes": [*looked.notes, *scores.remarks()],
+        "notes": [*notes, *scores.remarks()],
     }
-    if to_screen and talk.as_json:
-        document["predictions"] = as_json(columns)
+    if is_document:
+        document["predictions"] = predictions
     else:
-        write(columns, out, asked.digits)
         document["out"] = "-" if out is None else str(out)
-    talk.say(f"{rows_of(len(looked.table))} predicted" + ("" if to_screen else f" into {out}"))
-    talk.say(f"{rows_of(outside.sum())} ({outside.mean():.1%}) outside of what training saw")
+    talk.say(f"{rows_of(totals.rows)} predicted" + ("" if to_screen else f" into {out}"))
+    talk.say(f"{rows_of(totals.outside)} ({totals.outside / totals.rows:.1%}) outside of what training saw")
     if not to_screen:
-        _say_risks(looked, columns, asked.digits, talk)
+        _say_risks(model, totals, asked, talk)
     if scores:
-        talk.say(f"\n{looked.model.target.name} is there in {rows_of(scores.rows)}:\n")
+        talk.say(f"\n{model.target.name} is there in {rows_of(scores.rows)}:\n")
         _say_scores(scores, talk)
         _note_remarks(scores, talk)
     talk.give(document)
 
 
-def _say_risks(looked: Looked, columns: Columns, digits: int, talk: Talk) -> None:
+def _say_risks(model: Model, totals: Totals, asked: Question, talk: Talk) -> None:
     """List the rows at the highest risk of a rare event."""
-    risk, event = looked.risk(), looked.model.scores.event
-    if risk is None or event is None:
+    event = model.scores.event
+    if totals.risk_column is None or event is None:
         return
-    order = np.argsort(-risk, kind="stable")[:_AT_RISK].tolist()
-    name = next(name for name, values in columns.items() if values is risk)
-    kept = [each for each in columns if each in looked.table.columns]
-    header = ("row", *kept, name, "disagreement", "why")
-    listed = [
-        (int(looked.table.rows[row]), *(_shown(columns[each][row], digits) for each in header[1:])) for row in order
-    ]
+    header = ("row", *totals.kept, totals.risk_column, "disagreement", "why")
+    listed = [(row["row"], *(_shown(row[each], asked.digits) for each in header[1:])) for row in totals.risks.rows]
     talk.say(f"\nThe {rows_of(len(listed))} at the highest risk of {event.label!r}:\n\n{Table(header, listed)}")
 
 
@@ -209,22 +236,28 @@ def _say_risks(looked: Looked, columns: Columns, digits: int, talk: Talk) -> Non
 def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> None:
     """`wherefrom sources`"""
     check_writable(out)
-    looked = asked.answered(talk)
-    run, answers, shares = looked.model, looked.predicted.answers, looked.shares()
-    overall, columns = looked.overall(), looked.columns()
-    talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(len(looked.encoded))}:\n")
+    run, totals = Model.load(asked.folder), Totals(rows)
+    shares: dict[str, None] = {}
+    with nullcontext(lambda columns: None) if out is None else writing(out, asked.digits) as write:
+        for looked in asked.answered(run, talk):
+            columns = looked.columns()
+            write(columns)
+            totals.add(looked, columns)
+            shares = shares if len(shares) > len(looked.shares()) else dict.fromkeys(looked.shares())
+    for line in totals.all_notes():
+        talk.note(line)
+    overall = totals.overall()
+    talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(totals.rows)}:\n")
     has_families = run.posterior.design.families is not None
     talk.show("\n\n".join(map(str, sources_tables(overall, has_families))))
-    if gaps := looked.gaps():
+    if gaps := totals.gaps():
         talk.show("\nWhat measuring the missing values would do to the doubt, on average where they are missing:\n")
         talk.show(str(gaps_table(gaps)))
-    order = np.argsort(-looked.predicted.doubt, kind="stable")[:rows].tolist()
-    shown = [name for name in ("mean", "std", "predicted", "confidence", "disagreement") if name in answers]
-    named = [name for name in columns if name in looked.table.columns]
+    shown = [name for name in ("mean", "std", "predicted", "confidence", "disagreement") if name in columns]
     measure = ("measure_next", "expected_fall") if gaps else ()
-    header = ("row", *named, *shown, *(f"share_{name}" for name in shares), *measure, "why")
-    listed = [(int(looked.table.rows[row]), *(columns[name][row] for name in header[1:])) for row in order]
-    start = 1 + len(named) + len(shown)
+    header = ("row", *totals.kept, *shown, *(f"share_{name}" for name in shares), *measure, "why")
+    listed = [tuple(row.get(name, 0.0) for name in header) for row in totals.doubts.rows]
+    start = 1 + len(totals.kept) + len(shown)
     words = [
         (row[0], *(_shown(value, asked.digits) for value in row[1:start]), *map(_in_percent, row[start:-1]), row[-1])
         for row in listed
@@ -233,9 +266,8 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
         f"\nThe {rows_of(len(listed))} most in doubt by the choices of training, and each source's share of all doubt "
         "there:\n"
     )
-    talk.show(str(Table(("row", *named, *shown, *shares, *measure, "why"), words)))
+    talk.show(str(Table(("row", *totals.kept, *shown, *shares, *measure, "why"), words)))
     if out is not None:
-        write(columns, out, asked.digits)
         talk.say(f"\nEvery row's shares are in {out}")
     talk.give(
         {
@@ -249,8 +281,8 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
                 for name, part in overall.items()
             },
             "gaps": {name: asdict(gap) for name, gap in gaps.items()},
-            "rows": as_json(dict(zip(header, zip(*listed, strict=True), strict=True))),
-            "notes": list(looked.notes),
+            "rows": [finite(dict(zip(header, row, strict=True))) for row in listed],
+            "notes": totals.all_notes(),
         }
     )
 

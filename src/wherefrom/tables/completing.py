@@ -17,6 +17,7 @@ from wherefrom.tables.columns import Encoded, TableEncoder
 from wherefrom.tables.gaps import DRAWS, Donors, donor_rows
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.tables.target import Target
+from wherefrom.training import streams
 
 _MOST_DRAWN = 500  # columns; of more, a missing value is the median: the time to draw them grows with their square
 
@@ -73,19 +74,22 @@ class TrainingRows:
         cells = x.cells.beside(y, classes)
         return cls(encoder, x, cells, Donors.of(cells, seed), itself)
 
-    def completed(self, number: int = 0) -> Encoded:
-        """Complete each row once, given its target; another number gives another completion."""
-        return self.encoder.completed(self.x, self._drawn(number)[:, None])
+    def completed(self, times: int) -> tuple[Encoded, ...]:
+        """Complete each row so many times, given its target; no time has the lower or the higher values."""
+        drawn = self._drawn(times)  # (rows, times, columns), evenly spaced over what a row may lack
+        order = streams.generator(self.donors.seed, "gaps", "versions").random(drawn.shape[:2]).argsort(axis=1)
+        drawn = np.take_along_axis(drawn, order[:, :, None], axis=1)
+        return tuple(self.encoder.completed(self.x, drawn[:, k : k + 1]) for k in range(times))
 
     def completion(self) -> Completion:
         """Return what completes rows whose target is not known."""
         assert self.x.cells is not None
-        complete = Cells.unlimited(self._drawn(0), self.x.cells.levels)
+        complete = Cells.unlimited(self._drawn(1)[:, 0], self.x.cells.levels)
         return Completion(self.encoder, Donors.of(complete, self.donors.seed, ~self.x.cells.gaps))
 
-    def _drawn(self, number: int) -> Numbers:
+    def _drawn(self, times: int) -> Numbers:
         assert self.x.cells is not None
-        return self.donors.draws(self.cells, 1, number, self.itself)[:, 0, : len(self.x.cells.levels)]
+        return self.donors.draws(self.cells, times, leaving_out=self.itself)[:, :, : len(self.x.cells.levels)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +121,5 @@ class Filled:
         assert rows is not None
         completion = rows.completion()
         if not folds:
-            return cls(rows.completed(), (), completion, rows.itself)
-        versions = tuple(rows.completed(number) for number in range(folds))
-        return cls(completion.once(x, rows.itself), versions, completion, rows.itself)
+            return cls(rows.completed(1)[0], (), completion, rows.itself)
+        return cls(completion.once(x, rows.itself), rows.completed(folds), completion, rows.itself)

@@ -1,6 +1,6 @@
 """A table -> a model: what the columns are, which rows judge the networks, the training, the calibration, the scores.
 
-Every row that has a target trains, and is judged by the networks of the one fold (of five) that left it out: by these
+Every row that has a target trains, and is judged by the networks of the one fold (of ten) that left it out: by these
 answers the noise is fitted, the calibration, and the scores that are shown. Of more than 50,000 rows, or where it is
 asked for, 15% are held out instead (6,000 at most), half of them to calibrate, half to test. What the user leaves open
 (epochs, learning rate, dropout, whether there are hidden units, and what kind of noise) is chosen by a pilot.
@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from wherefrom.tables.options import Request
 from wherefrom.tables.outside import Surroundings, weight
 from wherefrom.tables.predicting import Predicted, predict_rows
 from wherefrom.tables.raw import Format, Integers, RawTable
+from wherefrom.tables.sampling import MOST_ROWS, read_sampled, sampled
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.splitting import after, everything, fixed_order, kept_together, likely_groups, split
 from wherefrom.tables.target import Target, known
@@ -74,6 +76,7 @@ def fit(
     held_out: float | None = None,
     test: Any = None,
     test_after: str | None = None,
+    most_rows: int = MOST_ROWS,
     level: float = 0.95,
     samples: int | None = None,
     seed: int = 0,
@@ -93,7 +96,7 @@ def fit(
     task: "regression", "classification" or "counts" (default: by the target).
     least: the least that a quantity can be, None, or "auto" (default: 0 if no row of 100 or more is below).
     over, recipe, draws: the choices to marginalise, as "theta0=5,t=swag,F=dropout", or a recipe's name and how many
-        networks it trains (default: multi_swag with 5).
+        networks it trains in each fold (default: multi_swag with 3, and with 5 for more than 2,000 rows).
     noise: of a quantity, "auto" (default), "fit", "predicted", None, or a standard deviation.
     epochs: "auto" (default: chosen on validation rows), or a number.
     budget: time to spend, about, as "5min" or in seconds: as many draws as fit are trained.
@@ -108,6 +111,7 @@ def fit(
     test: another table, or file, of rows to score the model by; `model.tested` has the scores.
     test_after: a date, such as "2024-01-01": rows from then on are not learnt from, but scored, like those of `test`.
         Where there are several columns of dates, "column=2024-01-01".
+    most_rows: to learn from (default 1,000,000): of more, so many are drawn at random, which is said.
     level: of the intervals (default 0.95).
     samples: of each network (default 500 of all together, and 20 of each at least).
     seed: the same seed gives the same model.
@@ -147,6 +151,7 @@ def fit(
         batch_size=batch_size,
         held_out=held_out,
         test_after=test_after,
+        most_rows=most_rows,
         level=level,
         samples=samples,
         seed=seed,
@@ -158,10 +163,16 @@ def fit(
     how = Format(missing=tuple(missing))
     tell: Tell = print if verbose else lambda _: None
     to_test = None if test is None else as_table(test, how)
-    model = learn(as_table(table, how), request, tell, None if verbose else False, how, test=to_test)
+    model = learn(_rows_to_learn(table, request, how), request, tell, None if verbose else False, how, test=to_test)
     for note in (*model.verdict(), *model.notes):
         warnings.warn(note, stacklevel=2)
     return model
+
+
+def _rows_to_learn(table: Any, request: Request, how: Format) -> RawTable:
+    if isinstance(table, str | Path):
+        return read_sampled(table, how, request.most_rows, request.seed, request.as_text)
+    return sampled(as_table(table, how), request.most_rows, request.seed)
 
 
 @one_thread()

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.tables.raw import Coder, Column, Format, Numbers, RawTable, typed
+from wherefrom.tables.raw import EXACT, Coder, Column, Format, Numbers, RawTable, typed
 
 SOURCE = "the frame"
 _DAY = 86_400e6  # microseconds
@@ -65,6 +65,8 @@ def _columns(frame: Any) -> tuple[str, list[tuple[str, Any]]]:
 def _of_polars(name: str, series: Any, source: str, how: Format) -> Column:
     import polars
 
+    if series.dtype.is_integer() and not _are_exact(series.min(), series.max()):
+        return _text(name, series.cast(polars.String).to_list(), how)
     if series.dtype.is_numeric() or series.dtype == polars.Null:
         return typed(name, series.cast(polars.Float64).fill_null(float("nan")).to_numpy(), how)
     if series.dtype in (polars.Date, polars.Datetime):
@@ -84,6 +86,8 @@ def _of_values(name: str, values: Any, source: str, how: Format) -> Column:
     array, kind = values, getattr(values.dtype, "kind", "O")
     if kind == "M" or "datetime64" in str(array.dtype):
         return typed(name, _days(array), how, is_date=True)
+    if kind in "iu" and len(array) and not _are_exact(array.min(), array.max()):
+        return _text(name, [None if _is_missing(cell) else _word(cell) for cell in list(array)], how)
     if kind in "iuf" and hasattr(array, "to_numpy"):
         return typed(name, array.to_numpy(dtype=np.float64, na_value=np.nan), how)
     if kind in "iuf":
@@ -94,7 +98,9 @@ def _of_values(name: str, values: Any, source: str, how: Format) -> Column:
 def _of_objects(name: str, cells: list[Any], source: str, how: Format) -> Column:
     """A column of any objects: all numbers, all dates, or text."""
     present = [cell for cell in cells if not _is_missing(cell)]
-    if present and all(_is_number(cell) for cell in present):
+    whole = [cell for cell in present if isinstance(cell, numbers.Integral)]
+    is_exact = not whole or _are_exact(min(whole), max(whole))
+    if present and is_exact and all(_is_number(cell) for cell in present):
         return typed(name, np.array([np.nan if _is_missing(cell) else float(cell) for cell in cells]), how)
     if present and all(isinstance(cell, datetime.date) for cell in present):
         stamps = [np.datetime64("NaT") if _is_missing(cell) else np.datetime64(_naive(cell), "us") for cell in cells]
@@ -106,11 +112,15 @@ def _of_objects(name: str, cells: list[Any], source: str, how: Format) -> Column
     return _text(name, [None if _is_missing(cell) else _word(cell) for cell in cells], how)
 
 
+def _are_exact(low: Any, high: Any) -> bool:
+    """True if whole numbers in this range are themselves as floating-point numbers; long identifiers are not."""
+    return _is_missing(low) or (int(low) >= -EXACT and int(high) <= EXACT)
+
+
 def _text(name: str, cells: Iterable[str | None], how: Format) -> Column:
     coder = Coder(how)
-    for cell in cells:
-        coder.add(cell)
-    return coder.column(name)
+    coder.extend(cells)
+    return Column(name, coder.coded())
 
 
 def _days(stamps: Any) -> Numbers:

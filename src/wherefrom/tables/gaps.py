@@ -49,12 +49,12 @@ from wherefrom.training import streams
 DRAWS = 20
 GAPS = CrossedAxis("gaps", DRAWS, is_finite=True, shares_samples=True)
 
-_ANSWERS_TO_A_DRAW = 64  # of all networks, at least
+_ANSWERS_TO_A_DRAW = 32  # of all networks, at least: more than 500 for all draws of a row
 _MOST_DONORS = 5000
 _MOST_MADE_UP = 1000  # donors of a run that is not to hold data
 _DECAYS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _REACH = 5  # decays, beyond which a donor weighs nothing
-_HIDDEN_ROWS, _HIDDEN_VALUES, _FEWEST_HIDDEN = 300, 4000, 8  # to choose rules by
+_HIDDEN_ROWS, _HIDDEN_VALUES, _FEWEST_HIDDEN = 300, 2000, 8  # to choose rules by
 _HIDDEN_PATTERNS = 12  # of several columns
 _SWEEPS = 2  # to complete the donors themselves
 _BINS = 8
@@ -120,10 +120,9 @@ class Donors:
                 donors = replace(donors, values=values)
         return donors._with_best_rules()
 
-    def draws(self, cells: Cells, count: int = DRAWS, number: int = 0, leaving_out: Integers | None = None) -> Numbers:
+    def draws(self, cells: Cells, count: int = DRAWS, leaving_out: Integers | None = None) -> Numbers:
         """Complete each row `count` times.  # (rows, count, columns)
 
-        number: another number gives other draws.
         leaving_out: the donor that is the row itself, -1 where there is none (default: none).
         """
         complete = np.repeat(cells.values[:, None, :], count, axis=1)
@@ -131,7 +130,7 @@ class Donors:
             missing = np.flatnonzero(cells.gaps[pattern[0]])
             for rows in np.split(pattern, range(_ROWS_AT_ONCE, len(pattern), _ROWS_AT_ONCE)):
                 some, itself = cells.take(rows), None if leaving_out is None else leaving_out[rows]
-                keys = _keys(some, self.seed, number)
+                keys = _keys(some, self.seed)
                 rule = self.rules[missing[0]] if len(missing) == 1 else self.together
                 nearest = self._nearest(some, keys, missing, self._count(rule, missing), itself)
                 weights = rule.weights(nearest.shape[1])
@@ -155,8 +154,8 @@ class Donors:
             if order is None:
                 units[:, :, place] = values / self._scale[column]
             else:
-                ranks = order[self.values[:, column].astype(np.int64)].astype(np.float64)
-                units[:, :, place] = _scores(ranks, order.astype(np.float64))[values.astype(np.int64)]
+                scores = _scores(self._ordered[column], order.astype(np.float64))
+                units[:, :, place] = scores[values.astype(np.int64)]
         return np.asarray(units @ directions[:, -1])
 
     def _count(self, rule: Rule, missing: Integers) -> int:
@@ -205,7 +204,8 @@ class Donors:
         quantities = [index for index, levels in enumerate(self.levels) if not levels]
         first = np.arange(len(self.values), dtype=np.float64)
         if quantities:
-            scores = np.stack([_scores(self.values[:, index]) for index in quantities], axis=1)
+            columns = (self.values[:, index] for index in quantities)
+            scores = np.stack([_scores(np.sort(column), column) for column in columns], axis=1)
             _, _, directions = np.linalg.svd(scores, full_matrices=False)
             direction = directions[0]
             first = scores @ (direction * np.sign(direction[np.abs(direction).argmax()]))
@@ -218,21 +218,31 @@ class Donors:
 
     @cached_property
     def _z(self) -> Numbers:
-        return self._normal_scores(self.values)
+        return self._normal_scores(self.values, np.arange(len(self.levels)))
 
-    def _normal_scores(self, values: Numbers) -> Numbers:
-        """Return each value's normal score among the donors; 0 for a level that they do not have, nan for a gap."""
-        scores = np.full_like(values, np.nan)
-        for index, order in enumerate(self._orders):
-            column, donors = values[:, index], self.values[:, index]
+    @cached_property
+    def _ordered(self) -> tuple[Numbers, ...]:
+        """Values of each column in ascending order; of text, the ranks of its levels."""
+        columns = zip(self.values.T, self._orders, strict=True)
+        return tuple(
+            np.sort(column if order is None else order[column.astype(np.int64)].astype(np.float64))
+            for column, order in columns
+        )
+
+    def _normal_scores(self, values: Numbers, columns: Integers) -> Numbers:
+        """Return the normal scores of some columns among the donors; 0 for a level that they do not have, nan for gaps.
+
+        # (rows, all columns) -> (rows, columns)
+        """
+        scores = np.full((len(values), len(columns)), np.nan)
+        for position, index in enumerate(columns.tolist()):
+            column, donors, order = values[:, index], self._ordered[index], self._orders[index]
             there = ~np.isnan(column)
+            ranks = column[there]
             if order is not None:
-                donors = order[donors.astype(np.int64)].astype(np.float64)
-                codes = column[there].astype(np.int64)
+                codes = ranks.astype(np.int64)
                 ranks = np.where(codes >= 0, order[codes], np.median(donors)).astype(np.float64)
-            else:
-                ranks = column[there]
-            scores[there, index] = _scores(donors, ranks)
+            scores[there, position] = _scores(donors, ranks)
         return scores
 
     @cached_property
@@ -318,12 +328,12 @@ class Donors:
         levels = np.array(self.levels)
         quantities, texts = seen[levels[seen] == 0], seen[levels[seen] > 0]
 
-        def mapped(scores: Numbers) -> Numbers:
-            return np.concatenate(
-                [scores[:, seen] @ towards, 0.5 * np.sqrt(told[quantities]) * scores[:, quantities]], 1
-            )
+        is_quantity = levels[seen] == 0
 
-        here, there = mapped(self._normal_scores(cells.values)), mapped(self._z)
+        def mapped(scores: Numbers) -> Numbers:
+            return np.concatenate([scores @ towards, 0.5 * np.sqrt(told[quantities]) * scores[:, is_quantity]], 1)
+
+        here, there = mapped(self._normal_scores(cells.values, seen)), mapped(self._z[:, seen])
         distance = (here**2).sum(1)[:, None] + (there**2).sum(1) - 2 * here @ there.T
         for column in texts:
             distance += 0.5 * told[column] * (cells.values[:, column, None] != self.values[:, column])
@@ -388,7 +398,7 @@ class Donors:
         values[:, missing] = np.nan
         cells = Cells.unlimited(values, self.levels)
         count = max(self._count(rule, missing) for rule in rules)
-        nearest = self._nearest(cells, _keys(cells, self.seed, 0), missing, count, None)
+        nearest = self._nearest(cells, _keys(cells, self.seed), missing, count, None)
         scores = np.zeros((len(rules), len(truth)))
         for adjustment in ADJUSTMENTS:
             given = self._given(cells, nearest, missing, adjustment)
@@ -417,13 +427,13 @@ def _systematic(given: Numbers, along: Numbers, weights: Numbers, start: Numbers
 def samples_of_a_draw(samples: int, networks: int) -> int:
     """Return how many samples of a network each draw gets: a quarter of those of a row without gaps, or fewer.
 
-    Of many networks, four samples of each are enough: 64 answers of all networks to each of 20 draws are 1,280.
+    Of many networks, four samples of each are enough: 32 answers of all networks to each of 20 draws are 640.
 
     samples: of a row without gaps.
     networks: that answer a row.
 
     >>> samples_of_a_draw(100, 25), samples_of_a_draw(20, 25), samples_of_a_draw(20, 5), samples_of_a_draw(8, 1)
-    (24, 4, 16, 8)
+    (24, 4, 8, 8)
     """
     fewest = -(-_ANSWERS_TO_A_DRAW // (4 * networks)) * 4
     return min(samples, max(4, fewest, samples // 16 * 4))
@@ -442,9 +452,9 @@ def donor_rows(count: int, seed: int) -> Integers:
     return np.sort(streams.generator(seed, "gaps", "donors").permutation(count)[:_MOST_DONORS])
 
 
-def _keys(cells: Cells, seed: int, number: int) -> NDArray[np.uint64]:
+def _keys(cells: Cells, seed: int) -> NDArray[np.uint64]:
     """Return a random stream for each row, by what it holds."""
-    start = hashlib.blake2b(f"{seed}\x1fgaps\x1f{number}".encode(), digest_size=8)
+    start = hashlib.blake2b(f"{seed}\x1fgaps".encode(), digest_size=8)
     content = np.concatenate([np.where(cells.gaps, np.nan, cells.values) + 0.0, cells.low, cells.high], axis=1)
 
     def key(row: Any) -> int:
@@ -464,10 +474,8 @@ def _filled_at_random(cells: Cells, seed: int) -> Numbers:
     return values
 
 
-def _scores(donors: Numbers, values: Numbers | None = None) -> Numbers:
-    """Normal scores of values by their ranks among the donors, equal ones by their middle."""
-    ordered = np.sort(donors)
-    values = donors if values is None else values
+def _scores(ordered: Numbers, values: Numbers) -> Numbers:
+    """Normal scores of values by their ranks among the donors, which are sorted; equal ones by their middle."""
     rank = (np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")) / 2
     margin = 0.5 / len(ordered)
     return torch.special.ndtri(torch.from_numpy(np.clip(rank / len(ordered), margin, 1 - margin))).numpy()

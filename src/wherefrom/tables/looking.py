@@ -19,13 +19,14 @@ from wherefrom.tables.gaps import GAPS, samples_of_a_draw
 from wherefrom.tables.outside import weight
 from wherefrom.tables.predicting import Answers, Predicted, Read, answering, predict_rows
 from wherefrom.tables.raw import Numbers, RawTable
+from wherefrom.tables.telling import RowNote
 from wherefrom.tables.wording import option
 from wherefrom.training.progress import Show
 
 if TYPE_CHECKING:
     from wherefrom.tables.model import Model
 
-_OVERALL_ROWS = 3000  # are enough to speak of all
+OVERALL_ROWS = 3000  # are enough to speak of all
 _OVERALL_NUMBERS, _FEWEST_ROWS = 10_000_000, 200  # answers at once, where rows have many draws
 FEWEST_SAMPLES = 4
 
@@ -106,7 +107,7 @@ class Looked:
         return answer(self.model.posterior)
 
     @property
-    def _has_gaps(self) -> bool:
+    def has_gaps(self) -> bool:
         """True if rows have missing values that are drawn."""
         return self.model.completion is not None and bool(self.encoded.has_gaps.any())
 
@@ -141,7 +142,7 @@ class Looked:
 
     def gaps(self) -> dict[str, Gap]:
         """Return the missing values of all rows by column, those that matter most first."""
-        return gaps_by_column(self.encoded, self.predicted.falls, self.model.drawn_columns)
+        return gaps_by_column(gap_totals(self.encoded, self.predicted.falls), self.model.drawn_columns)
 
     def shares(self) -> dict[str, Numbers]:
         """Return the share of each source in each row, by the name of its column; interactions are added up."""
@@ -189,30 +190,55 @@ class Looked:
 
     def overall(self) -> Mapping[str, Any]:
         """Split the doubt over all rows, or over evenly spaced ones if there are many: name -> share and its error."""
-        most = _OVERALL_ROWS
-        if self._has_gaps:
-            posterior = self.model.posterior
-            samples = samples_of_a_draw(self._samples, len(posterior))
-            each = len(posterior) * samples * posterior.schema.targets * GAPS.draws
-            most = max(_FEWEST_ROWS, min(most, _OVERALL_NUMBERS // each))
-        spaced = slice(None, None, -(-len(self.encoded) // most))
-        return self.prediction(spaced).all_sources().overall
+        return self.prediction(spaced(len(self.encoded), self.most_overall)).all_sources().overall
+
+    @property
+    def most_overall(self) -> int:
+        """Most rows that `overall` looks at: fewer, if rows have many draws of missing values."""
+        if not self.has_gaps:
+            return OVERALL_ROWS
+        posterior = self.model.posterior
+        samples = samples_of_a_draw(self._samples, len(posterior))
+        each = len(posterior) * samples * posterior.schema.targets * GAPS.draws
+        return max(_FEWEST_ROWS, min(OVERALL_ROWS, _OVERALL_NUMBERS // each))
 
 
-def gaps_by_column(x: Encoded, falls: Numbers, names: Sequence[str]) -> dict[str, Gap]:
-    """Return the missing values of rows by column, those that matter most first.
+def spaced(rows: int, most: int) -> slice:
+    """Choose evenly spaced rows, at most so many: every row, every second, every fourth, ...
+
+    >>> spaced(100, 100), spaced(101, 100), spaced(1000, 100)
+    (slice(None, None, 1), slice(None, None, 2), slice(None, None, 16))
+    """
+    step = 1
+    while -(-rows // step) > most:
+        step *= 2
+    return slice(None, None, step)
+
+
+def gap_totals(x: Encoded, falls: Numbers) -> Numbers:
+    """Return, by column: rows that lack it, the sum of the falls there, and rows in which it matters most.
 
     falls: (rows, columns): the fall of each row's doubt if that column were measured.
-    names: of those columns.
+    # (3, columns)
     """
-    if x.cells is None or not x.has_gaps.any() or not names:
-        return {}
+    if x.cells is None or not falls.shape[1]:
+        return np.zeros((3, falls.shape[1]))
     gaps = x.cells.gaps
     best = np.where(falls.max(axis=1) > 0, falls.argmax(axis=1), -1)
+    is_best = best[:, None] == np.arange(falls.shape[1])
+    return np.stack([gaps.sum(axis=0), np.where(gaps, falls, 0.0).sum(axis=0), (is_best & gaps).sum(axis=0)])
+
+
+def gaps_by_column(totals: Numbers, names: Sequence[str]) -> dict[str, Gap]:
+    """Return the missing values of rows by column, those that matter most first.
+
+    totals: as `gap_totals` returns them; those of several tables can be added.
+    names: of the columns.
+    """
     each = {
-        name: Gap(int(gaps[:, j].sum()), float(falls[gaps[:, j], j].mean()), int((best == j).sum()))
-        for j, name in enumerate(names)
-        if gaps[:, j].any()
+        name: Gap(int(rows), float(fall / rows), int(best))
+        for name, (rows, fall, best) in zip(names, totals.T, strict=True)
+        if rows
     }
     return dict(sorted(each.items(), key=lambda item: -item[1].rows * item[1].expected_fall))
 
@@ -256,5 +282,6 @@ def _truth(model: Model, table: RawTable, notes: list[str]) -> Any:
         return None
     strange = {label for label in truth.tolist() if label is not None and label not in target.classes}
     if target.classes and strange:
-        notes.append(f"{target.name} holds {min(map(repr, strange))}, a class never seen: not scored")
+        pattern = f"{target.name} holds {{words}}, a class never seen: not scored"
+        notes.append(RowNote.of(pattern, len(strange), sorted(strange, key=repr)))
     return truth

@@ -1,24 +1,25 @@
 """The model of a table: all it takes to predict more rows of it, in memory and as one folder on disk.
 
-    posterior.json, posterior-*.safetensors   the posterior, as `wf.load` reads it
-    table.json                                what each column becomes, the target, scores, and how it came about
-    table.safetensors                         where the training rows lie and, unless they are to be left out, the
-                                              held-out rows as numbers, which the report is about; table.json has their
-                                              names then
+    posterior.json, member-0.safetensors, ...   the posterior, as `wf.load` reads it
+    table.json                                  what each column becomes, the target, scores, and how it came about
+    table.safetensors                           where the training rows lie and, unless they are to be left out, the
+                                                held-out rows as numbers, which the report is about; table.json has
+                                                their names then
 
-The files are written under another name, and renamed when all are there. Other files in the folder are left alone.
+The folder is a run folder (`files/folders.py`): it has a manifest, and one rename switches to a new version.
+Other files in the folder are left alone, but for a report on the version before.
 """
 
 from __future__ import annotations
 
 import datetime
-import json
 import math
 import os
 import platform
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -29,9 +30,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom import __version__
-from wherefrom.files import atomic, codec
+from wherefrom.files import atomic, codec, folders
 from wherefrom.files.codec import stored
-from wherefrom.files.reading import blaming, check_format, read_json, read_tensors
+from wherefrom.files.errors import FileError, MissingFileError
+from wherefrom.files.folders import Run, Writer
+from wherefrom.files.reading import blaming, check_format
 from wherefrom.posterior import Posterior, store
 from wherefrom.posterior.predicting import Method
 from wherefrom.predictive.background import Background
@@ -51,16 +54,17 @@ from wherefrom.tables.looking import Gap, How, Looked, look
 from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.outside import Surroundings
 from wherefrom.tables.raw import Format, Integers, Numbers, RawTable
-from wherefrom.tables.reading import read
+from wherefrom.tables.reading import CHUNK, chunks, read
 from wherefrom.tables.scores import Scores
+from wherefrom.tables.streaming import looked_at, predict_to_file
 from wherefrom.tables.target import Target
 from wherefrom.tables.unexplained import Unexplained, unexplained
 from wherefrom.tables.wording import language, option
-from wherefrom.tables.writing import finite
+from wherefrom.tables.writing import DIGITS, finite
 from wherefrom.training.data import Rows, as_rows
 from wherefrom.training.progress import Show
 
-FORMAT = 3
+FORMAT = 4
 JSON, TENSORS = "table.json", "table.safetensors"
 _STORED = (
     "encoder",
@@ -76,7 +80,7 @@ _STORED = (
     "tested",
     "neighbours",
 )
-_OWN_FILES = (JSON, TENSORS, "posterior.json", "posterior-*.safetensors", "report.html")
+REPORT = "report.html"
 
 
 @stored("HeldOut")
@@ -170,6 +174,12 @@ class Model:
         """
         folder = Path(folder)
         check_free(folder, overwrite)
+        with folders.writing(folder.resolve(), is_new=True) as run:
+            check_free(folder, overwrite)
+            self.put(run, keeps_data=keeps_data, command=command)
+
+    def put(self, run: Writer, *, keeps_data: bool = True, command: str = "") -> None:
+        """Write the model as the next version of a run, and switch to it; see `save`."""
         noise = self.posterior.fold.held_out if keeps_data else None
         values = {name: getattr(self, name) for name in _STORED}
         values["held_out"] = self.held_out if keeps_data else None
@@ -177,10 +187,12 @@ class Model:
         values["noise"] = None if noise is None or noise.left_out_by is not None else (noise.x, noise.y)
         tensors: dict[str, Tensor] = {}
         document = self._history(command) | {"run": codec.pack(values, tensors)}
-        with atomic.writing_folder(folder.resolve(), last=JSON, owned=_OWN_FILES) as temporary:
-            self.posterior.save(temporary)
-            atomic.write_tensors(temporary / TENSORS, tensors)
-            atomic.write_text(temporary / JSON, json.dumps(document, indent=1, allow_nan=False))
+        store.put(run, self.posterior)
+        run.put_tensors(TENSORS, tensors)
+        run.put_json(JSON, document)
+        run.commit()
+        with suppress(OSError):
+            atomic.remove(run.folder / REPORT)  # of the version before
 
     def _history(self, command: str) -> dict[str, Any]:
         """Return how the run came about, and how good it is, for people who open the file."""
@@ -200,15 +212,29 @@ class Model:
         }
 
     @classmethod
-    def load(cls, folder: str | Path) -> Model:
-        """Read a model that `save` wrote, or `wherefrom fit`."""
+    def load(cls, folder: str | Path, *, partial: bool = False, key: str | Path | None = None) -> Model:
+        """Read a model that `save` wrote, or `wherefrom fit`.
+
+        partial: leave damaged members out, with a warning (default False: they are an error).
+        key: file with the key by which the run must be signed (default None: signatures are not looked at).
+        """
         folder = Path(folder)
-        document = _document(folder)
         try:
-            (_, tensors), posterior = read_tensors(folder / TENSORS), store.load(folder)
-        except FileNotFoundError as error:
-            raise ValueError(f"{folder} is not whole ({error}): copy all of its files, or fit it again") from None
-        with blaming(folder / JSON):
+            return folders.reading(folder, lambda run: cls._read(run, partial), key)
+        except MissingFileError as error:
+            if folders.is_run(folder):
+                raise
+            what = "holds no run of a table" if folder.is_dir() else "does not exist"
+            raise MissingFileError(f"{folder} {what}: make one, as {_how_to_fit(folder)}") from error
+
+    @classmethod
+    def _read(cls, run: Run, is_partial: bool) -> Model:
+        if JSON not in run:
+            raise FileError(f"{run.folder} holds no run of a table: make one, as {_how_to_fit(run.folder)}")
+        document, path = run.json(JSON), run.path(JSON)
+        check_format(document.get("format"), FORMAT, run.folder)
+        (_, tensors), posterior = run.tensors(TENSORS), store.read(run, is_partial=is_partial)
+        with blaming(path):
             values = codec.unpack(document["run"], tensors.__getitem__)
             codec.check(values, {name: hint for name, hint in get_type_hints(cls).items() if name in _STORED})
             noise = values.pop("noise")
@@ -228,6 +254,8 @@ class Model:
         samples: int | None = None,
         method: Method = "monte_carlo",
         keep: Sequence[str] = (),
+        out: str | Path | None = None,
+        digits: int = DIGITS,
         progress: Show = False,
     ) -> Any:
         """Predict every row of a table: its columns are those that `wherefrom predict` writes.
@@ -236,10 +264,61 @@ class Model:
         samples: of each network (default: the model's own).
         method: "monte_carlo" (default), "one_shot" or "auto".
         keep: columns of the table to show beside the predictions.
+        out: a CSV or Parquet file to write the predictions to (default: they are returned). Files are read, predicted
+            and written some rows at a time, in memory that does not grow with them. What is returned then says how many
+            rows there were, and how good the predictions are where the target is there.
+        digits: significant ones of answers in a CSV file (default 4).
         """
-        looked = self.look(table, How(level, samples, method, keep), progress)
+        how = How(level, samples, method, keep)
+        if out is not None:
+            predicted = predict_to_file(self, self.chunks_of(table), Path(out), how, digits, progress)
+            _warn(predicted.notes)
+            return predicted
+        looked = self.look(table, how, progress)
         _warn(looked.notes)
         return frames.like(table, looked.columns())
+
+    def predict_chunks(
+        self,
+        table: Any,
+        *,
+        rows: int = CHUNK,
+        level: float | None = None,
+        samples: int | None = None,
+        method: Method = "monte_carlo",
+        keep: Sequence[str] = (),
+    ) -> Iterator[dict[str, Any]]:
+        """Predict a table some rows at a time: yield the columns of `predict` for each chunk of rows.
+
+        Rows of a file are read as they are predicted, in memory that does not grow with it. Answers are those of
+        `predict`. `share_gaps` is there only in chunks with missing values, in which they are drawn.
+
+        table: as for `predict`.
+        rows: of a chunk (default 20,000).
+        level, samples, method, keep: as for `predict`.
+
+        >>> import numpy as np
+        >>> import wherefrom as wf
+        >>> random = np.random.default_rng(0)
+        >>> a, luck = random.normal(size=(2, 100))
+        >>> model = wf.fit({"a": a, "y": a + luck}, "y", draws=2, epochs=10, noise="fit")
+        >>> [len(columns["mean"]) for columns in model.predict_chunks({"a": a}, rows=40)]
+        [40, 40, 20]
+        """
+        if rows < 1:
+            raise ValueError(f"a chunk has at least one row, not {rows}")
+        for looked in looked_at(self, self.chunks_of(table, None, rows), How(level, samples, method, keep)):
+            _warn(looked.notes)
+            yield looked.columns()
+
+    def chunks_of(self, table: Any, how: Format | None = None, rows: int = CHUNK) -> Iterator[RawTable]:
+        """Yield a table in chunks of rows, read as the model's own was."""
+        if isinstance(table, str | Path):
+            yield from chunks(table, self.reading(how), rows)
+            return
+        whole = self.as_table(table, how)
+        for start in range(0, len(whole), rows):
+            yield whole.take(slice(start, start + rows))
 
     def score(self, table: Any, *, samples: int | None = None, level: float | None = None) -> Scores:
         """Score the predictions of rows whose target is known, each score with its standard error."""
@@ -320,9 +399,13 @@ class Model:
 
     def as_table(self, table: Any, how: Format | None = None) -> RawTable:
         """Return a table read as the model's own was: with its words for missing, and its decimal sign."""
+        return as_table(table, self.reading(how))
+
+    def reading(self, how: Format | None = None) -> Format:
+        """Return how files are read: with the words for missing of the model's own table, and its decimal sign."""
         how = how or Format()
         words = tuple(dict.fromkeys((*self.about.get("missing", ()), *how.missing)))
-        return as_table(table, replace(how, missing=words, decimal=how.decimal or self.about.get("decimal")))
+        return replace(how, missing=words, decimal=how.decimal or self.about.get("decimal"))
 
     def verdict(self) -> list[str]:
         """Return what the scores call for to be said: first, if another model is better."""
@@ -480,30 +563,23 @@ def _check_writable(folder: Path) -> None:
 def check_free(folder: Path, overwrite: bool) -> None:
     """Raise, before anything is trained, if a run cannot be written there."""
     _check_writable(folder.resolve())
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    if folders.is_free(folder):
         return
     if not folder.is_dir():
         raise FileExistsError(f"{folder} is a file: name a folder")
-    if not (folder / JSON).exists():
+    if not folders.is_run(folder):
         raise FileExistsError(f"{folder} holds other files: name an empty folder")
+    with suppress(FileError):  # one that is damaged may be replaced
+        if JSON not in Run.open(folder):
+            raise FileExistsError(f"{folder} holds a run that is not of a table: name another folder")
     if not overwrite:
         raise FileExistsError(f"{folder} holds a run already: name another folder, or use {option('overwrite', True)}")
 
 
-def _document(folder: Path) -> dict[str, Any]:
-    try:
-        document = read_json(folder / JSON, "fit it again")
-    except FileNotFoundError:
-        what = "holds no run of a table" if folder.is_dir() else "does not exist"
-        made = f"wf.fit(table, target='y').save({str(folder)!r})"
-        if language() == "command":
-            made = f"wherefrom fit train.csv --target y --out {folder}"
-        raise FileNotFoundError(f"{folder} {what}: make one, as {made}") from None
-    number = document.get("format")
-    if not isinstance(number, int):
-        raise ValueError(f"{folder / JSON} was not written by wherefrom fit")
-    check_format(number, FORMAT, folder)
-    return document
+def _how_to_fit(folder: Path) -> str:
+    if language() == "command":
+        return f"wherefrom fit train.csv --target y --out {folder}"
+    return f"wf.fit(table, target='y').save({str(folder)!r})"
 
 
 def command_line() -> str:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
 from wherefrom.tables.looking import FEWEST_SAMPLES
+from wherefrom.tables.sampling import MOST_ROWS
 from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 
@@ -42,6 +43,7 @@ class Request:
     seed: int = 0
     compute: Compute = field(default_factory=Compute)
     fewest_rows: int = plan.FEWEST_ROWS
+    most_rows: int = MOST_ROWS  # to learn from, drawn at random if there are more
 
     @classmethod
     def of(
@@ -94,13 +96,20 @@ class Request:
             raise ValueError(f"{option('epochs')} is auto, or a number from 2 on, not {self.epochs}")
         if self.samples is not None and self.samples < FEWEST_SAMPLES:
             raise ValueError(f"{option('samples')} is at least {FEWEST_SAMPLES}, not {self.samples}")
+        if self.most_rows < self.fewest_rows:
+            raise ValueError(f"{option('most_rows')} is at least {self.fewest_rows}, not {self.most_rows}")
         if not 0 < self.level < 1:
             raise ValueError(f"{option('level')} lies between 0 and 1, as 0.95, unlike {self.level}")
         self.variables(0.001)  # raises where they cannot be
 
-    def variables(self, lr: float) -> list[Any]:
-        """The choices to marginalise, around a learning rate."""
-        return plan.variables(self.over, self.recipe, self.draws, self.recipe_settings, lr=lr)
+    @property
+    def as_text(self) -> frozenset[str]:
+        """Columns whose cells are to be read as text."""
+        return frozenset((*self.kinds, *(name for name in (self.group,) if name is not None)))
+
+    def variables(self, lr: float, folds: int = 0) -> list[Any]:
+        """The choices to marginalise, around a learning rate, in each of some folds."""
+        return plan.variables(self.over, self.recipe, self.draws, self.recipe_settings, lr=lr, folds=folds)
 
 
 def seconds(written: str) -> float:

@@ -204,10 +204,10 @@ class Surroundings:
     def look(self, encoded: Encoded) -> tuple[Numbers, list[str]]:
         """Return each row's distance (above 1 it is outside), and the reason."""
         distance = np.zeros(len(encoded))
-        reasons: list[list[str]] = [[] for _ in range(len(encoded))]
+        reasons: dict[int, list[str]] = {}  # of the few rows that have any
         for row, column, level in encoded.never_seen:
             distance[row] = UNSEEN if distance[row] < UNSEEN else distance[row] + FURTHER_UNSEEN
-            reasons[row].append(f"{column}={level} was never seen")
+            reasons.setdefault(row, []).append(f"{column}={level} was never seen")
         if self.places:
             cloud = _Cloud(self.centre, self.spread, self.precision)
             columns = self._columns(encoded.raw)
@@ -217,11 +217,14 @@ class Surroundings:
             far = np.flatnonzero(columns.max(axis=1) > 1)
             for row in far.tolist():
                 worst = [k for k in np.argsort(-columns[row], kind="stable").tolist() if columns[row, k] > 1]
-                reasons[row] += [self._far(k, encoded.raw[row, k]) for k in worst]
-            odd = np.array([row for row in np.flatnonzero(joint > 1).tolist() if not reasons[row]], dtype=int)
+                reasons.setdefault(row, []).extend(self._far(k, encoded.raw[row, k]) for k in worst)
+            odd = np.array([row for row in np.flatnonzero(joint > 1).tolist() if row not in reasons], dtype=int)
             for row, parts in zip(odd.tolist(), cloud.parts(values[odd]), strict=True):
-                reasons[row].append(self._odd(parts, encoded.raw[row]))
-        return distance, ["; ".join(words[:_MOST_REASONS]) for words in reasons]
+                reasons[row] = [self._odd(parts, encoded.raw[row])]
+        why = [""] * len(encoded)
+        for row, words in reasons.items():
+            why[row] = "; ".join(words[:_MOST_REASONS])
+        return distance, why
 
     def _columns(self, raw: Numbers) -> Numbers:
         """Distance of each quantity by itself.  # (rows, quantities)"""

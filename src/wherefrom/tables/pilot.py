@@ -1,15 +1,17 @@
 """The pilot: a few networks are trained first, and rows that they were not trained on choose the settings of all.
 
 It chooses how long to train, how fast, how much to drop, the network, its inputs, and the noise. The trajectories of
-the first networks are kept, so that every number of epochs can be scored (see posterior/stopping.py). If the best is
-near the end, pilots of twice the epochs follow, with the better half of the settings.
+the first networks are kept, so that every number of epochs can be scored (see posterior/stopping.py). Where a good
+setting is best near the end, pilots of twice the epochs follow, with the better half of the settings, on fewer folds.
 
 All are scored by the negative log-likelihood of the same rows, so that they can be compared row by row. After the
 learning rate and the dropout, one thing is changed at a time, and kept if the rows are more likely: a larger network,
-columns in pieces (see training/pieces.py), weight decay, no hidden units at all, and few of many columns (see
-training/sparse.py). A network that predicts its noise is taken if the rows are more likely by more than a standard
-error, under the shape of y that suits each (see predictive/shape.py), and its CRPS is better as well: such networks
-stop earlier, at times before they have learnt the mean. Settings that the user gave are not tried otherwise.
+columns in pieces (see training/pieces.py), a lower rate where few epochs are best, weight decay, no hidden units at
+all, and few of many columns (see training/sparse.py). A network that predicts its noise is taken if the rows are more
+likely by more than a standard error, under the shape of y that suits each (see predictive/shape.py), and its CRPS is
+not worse by as much: such networks stop earlier, at times before they have learnt the mean. A larger network, or
+pieces, which cost more, are kept only if they are better by half a standard error. Settings that the user gave are not
+tried otherwise.
 """
 
 from __future__ import annotations
@@ -47,12 +49,13 @@ _MOST_EPOCHS = 1000
 _NEAR_THE_END = 0.7
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _LESS = 0.25  # of a dropout
-_CLEARLY = 3.0  # standard errors
-_ENOUGH_ROWS = 400  # to compare two trainings by
+_CLEARLY, _WORTH_IT = 3.0, 0.5  # standard errors: to give a training up, and to take one that costs more
+_ENOUGH_ROWS = 500  # to compare two trainings by
 _DECAYS, _SPARSE_DECAYS = (0.003,), (0.03, 0.1, 0.3)  # of the weights of networks, and of sparse linear models
 _WIDE = 5  # rows for each column: with fewer, sparse models are tried
 _LINEAR_RATE = 3.0  # times that of a network with hidden units
 _LARGER = {(50,): (64, 64)}  # hidden units
+_FEW_EPOCHS = 10
 _CALMER, _TRIES = 1 / 10, 3  # of the learning rate, where all pilots diverge
 
 
@@ -92,6 +95,11 @@ class _Trial:
         gain, error = other.gain(self)
         return gain > _CLEARLY * error
 
+    def may_beat(self, other: _Trial) -> bool:
+        """Return True if it is not worse than another by more than a standard error."""
+        gain, error = other.gain(self)
+        return gain <= error
+
     def crps_gain(self, other: _Trial) -> tuple[float, float]:
         """Return the gain in CRPS, and its standard error."""
         return _gain(self.stops.crps[self.best], other.stops.crps[other.best])
@@ -119,12 +127,12 @@ def pilot(
     """
     copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
     along = data[1].reshape(len(data[1]), -1)[:, 0]
-    search = _Search(data, stopping.folds(copies, along, seed), averages, epochs, seed, until, compute or Compute())
+    folds = stopping.folds(copies, along, seed)
+    search = _Search(data, folds, averages, epochs, seed, until, compute or Compute())
     wanted, notes = training.likelihood, []
     training = replace(training, likelihood=wanted.to_search("noise" in tried))
     best = search.best(training, _settings(training, tried))
     ground = _Ground(training, tried, pieces, _WIDE * data[0].values.shape[1] > len(data[0]))
-    search = search.on_fewer_folds
     for change in _CHANGES:
         if search.is_late(best):
             break
@@ -133,16 +141,17 @@ def pilot(
             continue
         trial = search.best(rival.training, rival.settings, best)
         gain, error = trial.gain(best)
-        if gain > 0:
+        if gain > rival.margin * error:
             words = rival.words.format(linear=wanted.without_hidden)
             notes.append(f"{words}: lower NLL on validation rows, by {gain:.3f} ± {error:.3f}")
             best = trial
     by_row = wanted.by_row if "noise" in tried else None
     if by_row is not None and not search.is_late(best):
-        noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), {}, best)
+        calmer = _calmer(best.training, ground)
+        noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), calmer, best)
         gain, error = noisy.shaped_gain(best)
-        crps_gain, _ = noisy.crps_gain(best)
-        if gain > error and crps_gain > 0:
+        crps_gain, crps_error = noisy.crps_gain(best)
+        if gain > error and crps_gain > -crps_error:
             notes.append(f"noise row by row: lower NLL on validation rows, by {gain:.3f} ± {error:.3f}")
             best, wanted = noisy, by_row
     chosen = replace(best.training, likelihood=wanted)
@@ -169,6 +178,7 @@ class _Rival(NamedTuple):
     words: str
     training: Training
     settings: Mapping[str, Sequence[float]]  # to look for anew
+    margin: float = 0.0  # standard errors by which it must be better
 
 
 def _larger(best: Training, ground: _Ground) -> _Rival | None:
@@ -177,7 +187,7 @@ def _larger(best: Training, ground: _Ground) -> _Rival | None:
         return None
     hidden = _LARGER[model.hidden]
     words = f"{' + '.join(map(str, hidden))} hidden units"
-    return _Rival(words, replace(best, model=MLP(hidden, model.activation, model.dropout)), {})
+    return _Rival(words, replace(best, model=MLP(hidden, model.activation, model.dropout)), {}, _WORTH_IT)
 
 
 def _in_pieces(best: Training, ground: _Ground) -> _Rival | None:
@@ -186,7 +196,14 @@ def _in_pieces(best: Training, ground: _Ground) -> _Rival | None:
     dropped = dropout(best)
     less = {"dropout": [dropped, _LESS * dropped if dropped > 0.1 else 0.0]}
     settings = less if dropped and "no dropout" in ground.tried else {}
-    return _Rival("columns in pieces", replace(best, standardise=ground.pieces), settings)
+    return _Rival("columns in pieces", replace(best, standardise=ground.pieces), settings, _WORTH_IT)
+
+
+def _slower(best: Training, ground: _Ground) -> _Rival | None:
+    """Return a rival with a lower learning rate, if so few epochs are best that their number is coarse."""
+    if "lr" not in ground.tried or best.epochs > _FEW_EPOCHS:
+        return None
+    return _Rival("a lower learning rate", best, {"lr": [_RATES[-1] * rate(best)]})
 
 
 def _decaying(best: Training, ground: _Ground) -> _Rival | None:
@@ -217,7 +234,18 @@ def _linear(model: Any, words: str, best: Training, ground: _Ground) -> _Rival |
     return _Rival(words, replace(best, model=model), settings)
 
 
-_CHANGES = (_larger, _in_pieces, _decaying, _without_hidden, _sparse)
+def _calmer(best: Training, ground: _Ground) -> dict[str, Sequence[float]]:
+    """Return settings for networks that predict their noise, which overfit sooner: slower, and with more dropout."""
+    settings: dict[str, Sequence[float]] = {}
+    if "lr" in ground.tried:
+        settings["lr"] = [rate(best), _RATES[-1] * rate(best)]
+    most = _DROPOUTS[-1] * dropout(ground.first)
+    if "dropout" in ground.tried and isinstance(best.model, MLP) and best.model.hidden and dropout(best) < most:
+        settings["dropout"] = [dropout(best), most]
+    return settings
+
+
+_CHANGES = (_larger, _in_pieces, _slower, _decaying, _without_hidden, _sparse)
 
 
 # ---------------------------------------------------------------------- settings
@@ -274,11 +302,10 @@ class _Search:
     until: float | None
     compute: Compute
 
-    @property
-    def on_fewer_folds(self) -> _Search:
-        """The same search on as many of its folds as have enough rows to compare two trainings by."""
+    def _on_folds(self, count: int) -> _Search:
+        """Return this search on so many of its folds, or on as many as have enough rows to compare trainings by."""
         rows = np.cumsum([len(aside) for _, aside in self.folds])
-        return replace(self, folds=self.folds[: 1 + int((rows < _ENOUGH_ROWS).sum())])
+        return replace(self, folds=self.folds[: max(count, 1 + int((rows < _ENOUGH_ROWS).sum()))])
 
     def is_late(self, trial: _Trial) -> bool:
         return self._would_be_late(trial.stops.epochs[-1] * len(self.folds) * trial.seconds)
@@ -286,30 +313,45 @@ class _Search:
     def _would_be_late(self, seconds: float) -> bool:
         return self.until is not None and time.monotonic() + seconds > self.until
 
+    def _affordable(self, settings: Sequence[Training], length: int) -> int:
+        """Return fewer epochs if so many would take longer than is left, judged by a short training of one setting."""
+        if self.until is None:
+            return length
+        (posteriors, _), folds = self._trained([replace(settings[0], epochs=LEAST_EPOCHS)]), len(self.folds)
+        each = sum(member.trained.seconds for fold in posteriors for member in fold.mixture) / (LEAST_EPOCHS * folds)
+        fits = (self.until - time.monotonic()) / max(each * folds * len(settings), 1e-9)
+        return int(max(LEAST_EPOCHS, min(length, fits)))
+
     def best(self, training: Training, tried: Mapping[str, Sequence[float]], rival: _Trial | None = None) -> _Trial:
         """The best of the settings that are tried, after as many epochs as are best for it.
 
         With a rival, they begin with half as many epochs as it had, and go no further where it is clearly better.
         """
         steps = training.algorithm.steps_per_epoch(len(self.folds[0][0]))
-        length = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
-        length = length if rival is None or self.epochs else max(LEAST_EPOCHS, rival.stops.epochs[-1] // 2)
+        first = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
+        length = first if rival is None or self.epochs else max(LEAST_EPOCHS, first // 2, rival.stops.epochs[-1] // 2)
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
         settings = [_at(training, dict(zip(tried, point, strict=True))) for point in product(*tried.values())]
+        length = length if rival is not None or self.epochs else self._affordable(settings, length)
         lowest: _Trial | None = None
         while True:
+            search = self._on_folds(len(self.folds) * first // length)
             began = time.monotonic()
-            posteriors, settings = self._trained([replace(each, epochs=length) for each in settings])
+            posteriors, settings = search._trained([replace(each, epochs=length) for each in settings])
             networks = sum(map(len, posteriors))
             each = (time.monotonic() - began) / (length * networks)
-            best, *others = self._trials(posteriors, settings, each)
-            lowest = best if lowest is None or best.score < lowest.score else lowest
-            is_done = best.training.epochs < _NEAR_THE_END * length or length >= most
+            trials = search._trials(posteriors, settings, each)
+            best = trials[0]
+            lowest = best if lowest is None or best.gain(lowest)[0] > 0 else lowest
+            better = trials[: -(-len(trials) // 2)]
+            is_rising = any(
+                trial.training.epochs >= _NEAR_THE_END * length and trial.may_beat(lowest) for trial in better
+            )
             is_beaten = rival is not None and best.is_beaten_by(rival)
-            if is_done or is_beaten or self._would_be_late(2 * length * networks * each):
+            if not is_rising or length >= most or is_beaten or self._would_be_late(2 * length * networks * each):
                 return lowest
             length = min(most, 2 * length)
-            settings = [trial.training for trial in (best, *others)][: -(-len(settings) // 2)]
+            settings = [trial.training for trial in better]
 
     def _trained(self, settings: list[Training]) -> tuple[list[Posterior], list[Training]]:
         """Networks with their trajectories, of each fold one for each setting; those that diverge are left out.
@@ -332,7 +374,7 @@ class _Search:
                         self.seed,
                         folds=folds,
                         compute=self.compute,
-                        on_divergence="keep",
+                        on_divergence="drop",
                     )
                 return posteriors, settings
             except DivergedError as error:

@@ -33,8 +33,9 @@ from wherefrom.variables import (
     Resample,
 )
 
-DRAWS, FOLDS = 5, 5
-_MOST_BY_FOLDS = 50_000  # rows
+_FOLDS, _DRAWS = 5, 5  # and draws of the networks in each fold
+_MORE_FOLDS, _FEWER_DRAWS = 10, 3  # of small tables, in which each row that a fold leaves out is missed
+_MOST_BY_MORE_FOLDS, _MOST_BY_FOLDS = 2000, 50_000  # rows
 _SAMPLES, _FEWEST_SAMPLES = 500, 20  # of all networks together, and of one
 FEWEST_ROWS, _FEWEST_GROUPS = 20, 5  # to choose settings by
 _NOISE_ROWS = 1000  # are enough to fit the noise on
@@ -146,8 +147,12 @@ def variables(
     settings: Mapping[str, Any] | None = None,
     *,
     lr: float,
+    folds: int = 0,
 ) -> list[Any]:
-    """The choices to marginalise, by `over`, or by `recipe` and `draws`; `settings` are others of the recipe."""
+    """The choices to marginalise, by `over`, or by `recipe` and `draws`; `settings` are others of the recipe.
+
+    folds: each of which has so many draws (default: there are none).
+    """
     if over is not None:
         if recipe is not None or draws is not None:
             raise ValueError(f"{option('over', over)} says all: leave {option('recipe')} and {option('draws')} out")
@@ -158,7 +163,8 @@ def variables(
     is_drawn, draws_settings = recipes.parameters(name)
     if not is_drawn and draws is not None:
         raise ValueError(f"the recipe {name} trains one network: leave {option('draws')} out")
-    chosen: dict[str, Any] = {"draws": DRAWS if draws is None else draws} if is_drawn else {}
+    usual = _FEWER_DRAWS if folds > _FOLDS else _DRAWS
+    chosen: dict[str, Any] = {"draws": usual if draws is None else draws} if is_drawn else {}
     settings, names = dict(settings or {}), inspect.signature(recipes.BY_NAME[name]).parameters
     if draws_settings and not set(settings) - set(names):
         chosen["lr"] = _rates(lr)
@@ -234,10 +240,16 @@ def long_enough(design: Design, epochs: int, steps_per_epoch: int) -> int:
 def folds(over: list[Any], rows: int, different: int) -> int:
     """Return in how many folds D should be drawn, so that every row is judged by networks that did not see it; or 0.
 
-    A large table has rows to spare, and one with D among its variables draws rows in its own way.
+    A large table has rows to spare, and one with D among its variables draws rows in its own way. A small one has
+    more folds, so that its networks see more of it.
+
+    >>> [folds([InitialCondition(3)], rows, rows) for rows in (8, 300, 20_000, 100_000)]
+    [8, 10, 5, 0]
     """
     draws_rows = any("D" in axis.name.split("+") for axis in Design.of(over).axes)
-    return 0 if rows > _MOST_BY_FOLDS or draws_rows or different < 2 else min(FOLDS, different)
+    if rows > _MOST_BY_FOLDS or draws_rows or different < 2:
+        return 0
+    return min(_MORE_FOLDS if rows <= _MOST_BY_MORE_FOLDS else _FOLDS, different)
 
 
 def is_few(rows: int, different: int) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,14 @@ class Predicted:
     doubt: NDArray[np.float64]  # that the choices of training cause, by which rows are put in order
     sources: tuple[str, ...]
     falls: Numbers  # (rows, columns that may be missing): relative fall of the doubt if that were measured
-    scores: Scores = field(default_factory=Scores)
+    scored: Answers  # what the scores are made of, for rows whose truth is known, in any order
+    scoring: Callable[[Answers], Scores]
     notes: tuple[str, ...] = ()
     by_row: Answers = field(default_factory=dict)  # what the scores are made of, where the truth of all is known
+
+    @cached_property
+    def scores(self) -> Scores:
+        return self.scoring(self.scored)
 
 
 @one_thread()
@@ -113,9 +119,14 @@ def predict_rows(
                         scored.setdefault(name, []).append(values)
     joined = _joined(parts)
     doubt, falls = joined.pop(_DOUBT, np.empty(0)), joined.pop(_FALLS, np.empty((0, 0)))
-    scores = together(prediction.summary, scored, level, getattr(prediction, "classes", ()), event)
-    by_row = _in_order({name: np.concatenate(values) for name, values in scored.items()}, parts)
-    return Predicted(joined, doubt, sources, falls, scores, tuple(dict.fromkeys(notes)), by_row)
+    every = {name: np.concatenate(values) for name, values in scored.items()}
+    scoring = partial(_scores, prediction.summary, level, getattr(prediction, "classes", ()), event)
+    by_row = _in_order(every, parts)
+    return Predicted(joined, doubt, sources, falls, every, scoring, tuple(dict.fromkeys(notes)), by_row)
+
+
+def _scores(summary: Any, level: float, classes: Any, event: str | None, scored: Answers) -> Scores:
+    return together(summary, {name: [values] for name, values in scored.items()}, level, classes, event)
 
 
 def answering(

@@ -1,15 +1,18 @@
 """A table as it is written: columns of cells, which nothing has interpreted yet, and the number of each row.
 
-A column of text is kept as its different values and a code for each row, so that a value is interpreted once, not once
-a row. Files (`reading`) and frames (`frames`) become such tables.
+A column of text becomes its different values and a code for each row, so that a value is interpreted once, not once a
+row. Columns of a file that is read in chunks stay as they are written until then: most are plain numbers. Files
+(`reading`) and frames (`frames`) become such tables.
 """
 
 from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import nan
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,8 @@ SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "bar": "|"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|infinity)", re.IGNORECASE)
 
 LIMIT = re.compile(r"(<=?|>=?|≤|≥)\s*(.+)")
+
+EXACT = 2**53  # whole numbers up to here are what they were as floating-point numbers
 
 Integers = NDArray[np.int64]
 Numbers = NDArray[np.float64]
@@ -34,6 +39,7 @@ class Format:
     decimal: str | None = None
     encoding: str | None = None
     missing: tuple[str, ...] = ()  # further words for a missing value
+    most_unpacked: int | None = None  # bytes that a compressed file may unpack to; None: as `unpacking` says
 
     def __post_init__(self) -> None:
         separator = self.separator if self.separator is None else SEPARATORS.get(self.separator, self.separator)
@@ -53,20 +59,88 @@ class Format:
 
 
 _MISSING = frozenset(word.casefold() for word in MISSING)
+_DIGITS = b"0123456789+-eE\n"  # and the decimal sign: the characters of plain numbers
+_LETTERS_OF_MISSING = "".join(map(str.swapcase, MISSING)).encode() + "".join(MISSING).encode()
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Cells of text as a code for each row, -1 where it is missing, and the levels."""
+
+    codes: NDArray[np.int32]
+    levels: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Written:
+    """Cells as a file has them, which nothing has looked at yet."""
+
+    cells: Sequence[str]
+    how: Format
+
+    def coded(self) -> Coded:
+        coder = Coder(self.how)
+        coder.extend(self.cells)
+        return coder.coded()
+
+    def plain_numbers(self, decimal: str) -> Numbers | None:
+        """Return the number of each row, nan where it is missing; None if some cells need to be looked at."""
+        if any(map(NUMBER.fullmatch, self.how.missing)):
+            return None
+        text = "\n".join(self.cells)
+        if not text.isascii() or text.count("\n") != len(self.cells) - 1:
+            return None
+        others = text.encode("ascii").translate(None, _DIGITS + decimal.encode())
+        if others.strip(_LETTERS_OF_MISSING):
+            return None
+        numbers = text.replace(decimal, ".").split("\n")
+        try:
+            if others or "\n\n" in f"\n{text}\n":
+                is_missing = map(self.how.is_missing, self.cells)
+                return np.array([nan if gap else float(cell) for gap, cell in zip(is_missing, numbers, strict=True)])
+            return np.array([*map(float, numbers)])
+        except ValueError:
+            return None
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column. Text has a code for each row (-1 where it is missing), of a typed file there are numbers instead."""
+    """One column: text, as it is written or coded, or the numbers of a typed file."""
 
     name: str
-    codes: NDArray[np.int32]
-    levels: tuple[str, ...]
+    text: Coded | Written | None
     numbers: Numbers | None = None  # nan where missing; dates as days since 1970
     is_date: bool = False
+    _plain: dict[str, Numbers | None] = field(default_factory=dict, repr=False)  # by the decimal sign
+
+    @cached_property
+    def _coded(self) -> Coded:
+        if isinstance(self.text, Written):
+            return self.text.coded()
+        return self.text or Coded(np.empty(0, dtype=np.int32), ())
+
+    @property
+    def codes(self) -> NDArray[np.int32]:
+        """Code of each row of text, -1 where it is missing."""
+        return self._coded.codes
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Different values of text, in the order of their codes."""
+        return self._coded.levels
+
+    def plain_numbers(self, decimal: str) -> Numbers | None:
+        """Return the number of each row of text, nan where it is missing; None unless this is quick to know."""
+        if not isinstance(self.text, Written):
+            return None
+        if decimal not in self._plain:
+            self._plain[decimal] = self.text.plain_numbers(decimal)
+        return self._plain[decimal]
 
     def __len__(self) -> int:
-        return len(self.codes if self.numbers is None else self.numbers)
+        if self.numbers is not None:
+            return len(self.numbers)
+        return len(self.text.cells if isinstance(self.text, Written) else self.codes)
 
     @property
     def missing(self) -> NDArray[np.bool_]:
@@ -74,8 +148,8 @@ class Column:
 
     def take(self, rows: Any) -> Column:
         if self.numbers is None:
-            return replace(self, codes=self.codes[rows])
-        return replace(self, numbers=self.numbers[rows])
+            return Column(self.name, Coded(self.codes[rows], self.levels))
+        return Column(self.name, None, self.numbers[rows], self.is_date)
 
     def as_text(self) -> Column:
         """Return numbers as text, whole ones without a point."""
@@ -84,7 +158,7 @@ class Column:
         values, codes = np.unique(self.numbers[~self.missing], return_inverse=True)
         every = np.full(len(self), -1, dtype=np.int32)
         every[~self.missing] = codes
-        return Column(self.name, every, tuple(_written(value) for value in values.tolist()))
+        return Column(self.name, Coded(every, tuple(_written(value) for value in values.tolist())))
 
     def cells(self) -> list[str]:
         """Text of every row, empty where it is missing."""
@@ -95,8 +169,7 @@ class Column:
         """Value of every row as the file has it: numbers of a typed file stay numbers, None where they are missing."""
         if self.numbers is None or self.is_date:
             return self.cells()
-        is_whole = bool((self.numbers[~self.missing] % 1 == 0).all())
-        return [None if value != value else int(value) if is_whole else value for value in self.numbers.tolist()]
+        return [None if value != value else _plain(value) for value in self.numbers.tolist()]
 
     def counts(self) -> Integers:
         """Number of rows with each level."""
@@ -156,30 +229,35 @@ class Coder:
     def __init__(self, how: Format) -> None:
         self.how, self.codes = how, array("i")
         self.levels: list[str] = []
-        self.known: dict[str | None, int] = {None: -1}  # cells as they are written
+        self.code_of: dict[str | None, int] = {None: -1}  # cells as they are written
 
-    def add(self, cell: str | None) -> None:
-        code = self.known.get(cell)
-        self.codes.append(self._new(cell) if code is None else code)
+    def extend(self, cells: Iterable[str | None]) -> None:
+        """Add cells at the end of the column."""
+        cells = cells if isinstance(cells, Sequence) else list(cells)
+        code_of, levels = self.code_of, self.levels
+        new = [cell for cell in dict.fromkeys(cells) if cell is not None and cell not in code_of]
+        for cell, level in zip(new, map(str.strip, new), strict=True):
+            code = code_of.get(level)
+            if code is None:
+                code = -1 if self.how.is_missing(level) else len(levels)
+                code_of[level] = code
+                if code >= 0:
+                    levels.append(level)
+            code_of[cell] = code
+        self.codes.extend(map(code_of.__getitem__, cells))
 
-    def _new(self, cell: Any) -> int:
-        level = cell.strip()
-        if self.how.is_missing(level):
-            code = -1
-        elif level in self.known:
-            code = self.known[level]
-        else:
-            code = self.known[level] = len(self.levels)
-            self.levels.append(level)
-        self.known[cell] = code
-        return code
-
-    def column(self, name: str) -> Column:
-        return Column(name, np.array(self.codes, dtype=np.int32), tuple(self.levels))
+    def coded(self) -> Coded:
+        return Coded(np.array(self.codes, dtype=np.int32), tuple(self.levels))
 
 
 def as_numbers(levels: Sequence[str], decimal: str) -> Numbers:
-    """Return each level as a number, nan where it is none; with a decimal comma, one with a point is none."""
+    """Return each level as a number, nan where it is none; with a decimal comma, one with a point is none.
+
+    >>> as_numbers(["1.5", "-2e3", "x"], ".").tolist(), as_numbers(["1,5", "1.5"], ",").tolist()
+    ([1.5, -2000.0, nan], [1.5, nan])
+    """
+    if (plain := _as_plain_numbers(levels, decimal)) is not None:
+        return plain
     values = np.full(len(levels), np.nan)
     other = "." if decimal == "," else ","
     for index, level in enumerate(levels):
@@ -191,6 +269,22 @@ def as_numbers(levels: Sequence[str], decimal: str) -> Numbers:
     return values
 
 
+def _as_plain_numbers(levels: Sequence[str], decimal: str) -> Numbers | None:
+    """Return the levels as numbers if all of them are, and are written by ASCII digits; None if any may not be.
+
+    Among texts of these characters, float() takes what `NUMBER` matches, and nothing else.
+    """
+    text = "\n".join(levels)
+    if not text.isascii() or text.count("\n") != len(levels) - 1:
+        return None
+    if text.encode("ascii").translate(None, _DIGITS + decimal.encode()):
+        return None
+    try:
+        return np.array([*map(float, text.replace(decimal, ".").split("\n"))])
+    except ValueError:
+        return None
+
+
 def as_limits(levels: Sequence[str], decimal: str) -> tuple[Numbers, Numbers]:
     """Return the interval that each level says that a number lies in, nan where it says none.
 
@@ -198,6 +292,9 @@ def as_limits(levels: Sequence[str], decimal: str) -> tuple[Numbers, Numbers]:
     >>> low.tolist(), high.tolist()
     ([-inf, 200.0, nan], [0.6, inf, nan])
     """
+    text = "".join(levels)
+    if not any(sign in text for sign in "<>≤≥"):
+        return np.full(len(levels), np.nan), np.full(len(levels), np.nan)
     written = [LIMIT.fullmatch(level) for level in levels]
     ends = as_numbers(["" if limit is None else limit[2] for limit in written], decimal)
     ends = np.where(np.isfinite(ends), ends, np.nan)
@@ -207,8 +304,12 @@ def as_limits(levels: Sequence[str], decimal: str) -> tuple[Numbers, Numbers]:
     return low, high
 
 
+def _plain(value: float) -> int | float:
+    return int(value) if value.is_integer() and abs(value) < EXACT else value
+
+
 def _written(value: float) -> str:
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
+    return repr(_plain(value))
 
 
 def typed(name: str, values: Numbers, how: Format, is_date: bool = False) -> Column:
@@ -216,4 +317,4 @@ def typed(name: str, values: Numbers, how: Format, is_date: bool = False) -> Col
     for word in how.missing:
         if NUMBER.fullmatch(word):
             values = np.where(values == float(word), np.nan, values)
-    return Column(name, np.empty(0, dtype=np.int32), (), values.astype(np.float64), is_date)
+    return Column(name, None, values.astype(np.float64), is_date)

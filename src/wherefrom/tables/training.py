@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from wherefrom.tables.target import Target
 from wherefrom.tables.telling import Tell
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import as_rows
+from wherefrom.training.native import COMPILING_SECONDS, is_compiled
 from wherefrom.training.pieces import Pieces
 from wherefrom.training.sparse import SparseLinear
 from wherefrom.variables import Design, Folds
@@ -69,10 +71,11 @@ def train(
     is_few = plan.is_few(count, count if copies is None else len(np.unique(copies)))
 
     def variables(at: Training) -> list[Any]:
-        over = request.variables(rate(at))
+        over = request.variables(rate(at), folds)
         return [*over, Folds(folds)] if folds else over
 
     over = variables(training)
+    compute = _without_waiting(compute, request.budget, tell)
     first, tried = None, _to_be_tried(request, target, Design.of(over))
     if is_few:
         training = replace(training, epochs=_EPOCHS_OF_FEW)
@@ -166,6 +169,15 @@ def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple
     return candidates[best], tuple(ways)
 
 
+def _without_waiting(compute: Compute, budget: float | None, tell: Tell) -> Compute:
+    """Take the torch engine where compiling the other one would take too much of the budget."""
+    is_open = compute.engine in ("auto", "fastest") and importlib.util.find_spec("numba") is not None
+    if budget is None or not is_open or budget * _PILOT_SHARE > COMPILING_SECONDS or is_compiled():
+        return compute
+    tell("the budget is too short to compile the native engine on this machine first: training by torch")
+    return replace(compute, engine="torch")
+
+
 def _to_be_tried(request: Request, target: Target, design: Design) -> list[Tried]:
     """Return the settings to search: given epochs fix them, but not the noise; of a user's model, the rate alone."""
     names: list[Tried] = []
@@ -211,8 +223,8 @@ def _within_budget(
     left = _TRAINING_SHARE * (began + request.budget - time.monotonic())
     each = first.seconds_per_epoch * training.epochs
     most = _MOST_DRAWS if request.draws is None else request.draws
-    fits = max(0, int(left / each)) if each > 0 else most * plan.FOLDS
     parts = max(1, Design.of(over).parts)
+    fits = max(0, int(left / each)) if each > 0 else most * parts
     drawn = plan.with_draws(over, max(2, min(most, fits // parts))) if request.over is None else None
     over = over if drawn is None else drawn
     size = Design.of(over).size
