@@ -57,6 +57,7 @@ IN_THEIR_ROOMS = [
     "Temperature",
     "Conformal",
     "DivergedError",
+    "FileError",
 ]
 
 

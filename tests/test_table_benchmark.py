@@ -77,6 +77,14 @@ def test_differences_are_paired_by_row_and_clustered_by_group() -> None:
     assert grouped.error == pytest.approx(means.std(ddof=1) / np.sqrt(20))
 
 
+def test_claims_are_compared_with_the_test_rows() -> None:
+    nll = np.random.default_rng(0).normal(size=40)
+    part = {"repeat": 0, "fold": 0, "rows": list(range(40)), "scores": {"nll": nll.tolist()}, "claim": [0.5, 0.3]}
+    (claimed,) = record([part], np.zeros(40), np.arange(40)).claims()
+    assert claimed.gap == pytest.approx(nll.mean() - 0.5)
+    assert claimed.z == pytest.approx(claimed.gap / np.hypot(0.3, nll.std(ddof=1) / np.sqrt(40)))
+
+
 @pytest.mark.parametrize("problem", [_problem(103), _problem(90, per_group=4), _problem(97, labels=("a", "b"))])
 def test_folds_part_the_rows_and_keep_groups_together(problem: Problem) -> None:
     tested = []

@@ -10,6 +10,7 @@ Scores are by row, so that contenders are compared row by row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,13 @@ Numbers = NDArray[np.float64]
 LEVEL = 0.95
 Z = 1.959963984540054  # the quantile of N(0, 1) at 0.975
 _LEAST_PROBABILITY = 1e-12
+
+
+class Claim(NamedTuple):
+    """The NLL that a contender states of itself after training, without the test rows, and its standard error."""
+
+    nll: float
+    error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +39,7 @@ class Quantities:
     std: Numbers | None = None
     nll: Numbers | None = None
     crps: Numbers | None = None
+    claim: Claim | None = None
 
     @classmethod
     def gaussian(
@@ -66,6 +75,7 @@ class Classes:
     """Predictions of a class."""
 
     probabilities: Numbers  # (rows, classes)
+    claim: Claim | None = None
 
     def scored(self, y: Numbers) -> dict[str, list[float]]:
         """NLL and Brier score by row; of two classes, the probability of the second, for the AUC."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,13 @@ class Comparison:
         if self.difference <= 0:
             return "first"
         return "level" if self.difference <= self.error else "behind"
+
+
+class Claimed(NamedTuple):
+    """Difference of the NLL of the test rows to what a contender had stated, and that in standard errors."""
+
+    gap: float
+    z: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +85,18 @@ class Record:
             fifths = np.array_split(covered[np.argsort(mean, kind="stable")], FIFTHS)
             coverages.append([float(fifth.mean()) for fifth in fifths])
         return float(np.mean(coverages, axis=0).min())
+
+    def claims(self) -> list[Claimed]:
+        """Compare the NLL that the contender stated of itself in each fold with that of the test rows."""
+        claims = []
+        for part in self.parts:
+            if "claim" in part:
+                nll = np.array(part["scores"]["nll"])
+                stated, stated_error = part["claim"]
+                _, error = _clustered(nll, self.groups[part["rows"]])
+                gap = float(nll.mean()) - stated
+                claims.append(Claimed(gap, gap / float(np.hypot(error, stated_error))))
+        return claims
 
     def auc(self) -> float | None:
         """The mean over folds of the area under the ROC curve, of two classes."""

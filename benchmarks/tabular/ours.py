@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 
 import numpy as np
 
 import wherefrom as wf
-from tabular.answers import LEVEL, Answer, Classes, Numbers, Quantities
+from tabular.answers import LEVEL, Answer, Claim, Classes, Numbers, Quantities
 from tabular.sets import Integers, Problem
 
 
@@ -30,7 +31,7 @@ def command(problem: Problem, train: Integers, test: Integers, seed: int) -> tup
         probabilities = np.zeros((len(test), len(problem.labels)))
         seen = np.unique(problem.y[train]).astype(int)
         probabilities[:, seen] = np.column_stack([answers[name] for name in columns])
-        return Classes(probabilities), fitted - began, done - fitted
+        return Classes(probabilities, _claim(model)), fitted - began, done - fitted
     looked = model.look(frame.iloc[test])
     printed, y = looked.predicted.scores, problem.y[test]
     if hasattr(looked.predicted, "by_row"):
@@ -41,7 +42,8 @@ def command(problem: Problem, train: Integers, test: Integers, seed: int) -> tup
     if not np.isclose(nll.mean(), printed["NLL"], rtol=1e-3, atol=1e-3):
         raise ValueError(f"the NLL by row has mean {nll.mean():.4g}, but model.score prints {printed['NLL']:.4g}")
     mean, lower, upper = (answers[name].to_numpy(dtype=np.float64) for name in ("mean", "lower", "upper"))
-    return Quantities(mean, lower, upper, nll=nll, crps=crps), fitted - began, done - fitted
+    answer = Quantities(mean, lower, upper, nll=nll, crps=crps, claim=_claim(model))
+    return answer, fitted - began, done - fitted
 
 
 def estimator(problem: Problem, train: Integers, test: Integers, seed: int) -> tuple[Answer, float, float]:
@@ -65,6 +67,11 @@ def estimator(problem: Problem, train: Integers, test: Integers, seed: int) -> t
     done = time.process_time()
     nll, crps = (np.asarray(score(problem.y[test], by_row=True)) for score in (prediction.nll, prediction.crps))
     return Quantities(mean, lower, upper, nll=nll, crps=crps), fitted - began, done - fitted
+
+
+def _claim(model: wf.Model) -> Claim:
+    """The NLL that `fit` prints, of rows that each fold left out."""
+    return Claim(model.scores["NLL"], model.scores.errors.get("NLL", math.nan))
 
 
 def _numbers(values: object) -> Numbers:

@@ -99,6 +99,7 @@ def written(results: Sequence[Result], tables: Iterable[str], data: Path, most_r
         _by_contender(
             records, [*quantities, *classes], lambda each: f"{each.seconds('fit'):.1f}, {each.seconds('predict'):.2f}"
         ),
+        *_claims(records),
         "## Tables",
         _table(("table", "rows", "columns", "target", "group"), [_described(problems[name]) for name in records]),
     ]
@@ -201,6 +202,29 @@ def _by_contender(records: Records, names: Sequence[str], cell: Callable[[Record
     there = [who for who in CONTENDERS if any(who in records[name] for name in names)]
     rows = [(name, *(cell(records[name][who]) if who in records[name] else "" for who in there)) for name in names]
     return _table(("", *(CONTENDERS[who] for who in there)), rows)
+
+
+def _claims(records: Records) -> list[str]:
+    """Compare what `wf.fit` says of itself with the test rows; no section where no result has it."""
+    rows, zs, gaps = [], [], []
+    for name, of_table in records.items():
+        claimed = [claim for claim in of_table["now"].claims() if math.isfinite(claim.z)] if "now" in of_table else []
+        if claimed:
+            of_name = [sum(claim.gap for claim in claimed) / len(claimed), sum(c.z for c in claimed) / len(claimed)]
+            rows.append((name, f"{of_name[0]:+.3f}", f"{of_name[1]:+.2f}"))
+            zs += [claim.z for claim in claimed]
+            gaps.append(of_name[0])
+    if not rows:
+        return []
+    mean = sum(zs) / len(zs)
+    spread = math.sqrt(sum((z - mean) ** 2 for z in zs) / max(1, len(zs) - 1))
+    words = (
+        "The NLL of the test rows minus that which `fit` printed for the training rows, each by networks that did not "
+        "see it: above 0, `fit` was too optimistic. z is this difference in standard errors of both, the mean over "
+        f"the folds. Over all {len(zs)} folds, z has mean {mean:+.2f} and standard deviation {spread:.2f}; the median "
+        f"difference of a table is {sorted(gaps)[len(gaps) // 2]:+.3f}."
+    )
+    return ["## How far `fit` may be believed about itself", words, _table(("", "difference", "z"), rows)]
 
 
 def _coverage(each: Record) -> str:

@@ -63,7 +63,9 @@ def result(compete: Contender, problem: Problem, repeat: int, fold: int) -> dict
     except Exception as error:  # the others go on
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
-    return {"rows": test.tolist(), "scores": scores, "fit": round(fitting, 3), "predict": round(predicting, 3)}
+    seconds = {"fit": round(fitting, 3), "predict": round(predicting, 3)}
+    claim = {} if answer.claim is None else {"claim": list(answer.claim)}
+    return {"rows": test.tolist(), "scores": scores} | seconds | claim
 
 
 def made() -> Problem:
