@@ -63,18 +63,32 @@ def here(over=SEVERAL, model=wide, **how) -> list[torch.Tensor]:
     return trained(model, over, workers=2, **how)
 
 
-def signing(folder: Path) -> Callable[[torch.Tensor, Any], torch.Tensor]:
+BATCHES = 35  # of a unit: more than one epoch of any of the six, and less than a whole training
+PATIENCE = 120  # seconds
+
+
+def signing(folder: Path, waits: bool = False) -> Callable[[torch.Tensor, Any], torch.Tensor]:
     """An augmentation that changes nothing, takes its time, and leaves the name of its node.
 
-    If a file names a node that was added, the others wait for it.
+    If it waits, then in the middle of a unit, until a file has named a node that was added, and this node has signed.
+    Every core of the old nodes is taken until then, so that a unit must go to the new one.
     """
+    batches = [0]
+
+    def is_added() -> bool:
+        added = folder / "added"
+        return added.exists() and (folder / added.read_text()).exists()
 
     def sign(x: torch.Tensor, _: Any) -> torch.Tensor:
         import ray
 
         (folder / ray.get_runtime_context().get_node_id()).touch()
         time.sleep(0.01)
-        while (added := folder / "added").exists() and not (folder / added.read_text()).exists():
+        batches[0] += 1
+        end = time.monotonic() + PATIENCE
+        while waits and batches[0] > BATCHES and not is_added():
+            if time.monotonic() > end:
+                raise TimeoutError("the node that was added trains nothing")
             time.sleep(0.01)
         return x
 
@@ -141,9 +155,9 @@ def test_a_node_is_killed_in_the_middle_with_its_objects_and_one_is_added(cluste
         (tmp_path / "new").rename(tmp_path / "added")
 
     wf.executors.Ray(cluster.address)._connected()
-    act = once(kill, lambda: (tmp_path / lost.node_id).exists())
+    act = once(kill, lambda: (tmp_path / lost.node_id).exists(), after=1)
     with patch.object(ours._Work, "_put", on_node(lost, ours._Work._put, references)):
-        there = on(cluster, progress=lambda done: (heard.append(done), act(done)), augment=signing(tmp_path))
+        there = on(cluster, progress=lambda done: (heard.append(done), act(done)), augment=signing(tmp_path, waits=True))
     assert sum(heard) > 0  # it was in the middle
     assert {path.name for path in tmp_path.iterdir()} >= {lost.node_id, added[0].node_id}
     assert len(references) > 6  # what was lost was put there again
