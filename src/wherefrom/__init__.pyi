@@ -52,6 +52,8 @@ from wherefrom.training import augmentation as augmentation
 from wherefrom.training import executors as executors
 from wherefrom.training import schedules as schedules
 from wherefrom.training.checkpoints import Checkpoints as Checkpoints
+from wherefrom.training.gaussian_process import GaussianProcess as GaussianProcess
+from wherefrom.training.trees import Trees as Trees
 from wherefrom.variables import MLPs as MLPs
 from wherefrom.variables import glorot_uniform as glorot_uniform
 

@@ -134,6 +134,10 @@ def fit(
         int | None,
         typer.Option(help="Networks of the recipe, in each fold (3 of 10 folds; 5 of 5 from 2,000 rows on)."),
     ] = None,
+    families: Annotated[
+        str,
+        typer.Option(help="auto: boosted trees and a Gaussian process join the networks where they help; or network."),
+    ] = "auto",
     noise: Annotated[
         str, typer.Option(help="Of a quantity: auto, fit (one value), predicted (row by row), none, or a number.")
     ] = "auto",
@@ -201,6 +205,7 @@ def fit(
         over=over,
         recipe=recipe,
         draws=draws,
+        families=families,
         noise=noise,
         epochs=epochs,
         budget=budget,

@@ -67,6 +67,7 @@ class _Estimator(BaseEstimator):
 
     over: str | Sequence[Any] | None = field(default=None, kw_only=False)
     draws: int | None = None
+    families: str = "auto"
     recipe_settings: Mapping[str, Any] | None = None
     model: Any = None
     hidden: str | int | Sequence[int] | None = None
@@ -139,6 +140,7 @@ class _Estimator(BaseEstimator):
             target.name,
             **self._marginalised(),
             recipe_settings=dict(self.recipe_settings or {}),
+            families=self.families,
             hidden=self.hidden,
             dropout=self.dropout,
             lr=self.lr,
@@ -229,6 +231,8 @@ class WherefromRegressor(RegressorMixin, _Estimator):
             "hyper_ensemble", "everything", "one_network"), choices as "theta0=5,t=swag,F=dropout", or a list of
             variables as `wf.marginalise` takes it (default: multi_swag, without t where rows are more likely so).
         draws: how many networks a recipe trains for each fold, where it trains several (default 5).
+        families: "auto" (default: boosted trees and a Gaussian process join the networks where they help), or names,
+            "network,trees,process". Where over, hidden, epochs or model are given, "auto" is "network".
         recipe_settings: what else a recipe takes, such as {"rank": 10}, or {"lr": wf.LogUniform(0.003, 0.03)}.
     The network
         model: a factory of `nn.Module`, called as it is, or, if it asks for them, with the numbers of inputs and

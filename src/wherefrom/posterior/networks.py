@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 
 from torch import Tensor
 
 from wherefrom.posterior.point import Training
 from wherefrom.training import streams
-from wherefrom.training.mlp import MLP
+from wherefrom.training.cohort import Sized
 from wherefrom.training.network import Network
 from wherefrom.training.objective import Objective
-from wherefrom.training.sparse import SparseLinear
 from wherefrom.training.streamed import in_memory
 from wherefrom.variables import Design, Dropout, Hyperparameters
 from wherefrom.variables.family import Factory
@@ -62,12 +62,13 @@ def factories(training: Training, design: Design, inputs: tuple[int, ...], targe
 
     inputs: shape of a row as networks see it.
     """
-    models = {"": training.model} if design.families is None else design.families.factories
-    outputs = training.likelihood.outputs(targets)
-    return {
-        name: f.sized(_columns(inputs), outputs) if isinstance(f, MLP | SparseLinear) else f
-        for name, f in models.items()
-    }
+    models, outputs = factories_as_given(training, design), training.likelihood.outputs(targets)
+    return {name: f.sized(_columns(inputs), outputs) if isinstance(f, Sized) else f for name, f in models.items()}
+
+
+def factories_as_given(training: Training, design: Design) -> Mapping[str, Factory]:
+    """Return the model factory of each family, which may not know x's and y's sizes yet."""
+    return {"": training.model} if design.families is None else design.families.factories
 
 
 def _columns(inputs: tuple[int, ...]) -> int:

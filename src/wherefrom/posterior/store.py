@@ -36,13 +36,11 @@ from wherefrom.posterior.networks import build_networks
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.posterior import Posterior
 from wherefrom.predictive.calibration import Calibration
-from wherefrom.training.cohort import Augmentation
+from wherefrom.training.cohort import Augmentation, Sized
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import Scaler, Schema, as_rows
-from wherefrom.training.mlp import MLP
 from wherefrom.training.network import Layout, Network
 from wherefrom.training.precision import agree
-from wherefrom.training.sparse import SparseLinear
 from wherefrom.training.workers import available
 from wherefrom.variables import Design
 from wherefrom.variables.family import Factory
@@ -287,7 +285,7 @@ def _check_sizes(values: Mapping[str, Any], models: Mapping[str, Any], members: 
     if len({tuple(member.run.labels.values()) for member in members}) < len(members):
         raise ValueError("two members are the same draw")
     for name, factory in models.items():
-        if isinstance(factory, MLP | SparseLinear):
+        if isinstance(factory, Sized):
             inputs = values["scaler"].input_shape(schema.x_shape)
             outputs = values["training"].likelihood.outputs(schema.targets)
             size = factory.size(math.prod(inputs), outputs)

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.member import Member, family_of, network_of
-from wherefrom.posterior.networks import factories
+from wherefrom.posterior.networks import factories, factories_as_given
 from wherefrom.posterior.point import Training
 from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
-from wherefrom.training.cohort import Cohort, Collection, Examples, SharedRows, Trained, Trainee
+from wherefrom.training.cohort import Cohort, Collection, Examples, FitsItself, SharedRows, Trained, Trainee
 from wherefrom.training.compute import Compute
 from wherefrom.training.network import Network
 from wherefrom.training.progress import progress_bar
@@ -91,7 +91,10 @@ class _Trainings:
         }
         fold = work[0][0]
         models = factories(training, design, fold.scaler.input_shape(fold.schema.x_shape), fold.schema.targets)
-        self.initial = {name: _InitialConditions(models[name], networks[name], compute.dtype) for name in models}
+        own = factories_as_given(training, design)
+        self.initial = {
+            name: _InitialConditions(models[name], networks[name], compute.dtype, own[name]) for name in models
+        }
         self.inputs: dict[int, Any] = {}  # by fold: a tensor, or a Streamed one
         self.tables: dict[tuple[int, int, float | None], Examples] = {}
         self.collections: dict[range | tuple[int, ...], Collection] = {}  # by their steps
@@ -163,6 +166,7 @@ class _Trainings:
             self.training.augment,
             self.compute.autocast,
             key.drop_last,
+            self.initial[key.family].fits_itself,
         )
 
     def _trainee(self, job: _Job, table: int) -> Trainee:
@@ -253,8 +257,9 @@ def algorithm_of(training: Training, several: Algorithms | None, run: Run) -> Al
 class _InitialConditions:
     """Each theta0 is drawn once, however many runs start from it."""
 
-    def __init__(self, factory: Factory, network: Network, dtype: torch.dtype) -> None:
+    def __init__(self, factory: Factory, network: Network, dtype: torch.dtype, given: Any) -> None:
         self.factory, self.network, self.dtype = factory, network, dtype
+        self.fits_itself = given if isinstance(given, FitsItself) else None
         self.drawn: dict[tuple[int, int], Tensor] = {}
         self.alike: dict[tuple[int, int], list[int]] = defaultdict(list)  # draws by their seed and digest
         self.made: weakref.WeakSet[nn.Module] = weakref.WeakSet()
@@ -270,6 +275,8 @@ class _InitialConditions:
                 if init := run.choices.get("init"):
                     init(module)
             theta0 = self.network.theta(module.to("cpu", self.dtype))
+            if self.fits_itself is not None:  # from nothing that is drawn
+                return self.drawn.setdefault((seed, draw), theta0)
             self.network.check_draw(module)
             alike = self.alike[seed, _digest(theta0)]
             for other in alike:

@@ -12,6 +12,7 @@ there would be without blocks.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from wherefrom.training.workers import available_cores, on_threads
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
 _MOST_ROWS, _ROW_NUMBERS = 1024, 2**25  # of one call: activations of 128 MB, where a single row has many
 _THREAD_NUMBERS = 2**23  # activations in all that are worth a second thread
+_TELLING_NUMBERS = 64  # of a theta, before all of it is compared
 _THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 50, 2**23  # fewer for large networks, whatever is asked for
 
 
@@ -81,9 +83,13 @@ def outputs(
 ) -> Tensor:
     """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
     has_masks = plan.vary_mask and bool(network.sites)
-    if plan.samples > 1 and not has_masks and not any(member.law.is_random for member in members):
-        once = outputs(network, members, Plan(1, False, False), x, seed, refresh)  # all samples are the same
-        return once.expand(-1, plan.samples, -1, -1).contiguous()
+    if not has_masks and not any(member.law.is_random for member in members):
+        if plan.samples > 1:
+            once = outputs(network, members, Plan(1, False, False), x, seed, refresh)  # all samples are the same
+            return once.expand(-1, plan.samples, -1, -1).contiguous()
+        different, which = _different(members)
+        if len(different) < len(members):
+            return outputs(network, different, plan, x, seed, refresh)[which]
     result = torch.empty(len(members), plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
     # Whole blocks of thetas, in jobs that are small enough to be shared out evenly.
     size = 2 * _THETAS_IN_A_BLOCK if plan.in_blocks else _THETAS_IN_A_BLOCK
@@ -99,6 +105,29 @@ def outputs(
 
     on_threads(answer, range(threads), threads)
     return result
+
+
+def _different(members: Sequence[RandomTheta]) -> tuple[list[RandomTheta], list[int]]:
+    """Return the members whose thetas differ, and for each member the number of the one among them that it is.
+
+    Those of a family without theta0, as trees are, stand for all draws of it.
+    """
+    by_first_numbers: dict[bytes, list[int]] = defaultdict(list)
+    different: list[RandomTheta] = []
+    which = []
+    for member in members:
+        theta = member.law.mean
+        alike = by_first_numbers[theta[:_TELLING_NUMBERS].cpu().numpy().tobytes()]
+        for number in alike:
+            other = different[number]
+            if torch.equal(other.law.mean, theta) and torch.equal(other.fixed, member.fixed):
+                which.append(number)
+                break
+        else:
+            alike.append(len(different))
+            which.append(len(different))
+            different.append(member)
+    return different, which
 
 
 def _answer(

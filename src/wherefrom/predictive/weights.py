@@ -9,6 +9,7 @@ be the best: with the gain g_m = mean_r p_m / p of each member, no weights are b
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.predictive import gaussians
 from wherefrom.training.workers import one_core
 
 _RIDGE = 1e-10  # next to the diagonal: members that are the same, or more members than rows, leave it singular
@@ -52,6 +54,47 @@ def stacking(log_densities: Any, tolerance: float = 1e-8, most: int = 500) -> Te
         stacklevel=3,
     )
     return weights
+
+
+def crps_stacking(means: Any, variances: Any, y: Any, rows: Any = None) -> Tensor:
+    """Return the weights under which a mixture of Gaussians has the lowest CRPS.  # (members,)
+
+    The CRPS of a mixture is w A - w B w / 2, with A_m = E|X_m - y| and B_mn = E|X_m - X_n|, which is convex in w. So
+    the best weights can be solved for on every subset of the members, of which there should be few. Unlike a
+    likelihood, it does not hang on a few rows that are far off.
+
+    means, variances: of each member's answer to each row.  # (members, rows)
+    rows: how much each row counts (default: all the same).  # (rows,)
+
+    >>> truth = torch.zeros(4)
+    >>> crps_stacking([[1.0, 1, 1, 1], [-1, -1, -1, -1], [9, 9, 9, 9]], torch.ones(3, 4), truth).round(decimals=2)
+    tensor([0.5000, 0.5000, 0.0000], dtype=torch.float64)
+    """
+    means, variances, y = (torch.as_tensor(each, dtype=torch.float64) for each in (means, variances, y))
+    counts = torch.ones_like(y) if rows is None else torch.as_tensor(rows, dtype=torch.float64)
+    shares = counts / counts.sum()
+    to_truth = gaussians.mean_distance(means - y, variances) @ shares
+    pairs = gaussians.mean_distance(means[:, None] - means, variances[:, None] + variances) @ shares
+    best, lowest = torch.zeros(len(means), dtype=torch.float64), math.inf
+    for size in range(1, len(means) + 1):
+        for some in map(list, itertools.combinations(range(len(means)), size)):
+            weights = _on_subset(to_truth[some], pairs[some][:, some])
+            if weights is None:
+                continue
+            score = float(weights @ to_truth[some] - weights @ pairs[some][:, some] @ weights / 2)
+            if score < lowest - _ROUNDING:
+                best, lowest = torch.zeros_like(best).index_copy(0, torch.tensor(some), weights), score
+    return best
+
+
+def _on_subset(to_truth: Tensor, pairs: Tensor) -> Tensor | None:
+    """Return where w A - w B w / 2 is stationary among weights that add up to one; None if some are below zero."""
+    count = len(to_truth)
+    system = torch.ones(count + 1, count + 1, dtype=torch.float64)
+    system[:count, :count], system[count, count] = -pairs, 0.0
+    right = torch.cat([-to_truth, torch.ones(1, dtype=torch.float64)])
+    weights = torch.linalg.lstsq(system, right.unsqueeze(1)).solution[:count, 0]
+    return weights / weights.sum() if bool((weights >= 0).all()) and float(weights.sum()) > 0 else None
 
 
 @one_core()

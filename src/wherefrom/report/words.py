@@ -23,7 +23,7 @@ Language = Literal["python", "command", "fit"]
 _LANGUAGES = ("python", "command", "fit")
 INPUTS, COLUMNS = "the inputs", "your columns"  # what the networks are given: in general, and of a table
 
-_FAMILY, _MASKS = ("family of networks", "architecture"), ("units that dropout keeps", "dropout")
+_FAMILY, _MASKS = ("kind of model", "architecture"), ("units that dropout keeps", "dropout")
 # In words, and as a name in tables, which every program takes.
 _NAMES = {
     "theta0": ("initial weights", "initial_weights"),
@@ -126,7 +126,7 @@ _REMEDY = {
     ),
     "F": (
         "Settle the architecture",
-        "Families of networks disagree. {settle} Rows where they differ would tell.",
+        "Several kinds of model disagree. {settle} Rows where they differ would tell.",
     ),
 }
 
@@ -139,7 +139,7 @@ _ENOUGH = 0.005  # nats a row that more trainings would save: not worth them, as
 
 
 def meaning(source: str, has_families: bool = False, inputs: str = INPUTS) -> str:
-    """A source's name in words; F is the family of networks where there are several, else what dropout keeps.
+    """A source's name in words; F is the kind of model where there are several, else what dropout keeps.
 
     inputs: what the networks are given, in words.
 

@@ -58,6 +58,7 @@ def fit(
     over: str | None = None,
     recipe: str | None = None,
     draws: int | None = None,
+    families: str = "auto",
     noise: Any = "auto",
     epochs: Any = "auto",
     budget: str | float | None = None,
@@ -97,6 +98,9 @@ def fit(
     least: the least that a quantity can be, None, or "auto" (default: 0 if no row of 100 or more is below).
     over, recipe, draws: the choices to marginalise, as "theta0=5,t=swag,F=dropout", or a recipe's name and how many
         networks it trains in each fold (default: multi_swag with 3, and with 5 for more than 2,000 rows).
+    families: "auto" (default: boosted trees and a Gaussian process join the networks, with weights, where rows that
+        were left out are predicted better so), or names of them, "network,trees,process". Where over, recipe, hidden or
+        epochs are given, "auto" is "network".
     noise: of a quantity, "auto" (default), "fit", "predicted", None, or a standard deviation.
     epochs: "auto" (default: chosen on validation rows), or a number.
     budget: time to spend, about, as "5min" or in seconds: as many draws as fit are trained.
@@ -135,6 +139,7 @@ def fit(
         over=over,
         recipe=recipe,
         draws=draws,
+        families=families,
         noise=noise,
         epochs=epochs,
         budget=budget,
@@ -299,6 +304,7 @@ def learn(
         "seconds": round(time.monotonic() - began, 1),
         "pilot": None if networks.first is None else asdict(replace(networks.first, training=None)),  # type: ignore[arg-type]
         "ways": [asdict(way) for way in networks.ways],
+        "families": [asdict(family) for family in networks.families],
         "notes": list(notes),
     }
     left_out = None if left_out_by is None else left_out_by.numpy()

@@ -333,7 +333,8 @@ class Model:
         looked = self.look(table, How(samples=samples))
         _warn(looked.notes)
         shares = {name: values for name, values in looked.columns().items() if name.startswith("share_")}
-        return TableSources(looked.overall(), frames.like(table, shares), looked.gaps())
+        has_families = self.posterior.design.families is not None
+        return TableSources(looked.overall(), frames.like(table, shares), looked.gaps(), has_families)
 
     def importance(self, table: Any = None, *, repeats: int = REPEATS) -> Importance:
         """Return how much worse predictions get if one column is shuffled among the rows (permutation importance).
@@ -430,9 +431,11 @@ class Model:
 
     def __repr__(self) -> str:
         rows = self.about["rows"]["all"]
-        return (
-            f"Model({self.target.name}: {self.target.task}, {len(self.posterior)} networks, learnt from {rows:,} rows)"
-        )
+        models = f"{len(self.posterior)} networks"
+        if self.posterior.design.families is not None:
+            weights = {each["name"]: each["weight"] for each in self.about["families"] if each["weight"]}
+            models = " + ".join(f"{weight:.0%} {name}" for name, weight in weights.items())
+        return f"Model({self.target.name}: {self.target.task}, {models}, learnt from {rows:,} rows)"
 
     @property
     def completion(self) -> Completion | None:
@@ -491,9 +494,10 @@ class TableSources:
     overall: Mapping[str, Any]
     rows: Any
     gaps: Mapping[str, Gap] = field(default_factory=dict)
+    has_families: bool = False  # F is the kind of model, and not what dropout keeps
 
     def __str__(self) -> str:
-        parts = sources_tables(self.overall)
+        parts = sources_tables(self.overall, self.has_families)
         if self.gaps:
             parts.append(gaps_table(self.gaps))
         return "\n\n".join(map(str, parts))

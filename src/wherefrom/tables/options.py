@@ -14,6 +14,7 @@ from wherefrom.tables.sampling import MOST_ROWS
 from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 
+FAMILIES = ("network", "trees", "process")
 CALIBRATIONS = ("auto", *KINDS_OF_CALIBRATION, "none")
 
 
@@ -29,6 +30,7 @@ class Request:
     recipe: str | None = None
     draws: int | None = None
     recipe_settings: Mapping[str, Any] = field(default_factory=dict)
+    families: str = "auto"  # or names of families, separated by commas
     group: str | None = None  # a column of rows that belong together
     weight: str | None = None  # a column that says how much each row counts
     class_weight: Any = None
@@ -90,6 +92,11 @@ class Request:
     def __post_init__(self) -> None:
         if self.calibrate not in CALIBRATIONS:
             raise ValueError(f"{option('calibrate')} is one of {', '.join(CALIBRATIONS)}, not {self.calibrate!r}")
+        if self.families != "auto" and (unknown := set(self.families_asked) - {*FAMILIES}):
+            raise ValueError(
+                f"{option('families')} is auto, or some of {', '.join(FAMILIES)}, separated by commas, not "
+                f"{min(unknown)!r}"
+            )
         if self.held_out is not None and not 0.02 <= self.held_out <= 0.5:
             raise ValueError(f"{option('held_out')} is a share of the rows, from 0.02 to 0.5, not {self.held_out}")
         if self.epochs is not None and self.epochs < 2:
@@ -101,6 +108,15 @@ class Request:
         if not 0 < self.level < 1:
             raise ValueError(f"{option('level')} lies between 0 and 1, as 0.95, unlike {self.level}")
         self.variables(0.001)  # raises where they cannot be
+
+    @property
+    def families_asked(self) -> tuple[str, ...]:
+        """The families to try, networks first. Whoever says how to train a network means networks alone."""
+        if self.families != "auto":
+            named = [name.strip() for name in self.families.split(",")]
+            return (FAMILIES[0], *(name for name in named if name != FAMILIES[0]))
+        given = (self.over, self.recipe, self.epochs, self.settings.hidden, self.settings.model)
+        return FAMILIES if all(each is None for each in given) else FAMILIES[:1]
 
     @property
     def as_text(self) -> frozenset[str]:

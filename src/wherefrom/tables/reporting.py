@@ -10,6 +10,7 @@ from wherefrom.report import page
 from wherefrom.table import Table
 from wherefrom.tables.advising import NOTHING, Advice, advice
 from wherefrom.tables.columns import Encoded, rows_of
+from wherefrom.tables.families import WORDS
 from wherefrom.tables.importance import Importance, importance
 from wherefrom.tables.raw import RawTable
 from wherefrom.tables.unexplained import Unexplained, unexplained
@@ -69,6 +70,7 @@ def report(model: Model, out: Path, table: RawTable | None = None) -> Written:
         sections=[
             *(_other_models(model) if table is None else ()),
             *_columns(resting, left, model.target.name),
+            *(_families(model) if table is None else ()),
             *(_ways(model) if table is None else ()),
         ],
         notes=[*(model.notes if table is None else ()), *notes],
@@ -115,6 +117,26 @@ def _other_models(model: Model) -> list[dict[str, Any]]:
             "panels": [_panel(model.scores.beside(model.neighbours), "Scores", None)],
         }
     ]
+
+
+def _families(model: Model) -> list[dict[str, Any]]:
+    """Return the section on the kinds of model in the mixture; nothing if there were only networks."""
+    families = model.about.get("families", [])
+    if not families:
+        return []
+    score = "Brier score" if model.target.classes else "CRPS"
+    table = Table(
+        ("kind of model", "weight", "NLL", score),
+        [(WORDS[each["name"]], f"{each['weight']:.0%}", each["nll"], each["crps"]) for each in families],
+    )
+    lowest = "NLL" if model.target.classes else "CRPS"
+    lead = (
+        "Kinds of model that were trained on the same folds, by the same loss, and the scores of each alone on "
+        f"left-out rows. Weights are those with the lowest {lowest} of these rows. Where kinds disagree about a row, "
+        "that is part of its doubt."
+    )
+    panels = [_panel(table, "Weights and scores of each kind alone", None)]
+    return [{"id": "families", "title": "Kinds of model", "name": "Kinds of model", "lead": lead, "panels": panels}]
 
 
 def _ways(model: Model) -> list[dict[str, Any]]:

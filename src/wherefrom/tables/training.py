@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from wherefrom.likelihoods import LIKELIHOODS
-from wherefrom.posterior import Posterior
+from wherefrom.posterior import Posterior, stopping
 from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.parts import of_last_iterates
 from wherefrom.posterior.point import Training
 from wherefrom.tables import plan
 from wherefrom.tables.columns import Encoded
+from wherefrom.tables.families import Family, with_families
 from wherefrom.tables.options import Request
 from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
 from wherefrom.tables.raw import Integers
@@ -46,6 +47,7 @@ class Networks:
     first: Pilot | None
     samples: int  # of each network, to predict by
     ways: tuple[Way, ...] = ()  # to treat t, that were compared; the chosen one is among them
+    families: tuple[Family, ...] = ()  # that were weighed, if any were beside networks
 
 
 def train(
@@ -120,10 +122,21 @@ def train(
         rows = replace(rows, versions=torch.from_numpy(np.stack([each.values for each in versions])))
     posterior = marginalise(training, rows, over, request.seed, groups=copies, compute=compute)
     samples = request.samples or plan.samples_of_each(len(posterior))
+    compared: tuple[Way, ...] = ()
     if design.parts and request.over is None and request.recipe is None:
         posterior, compared = _as_far_as_it_helps(posterior, samples, tell)
+    others = request.families_asked[1:]
+    if not others or not design.parts or is_few or _is_late(request.budget, began):
         return Networks(posterior, first, samples, compared)
-    return Networks(posterior, first, samples)
+    together = np.arange(count) if copies is None else np.unique(copies, return_inverse=True)[1]
+    validation = stopping.folds(together, np.asarray(y).reshape(count, -1)[:, 0], request.seed)
+    posterior, judged = with_families(posterior, others, rows, copies, validation, samples, compute, tell)
+    return Networks(posterior, first, samples, compared, judged)
+
+
+def _is_late(budget: float | None, began: float) -> bool:
+    """True if more than half of the budget is spent."""
+    return budget is not None and time.monotonic() - began > 0.5 * budget
 
 
 @dataclass(frozen=True)

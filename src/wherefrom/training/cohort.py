@@ -7,15 +7,15 @@ the members' own streams alone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.files.codec import stored
 from wherefrom.files.stand_in import own_class
@@ -28,6 +28,28 @@ from wherefrom.training.schedules import Schedule
 from wherefrom.training.torch_classes import TorchOptimiser
 
 Augmentation = Callable[[Tensor, torch.Generator], Tensor]  # (rows, ...) -> (rows, ...), at random
+
+
+@runtime_checkable
+class Sized(Protocol):
+    """A model factory that takes x's and y's sizes from the data."""
+
+    def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
+        """Return the factory for so many columns of x and outputs."""
+        ...
+
+    def size(self, inputs: int, outputs: int) -> int:
+        """Return how many numbers that model has."""
+        ...
+
+
+@runtime_checkable
+class FitsItself(Sized, Protocol):
+    """A model factory whose models are fitted by their own algorithm, not by gradient steps. See fitted.py."""
+
+    def fit(self, x: Tensor, y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Mapping[str, Tensor]:
+        """Return the tensors of a model, by name, that make the loss of these rows small."""
+        ...
 
 
 class SharedRows:
@@ -106,6 +128,7 @@ class Cohort:
     augment: Augmentation | None = None
     autocast: torch.dtype | None = None  # in which the forward pass multiplies, where that is not theta's own
     drop_last: bool = False  # whether an epoch leaves out its last batch if that is short
+    fit: FitsItself | None = None  # of a family that fits itself, and takes no steps
 
     @property
     def rows(self) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from wherefrom.training import native
 from wherefrom.training.cohort import Cohort, Engine
+from wherefrom.training.fitted import FittingEngine
 from wherefrom.training.native.plain import PlainMLP
 from wherefrom.training.torch_engine import TorchEngine
 
@@ -27,6 +28,8 @@ def engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: C
     looks neither at how many members there are nor at what happens to be compiled: a member is the same alone and among
     others, today and tomorrow. "fastest" takes it wherever it can.
     """
+    if cohort.fit is not None:
+        return FittingEngine(cohort)
     if choice not in get_args(Choice):
         raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {choice!r}")
     if choice == "torch":

@@ -21,6 +21,14 @@ class Loss(Protocol):
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor: ...  # -> (...)
 
 
+class Curved(Protocol):
+    """A loss that knows its derivatives, row by row, without a graph."""
+
+    def derivatives(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return first and second derivatives of each row's loss by its outputs.  # (rows, outputs) each"""
+        ...
+
+
 def _mean(losses: Tensor, weights: Tensor | None) -> Tensor:
     """Over rows and columns.  # (..., rows, columns) -> (...)"""
     return (losses if weights is None else losses * weights.unsqueeze(-1)).mean((-2, -1))
@@ -32,6 +40,10 @@ class SquaredError:
 
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         return _mean((outputs - y).square(), weights)
+
+    def derivatives(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return first and second derivatives.  # (rows, outputs) each"""
+        return 2 * (outputs - y) / y.shape[-1], torch.full_like(outputs, 2 / y.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,14 @@ class GaussianNLL:
         beyond = log_variance.clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE) - log_variance
         log_variance = log_variance + beyond.detach()
         return _mean(0.5 * (log_variance + (mean - y).square() * torch.exp(-log_variance)), weights)
+
+    def derivatives(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return first derivatives, and the expected second ones, Fisher's information.  # (rows, outputs) each"""
+        mean, log_variance = outputs.chunk(2, dim=-1)
+        precision = torch.exp(-log_variance.clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE))
+        gap = mean - y
+        slope = torch.cat([gap * precision, 0.5 * (1 - gap.square() * precision)], -1)
+        return slope / y.shape[-1], torch.cat([precision, torch.full_like(gap, 0.5)], -1) / y.shape[-1]
 
 
 @dataclass(frozen=True)
@@ -70,6 +90,16 @@ class CrossEntropy:
         own = torch.where(is_own, log_p, 0.0).sum(-1, keepdim=True)
         smooth = log_p.mean(-1, keepdim=True)
         return _mean(-(1 - self.label_smoothing) * own - self.label_smoothing * smooth, weights)
+
+    def derivatives(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return first derivatives, and a diagonal that bounds the second ones.  # (rows, classes) each
+
+        p (1 - p) alone, the diagonal itself, would count what one class gains and another loses twice.
+        """
+        p = torch.softmax(outputs, dim=-1)
+        is_own = y == torch.arange(outputs.shape[-1], device=y.device, dtype=y.dtype)
+        target = (1 - self.label_smoothing) * is_own.to(p) + self.label_smoothing / outputs.shape[-1]
+        return p - target, p * (1 - p) * p.shape[-1] / (p.shape[-1] - 1)
 
 
 def together(losses: Sequence[Loss], like: Tensor) -> Loss:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from wherefrom.laws import Gaussian
-from wherefrom.predictive.monte_carlo import RandomTheta
+from wherefrom.predictive.monte_carlo import Plan, RandomTheta, outputs
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
 from wherefrom.predictive.one_shot.member import (
     Covariance,
@@ -74,6 +74,12 @@ def propagate(
         raise ValueError('rank says how many of the shared deviations covariance="low_rank" keeps: a whole number')
     uncertain = {"t": vary_theta, "F": vary_mask, "inputs": x_variance is not None}
     names = tuple(name for name, is_uncertain in uncertain.items() if is_uncertain)
+    is_random = (vary_theta and any(member.law.is_random for member in members)) or (vary_mask and network.sites)
+    if x_variance is None and not is_random:  # as families are that fit themselves: their answers are exact
+        mean = outputs(network, members, Plan(1, False, False), x, 0, refresh)
+        none = torch.zeros_like(mean)
+        by_name = {" x ".join(chosen): _within(mean, none) for chosen in _subsets(names)}
+        return Propagated(mean, none, lambda: by_name, covariance)
     job = Passes(network, members, x, x_variance, covariance, refresh, rank, probes, head)
     mean, variance = job.moments(names)
 

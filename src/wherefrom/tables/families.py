@@ -1,0 +1,211 @@
+"""F of a table: boosted trees and a Gaussian process beside the networks, where rows that were left out call for them.
+
+    p(y | x)  =  sum over families of  w_f p_f(y | x)
+
+Each family is trained on the same folds as the networks, by the same loss. The weights are those that give rows which
+the folds left out the lowest CRPS, or classes the lowest NLL (stacking). Families that weigh little are left out. The
+mixture is taken if its scores of these rows are better than those of the networks alone: a lower CRPS (or Brier score),
+and an NLL that is not higher by more than a standard error. How much the families disagree is a source of doubt: F.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from wherefrom.posterior import Posterior
+from wherefrom.posterior.joining import joined
+from wherefrom.posterior.marginalise import marginalise
+from wherefrom.posterior.point import Training
+from wherefrom.predictive.weights import crps_stacking, stacking
+from wherefrom.tables.options import FAMILIES
+from wherefrom.tables.raw import Integers
+from wherefrom.tables.telling import Tell
+from wherefrom.training.compute import Compute
+from wherefrom.training.data import Rows, Scaler
+from wherefrom.training.gaussian_process import GaussianProcess
+from wherefrom.training.trees import Trees, boosted
+from wherefrom.variables import Folds
+
+NETWORK, TREES, PROCESS = FAMILIES
+WORDS = {NETWORK: "networks", TREES: "boosted trees", PROCESS: "a Gaussian process"}
+_MOST_TREES, _DEPTHS, _RATE = 300, (2, 4, 6), 0.1
+_FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several depths are tried, and that of others
+_FEWEST_TREES = 3  # with fewer, the columns say next to nothing
+_ENOUGH_ROWS = 500  # to choose their number by
+_MOST_ROWS_OF_A_PROCESS, _FAR_BEHIND = 10_000, 1.15
+_LEAST_WEIGHT = 0.05
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of models, its weight in the table's posterior, and its scores by itself, of rows that were left out."""
+
+    name: str
+    weight: float
+    nll: float
+    crps: float  # of classes, the Brier score
+
+
+def with_families(
+    networks: Posterior,
+    others: Collection[str],
+    rows: Rows,
+    copies: Integers | None,
+    validation: Sequence[tuple[Integers, Integers]],
+    samples: int,
+    compute: Compute,
+    tell: Tell,
+) -> tuple[Posterior, tuple[Family, ...]]:
+    """Return the networks' posterior, or that with further families where left-out rows call for them.
+
+    others: names of the families to try.
+    copies: the same number for rows that stay together.
+    validation: rows to fit trees to, and rows to choose their number by.
+    """
+    training = networks.training
+    parts, judged = {NETWORK: networks}, {NETWORK: _Judged.of(networks, samples)}
+    for name, model in _models(training, others, rows, validation, judged[NETWORK].mean).items():
+        how, over = replace(training, model=model), [Folds(networks.design.parts)]
+        parts[name] = marginalise(how, rows, over, networks.seed, groups=copies, compute=compute)
+        judged[name] = _Judged.of(parts[name], samples)
+    if len(parts) == 1:
+        return networks, ()
+    weights = {name: weight for name, weight in zip(parts, _weights(list(judged.values())), strict=True) if weight}
+    best = networks
+    if set(weights) != {NETWORK}:
+        if NETWORK not in weights:  # they have the variables that the others lack
+            weights = {NETWORK: _LEAST_WEIGHT} | {name: (1 - _LEAST_WEIGHT) * w for name, w in weights.items()}
+        mixed = joined({name: parts[name] for name in weights}, list(weights.values()))
+        if _Judged.of(mixed, samples).is_better_than(judged[NETWORK]):
+            best = mixed
+            shares = ", ".join(f"{WORDS[name]} {weight:.0%}" for name, weight in weights.items())
+            tell(f"families, weighted by left-out rows: {shares}")
+    if best is networks:
+        weights = {NETWORK: 1.0}
+    scores = {name: (float(each.nll.mean()), float(each.crps.mean())) for name, each in judged.items()}
+    return best, tuple(Family(name, weights.get(name, 0.0), *scores[name]) for name in parts)
+
+
+def _models(
+    training: Training,
+    others: Collection[str],
+    rows: Rows,
+    validation: Sequence[tuple[Integers, Integers]],
+    of_networks: Tensor | None,
+) -> dict[str, Trees | GaussianProcess]:
+    """Return the models to try beside the networks.
+
+    of_networks: means of all rows by networks that did not see them, if the target is a quantity.
+    """
+    scaler = Scaler.of(rows, training.standardise, training.likelihood)
+    loss, outputs = training.likelihood.loss_for(scaler), training.likelihood.outputs(rows.targets)
+    columns = rows.x.shape[1]
+    x, y = scaler.x(rows.x, torch.float32)[:, :columns], scaler.y(rows.y, torch.float32)
+    table = _Table(x, y, training.likelihood.row_weights(rows), loss, outputs)
+    models: dict[str, Trees | GaussianProcess] = {}
+    if TREES in others and importlib.util.find_spec("numba") is not None:
+        trees = _best_trees(table, validation)
+        models |= {} if trees is None else {TREES: replace(trees, columns=columns)}
+    process, is_small = GaussianProcess(columns=columns), len(rows) <= _MOST_ROWS_OF_A_PROCESS
+    if PROCESS in others and is_small and of_networks is not None and process.fits(loss):
+        rival = (of_networks.reshape(rows.y.shape) - scaler.y_mean) / scaler.y_std
+        if not _is_far_behind(process, table, *validation[0], rival):
+            models[PROCESS] = process
+    return models
+
+
+class _Table(NamedTuple):
+    """Rows as the families see them."""
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor | None
+    loss: Any
+    outputs: int
+
+    def rows(self, some: Integers) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.x[some], self.y[some], None if self.weights is None else self.weights[some]
+
+
+def _is_far_behind(
+    process: GaussianProcess, table: _Table, train: Integers, aside: Integers, of_networks: Tensor
+) -> bool:
+    """Return True if the errors of a first fit are much larger than those of the networks."""
+    x, y, _ = table.rows(aside)
+    module = process.sized(x.shape[1], table.outputs)()
+    module.load_state_dict(process.fit(*table.rows(train), table.loss, table.outputs))
+    with torch.no_grad():
+        errors = (module(x)[:, : y.shape[1]] - y).abs().mean()
+    return bool(errors > _FAR_BEHIND * (of_networks[aside] - y).abs().mean())
+
+
+def _best_trees(table: _Table, validation: Sequence[tuple[Integers, Integers]]) -> Trees | None:
+    """Return as many trees, as deep, as validation rows prefer; None if they prefer none."""
+    best, lowest = None, np.inf
+    some = 1 + int((np.cumsum([len(aside) for _, aside in validation]) < _ENOUGH_ROWS).sum())
+    for depth in _DEPTHS if table.x.numel() <= _FEW_NUMBERS else _DEPTH_OF_MANY:
+        how, total = Trees(_MOST_TREES, depth, _RATE), np.zeros(_MOST_TREES + 1)
+        for train, aside in validation[:some]:
+            curve = boosted(how, *table.rows(train), table.loss, table.outputs, table.rows(aside)).watched
+            total += len(aside) * np.pad(curve, (0, len(total) - len(curve)), mode="edge")
+        count = int(total.argmin())
+        if count >= _FEWEST_TREES and total[count] < lowest:
+            best, lowest = replace(how, count=count), total[count]
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class _Judged:
+    """Scores of every row that was left out, under the shape of y that suits the posterior."""
+
+    nll: Tensor
+    crps: Tensor  # of classes, the Brier score
+    mean: Tensor | None  # of quantities
+    variance: Tensor | None
+    truth: Tensor
+    weights: Tensor | None
+
+    @classmethod
+    def of(cls, posterior: Posterior, samples: int) -> _Judged:
+        rows, likelihood = posterior.held_out, posterior.training.likelihood
+        assert rows is not None
+        if "shape" in likelihood.calibrates_tables:
+            posterior = posterior.calibrated("shape", None, samples)
+        answer = posterior.out_of_fold(samples)
+        times = torch.ones(len(rows)) if rows.weights is None else rows.weights / rows.weights.mean()
+        nll = times * answer.nll(rows.truth, by_row=True)
+        if hasattr(answer, "crps"):
+            crps = times * answer.crps(rows.truth, by_row=True)
+            return cls(nll, crps, answer.mean, answer.variance, rows.y, rows.weights)
+        return cls(nll, times * answer.brier(rows.truth, by_row=True), None, None, rows.y, rows.weights)
+
+    def is_better_than(self, other: _Judged) -> bool:
+        """Return True if the CRPS is lower, and the NLL not higher by more than a standard error."""
+        more = self.nll - other.nll
+        error = float(more.std()) / len(more) ** 0.5
+        return float(self.crps.mean()) < float(other.crps.mean()) and float(more.mean()) <= error
+
+
+def _weights(families: Sequence[_Judged]) -> list[float]:
+    """Return the weights of the families, without those that are small."""
+    first = families[0]
+    if first.mean is None:
+        weights = stacking(-torch.stack([family.nll for family in families]))
+    else:
+        scale = first.truth.std(0, correction=0).clamp_min(1e-300)  # several targets count the same
+        means, variances = (
+            torch.stack([each.reshape(first.truth.shape) for each in some])
+            for some in zip(*((family.mean, family.variance) for family in families), strict=True)
+        )
+        counts = None if first.weights is None else first.weights.repeat_interleave(first.truth.shape[1])
+        scaled = (means / scale).flatten(1), (variances / scale.square()).flatten(1), (first.truth / scale).flatten()
+        weights = crps_stacking(*scaled, counts)
+    weights = torch.where(weights >= _LEAST_WEIGHT, weights, 0.0)
+    return (weights / weights.sum()).tolist()

@@ -1,0 +1,278 @@
+"""Boosted trees, as a family beside networks: a sum of oblivious trees, fitted by the loss of the networks.
+
+    f(x)  =  b  +  sum over trees of  leaf[tree, bits of (x[column] > threshold) on each level]
+
+A tree is oblivious if all nodes of a level ask the same question, so that it is a small table, and evaluating it is a
+few comparisons (CatBoost's trees are such). Each tree is a Newton step on the loss L of the rows: with g and h, first
+and second derivative of a row's loss by an output,
+
+    leaf value  =  - rate * (sum of g) / (sum of h + penalty * mean of h),        over the rows in the leaf
+
+and its questions are those that explain most of g. So any likelihood can be boosted that networks can be trained by:
+quantities with or without a variance for each row, classes, counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from wherefrom.files.codec import stored
+from wherefrom.training.losses import Loss
+
+_BINS = 64  # of a column
+_SLOPES = 2  # outputs whose slopes choose the questions; of more, those that have most to explain
+_FIRST_STEPS = 20  # Newton's, towards the best constant outputs
+_LEAST_CURVATURE = 1e-6
+_PATIENCE = 50  # trees
+
+
+@stored("Trees")
+@dataclass(frozen=True)
+class Trees:
+    """A model factory of boosted oblivious trees, which takes x's and y's sizes from the data.
+
+    It fits itself: no optimiser, epochs or batches. Needs numba (`pip install 'wherefrom[fast]'`).
+
+    count: how many trees (default 100).
+    depth: questions of each tree (default 4), so it has 2^depth leaves.
+    rate: share of each Newton step that is taken (default 0.1).
+    penalty: rows without a slope that are added to each side of a split, and to each leaf (default 5).
+    columns: how many of the first columns of x it looks at (default None: all).
+
+    >>> import wherefrom as wf
+    >>> wf.Families({"network": wf.MLP([50]), "trees": wf.Trees(200)})
+    Families(['network', 'trees'])
+    """
+
+    count: int = 100
+    depth: int = 4
+    rate: float = 0.1
+    penalty: float = 5.0
+    columns: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least, most in (("count", 1, 100_000), ("depth", 1, 10)):
+            value = getattr(self, name)
+            if int(value) != value or not least <= value <= most:
+                raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+        if not 0 < self.rate <= 1 or not self.penalty > 0:
+            raise ValueError(f"rate must lie in (0, 1] and penalty above 0; they are {self.rate} and {self.penalty}")
+
+    def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
+        """Return the factory for so many columns of x and outputs."""
+        return lambda: ObliviousTrees(self.count, self.depth, outputs)
+
+    def size(self, inputs: int, outputs: int) -> int:
+        """Return how many numbers that model has."""
+        return outputs + self.count * (2 * self.depth + 2**self.depth * outputs)
+
+    def __call__(self) -> nn.Module:
+        raise ValueError(f"{self} takes its sizes from the data; on its own, use {self}.sized(inputs, outputs)()")
+
+    def fit(self, x: Tensor, y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Mapping[str, Tensor]:
+        """Return the tensors of the trees that these rows call for.  # (rows, columns), (rows, targets), (rows,)"""
+        return boosted(self, x, y, weights, loss, outputs).tensors
+
+
+class ObliviousTrees(nn.Module):
+    """A sum of oblivious trees. All tensors are zero until they are fitted."""
+
+    def __init__(self, count: int, depth: int, outputs: int) -> None:
+        super().__init__()
+        self.leaves = nn.Parameter(torch.zeros(count, 2**depth, outputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+        self.register_buffer("columns", torch.zeros(count, depth))  # numbers of columns, as real numbers
+        self.register_buffer("thresholds", torch.zeros(count, depth))
+        self.columns: Tensor
+        self.thresholds: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs.  # (rows, columns) -> (rows, outputs)"""
+        count, depth = self.columns.shape
+        column = self.columns.flatten().long().clamp(0, x.shape[1] - 1)
+        is_above = x[:, column] > self.thresholds.flatten()  # (rows, count * depth)
+        place = 2 ** torch.arange(depth - 1, -1, -1, device=x.device)
+        leaf = (is_above.unflatten(1, (count, depth)) * place).sum(2)  # (rows, count)
+        leaf = leaf + 2**depth * torch.arange(count, device=x.device)
+        return self.leaves.flatten(0, 1)[leaf].sum(1) + self.bias
+
+    def extra_repr(self) -> str:
+        return f"count={len(self.leaves)}, depth={self.columns.shape[1]}, outputs={len(self.bias)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Boosted:
+    """Boosted trees, and what rows that they were not fitted to make of them."""
+
+    tensors: dict[str, Tensor]
+    watched: NDArray[np.float64]  # the loss of the watched rows after 0, 1, 2, ... trees
+
+
+def boosted(
+    how: Trees,
+    x: Tensor,
+    y: Tensor,
+    weights: Tensor | None,
+    loss: Loss,
+    outputs: int,
+    watched: tuple[Tensor, Tensor, Tensor | None] | None = None,
+) -> Boosted:
+    """Fit trees one after the other.
+
+    watched: x, y and weights of rows whose loss is computed after every tree (default None: of none). If it has not
+        fallen for many trees, no more are fitted.
+    """
+    columns = x.shape[1] if how.columns is None else min(how.columns, x.shape[1])
+    questions = _Questions(x[:, :columns], how, min(outputs, _SLOPES))
+    y = y.double()
+    weights = None if weights is None else weights.double()
+    bias = _constant(y, weights, loss, outputs)
+    answers = bias.repeat(len(y), 1)
+    leaves = torch.zeros(how.count, 2**how.depth, outputs, dtype=torch.float64)
+    chosen, thresholds = np.zeros((how.count, how.depth)), np.zeros((how.count, how.depth), dtype=np.float32)
+    aside = None if watched is None else _Watched(*watched, bias, loss)
+    for tree in range(how.count if questions.can_be_asked else 0):
+        slope, curvature = _derivatives(answers, y, weights, loss)
+        usual = curvature.mean(0).clamp_min(_LEAST_CURVATURE)
+        explained = _most_to_explain(slope / usual.sqrt(), weights)
+        chosen[tree], thresholds[tree], leaf = questions.best(explained)
+        slopes = torch.zeros_like(leaves[tree]).index_add_(0, leaf, slope)
+        curvatures = torch.zeros_like(leaves[tree]).index_add_(0, leaf, curvature)
+        leaves[tree] = -how.rate * slopes / (curvatures + how.penalty * usual)
+        answers += leaves[tree][leaf]
+        if aside is not None:
+            aside.add(chosen[tree], thresholds[tree], leaves[tree])
+            if aside.is_rising:
+                break
+    tensors = {"leaves": leaves, "bias": bias, "columns": chosen, "thresholds": thresholds}
+    return Boosted(
+        {name: torch.as_tensor(tensor) for name, tensor in tensors.items()},
+        np.zeros(0) if aside is None else np.array(aside.losses),
+    )
+
+
+class _Questions:
+    """Finds the questions of a tree: columns and thresholds that explain most of the rows' slopes."""
+
+    def __init__(self, x: Tensor, how: Trees, slopes: int) -> None:
+        values = x.float().numpy().T
+        self.how = how
+        self.edges = [_edges(column) for column in values]  # a value's bin: how many edges it is larger than
+        self.bins = np.array([len(edges) + 1 for edges in self.edges])
+        codes = [np.searchsorted(edges, column) for edges, column in zip(self.edges, values, strict=True)]
+        self.codes = np.array(codes, dtype=np.uint8).reshape(len(values), values.shape[1])  # (columns, rows)
+        most = 2 ** (how.depth - 1)
+        table, whole, left = (np.empty((cells, slopes + 1)) for cells in (most * _BINS, most, most))
+        self.memory, self.split = (table, whole, left), np.empty(3)
+        self.best_split = _compiled(self._arguments(np.zeros(len(x), np.int64), np.zeros((len(x), slopes + 1)), 0))
+
+    @property
+    def can_be_asked(self) -> bool:
+        """True if some column has two values."""
+        return bool((self.bins > 1).any())
+
+    def best(self, explained: NDArray[np.float64]) -> tuple[list[int], list[np.float32], Tensor]:
+        """Return the column and the threshold of each level, and the leaf of each row."""
+        leaf = np.zeros(len(explained), dtype=np.int64)
+        columns, thresholds = [], []
+        for level in range(self.how.depth):
+            self.best_split(*self._arguments(leaf, explained, level))
+            column, split = int(self.split[0]), int(self.split[1])
+            columns.append(column)
+            thresholds.append(self.edges[column][split])
+            leaf = 2 * leaf + (self.codes[column] > split)
+        return columns, thresholds, torch.from_numpy(leaf)
+
+    def _arguments(self, leaf: NDArray[np.int64], explained: NDArray[np.float64], level: int) -> tuple[Any, ...]:
+        return self.codes, leaf, explained, self.bins, 2**level, self.how.penalty, *self.memory, self.split
+
+
+def _edges(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return thresholds between the values: halfway between neighbours, or quantiles of them where these are many.
+
+    >>> _edges(np.array([1.0, 3.0, 3.0, 4.0], dtype=np.float32)).tolist()
+    [2.0, 3.5]
+    """
+    different = np.unique(values)
+    if len(different) > _BINS:
+        different = np.unique(np.quantile(values, np.linspace(0, 1, _BINS), method="nearest"))
+    return ((different[1:].astype(np.float64) + different[:-1]) / 2).astype(np.float32)
+
+
+def _compiled(arguments: tuple[Any, ...]) -> Any:
+    """Return the kernel that finds a split, compiled for such arguments."""
+    try:
+        from wherefrom.training.native import compiling, splits
+    except ImportError:
+        raise ImportError("wf.Trees needs numba: pip install 'wherefrom[fast]'") from None
+    compiling.ready(splits.best_split, arguments, lambda _: None)
+    return splits.best_split
+
+
+class _Watched:
+    """Rows that are not fitted to, and their loss."""
+
+    def __init__(self, x: Tensor, y: Tensor, weights: Tensor | None, bias: Tensor, loss: Loss) -> None:
+        self.x, self.y, self.loss = x.float().numpy(), y.double(), loss
+        self.weights = None if weights is None else weights.double()
+        self.answers = bias.repeat(len(y), 1)
+        self.losses = [self._loss()]
+
+    def add(self, columns: NDArray[np.float64], thresholds: NDArray[np.float32], leaves: Tensor) -> None:
+        """Add a tree to the answers."""
+        is_above = self.x[:, columns.astype(np.int64)] > thresholds
+        leaf = is_above @ (2 ** np.arange(len(columns) - 1, -1, -1))
+        self.answers += leaves[torch.from_numpy(leaf)]
+        self.losses.append(self._loss())
+
+    @property
+    def is_rising(self) -> bool:
+        """True if none of the last trees has made the loss lower."""
+        return len(self.losses) - 1 - int(np.argmin(self.losses)) >= _PATIENCE
+
+    def _loss(self) -> float:
+        return float(self.loss(self.answers, self.y, self.weights))
+
+
+def _derivatives(answers: Tensor, y: Tensor, weights: Tensor | None, loss: Loss) -> tuple[Tensor, Tensor]:
+    """Return first and second derivatives of each row's loss by its outputs.  # (rows, outputs) each"""
+    if hasattr(loss, "derivatives"):
+        slope, curvature = loss.derivatives(answers, y)
+        return (slope, curvature) if weights is None else (slope * weights[:, None], curvature * weights[:, None])
+    with torch.enable_grad():
+        at = answers.detach().requires_grad_()
+        total = loss(at, y, weights) * len(y)
+        (slope,) = torch.autograd.grad(total, at, create_graph=True)
+        curvature = [torch.autograd.grad(slope[:, k].sum(), at, retain_graph=True)[0][:, k] for k in range(at.shape[1])]
+    return slope.detach(), torch.stack(curvature, 1).detach().clamp_min(0)
+
+
+def _constant(y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Tensor:
+    """Return the outputs that are best if all rows have the same.  # (outputs,)"""
+    best = torch.zeros(outputs, dtype=torch.float64)
+    lowest = loss(best.repeat(len(y), 1), y, weights)
+    share = 1.0
+    for _ in range(_FIRST_STEPS):
+        slope, curvature = _derivatives(best.repeat(len(y), 1), y, weights, loss)
+        step = slope.sum(0) / (curvature.sum(0) + _LEAST_CURVATURE * len(y))
+        after = loss((best - share * step).repeat(len(y), 1), y, weights)
+        if after <= lowest:
+            best, lowest = best - share * step, after
+        else:
+            share /= 2
+    return best
+
+
+def _most_to_explain(slopes: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
+    """Return the slopes of the outputs that have the largest ones, and the rows' weights.  # (rows, slopes + 1)"""
+    if slopes.shape[1] > _SLOPES:
+        slopes = slopes[:, slopes.square().sum(0).argsort(descending=True, stable=True)[:_SLOPES]]
+    ones = torch.ones(len(slopes), dtype=torch.float64) if weights is None else weights
+    return torch.cat([slopes, ones.unsqueeze(1)], 1).numpy()

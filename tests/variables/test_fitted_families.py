@@ -1,0 +1,111 @@
+"""Trees and a Gaussian process beside networks: one posterior, whose parts are what they are alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import wherefrom as wf
+from wherefrom.posterior.joining import joined
+
+FAMILIES = {"network": wf.MLP([10]), "trees": wf.Trees(20, depth=3), "process": wf.GaussianProcess(50)}
+
+
+def rows(count: int = 90) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    x = random.normal(size=(count, 3))
+    return x, np.sin(2 * x[:, 0]) + x[:, 1] * (x[:, 2] > 0) + 0.1 * random.normal(size=count)
+
+
+def training(model=FAMILIES["network"], likelihood=None) -> wf.Training:
+    algorithm = wf.Algorithm("adam", lr=0.01, batch_size=30)
+    return wf.Training(model, algorithm, epochs=4, likelihood=likelihood or wf.Regression(noise="fit"))
+
+
+OTHERS = [wf.InitialCondition(2), wf.Iterations(wf.SWAG(2)), wf.Folds(3)]
+
+
+@pytest.fixture(scope="module")
+def together() -> wf.Posterior:
+    return wf.marginalise(training(), rows(), [wf.Families(FAMILIES, weights=[1, 2, 1]), *OTHERS], seed=3)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_is_what_it_is_alone(together, name):
+    over = OTHERS if name == "network" else [wf.Folds(3)]
+    alone = wf.marginalise(training(FAMILIES[name]), rows(), over, seed=3)
+    new = rows(30)[0]
+    part = together.select(F=name)
+    torch.testing.assert_close(part.predict(new, 8).mean, alone.predict(new, 8).mean)
+    torch.testing.assert_close(part.out_of_fold(8).std, alone.out_of_fold(8).std)
+
+
+def test_members_that_have_no_theta0_are_fitted_once(together):
+    trees = [member.trained for member in together.mixture if member.family == "trees"]
+    assert len(trees) == 6
+    assert sum(one.seconds > 0 for one in trees) == 3
+    assert {one.engine for one in trees} == {"fitted"}
+
+
+def test_theta0_and_t_are_no_sources_of_families_without_them(together):
+    overall = together.select(F=["trees", "process"]).predict(rows(30)[0], 8).sources().overall
+    for name in ("theta0", "t", "theta0 x D"):
+        assert abs(float(overall[name].variance)) < 1e-15
+    assert overall["F"].variance > 0
+    assert overall["D"].variance > 0
+
+
+def test_a_file_holds_them(together, tmp_path):
+    together.save(tmp_path / "run")
+    loaded = wf.load(tmp_path / "run")
+    new = rows(30)[0]
+    assert torch.equal(loaded.predict(new, 8).mean, together.predict(new, 8).mean)
+
+
+def test_by_moments(together):
+    """Families without anything random within a member are exact; the networks' moments are compared elsewhere."""
+    part = together.select(F=["trees", "process"])
+    new = rows(30)[0]
+    torch.testing.assert_close(part.one_shot(new).mean, part.predict(new, 8).mean)
+    torch.testing.assert_close(part.one_shot(new).std, part.predict(new, 8).std)
+    assert together.one_shot(new).mean.isfinite().all()
+
+
+def test_joined_posteriors_are_as_if_trained_together(together):
+    parts = {
+        name: wf.marginalise(training(model), rows(), OTHERS if name == "network" else [wf.Folds(3)], seed=3)
+        for name, model in FAMILIES.items()
+    }
+    made = joined(parts, [1, 2, 1])
+    new = rows(30)[0]
+    assert made.weights == together.weights
+    torch.testing.assert_close(made.predict(new, 8).mean, together.predict(new, 8).mean)
+    torch.testing.assert_close(made.predict(new, 8).std, together.predict(new, 8).std)
+    assert made.predict(new, 8).sources().overall.keys() == together.predict(new, 8).sources().overall.keys()
+
+
+def test_trees_by_themselves_with_the_bootstrap():
+    posterior = wf.marginalise(training(wf.Trees(30)), rows(), [wf.Resample(4)], seed=1)
+    prediction = posterior.predict(rows(30)[0])
+    assert prediction.sources().overall["D"].variance > 0
+
+
+@pytest.mark.parametrize("likelihood", [wf.Classification(), wf.Counts(), wf.Regression(noise="predicted")])
+def test_other_targets(likelihood):
+    x, f = rows(200)
+    counts = np.random.default_rng(0).poisson(np.exp(f))
+    y = {"Classification": np.where(f > 0, "a", "b"), "Counts": counts}.get(type(likelihood).__name__, f)
+
+    def nll(model: wf.Trees) -> torch.Tensor:
+        posterior = wf.marginalise(training(model, likelihood), (x[:150], y[:150]), [wf.Resample(3)])
+        return posterior.predict(x[150:]).nll(y[150:], by_row=True)
+
+    gain = nll(wf.Trees(1, depth=1, rate=0.001)) - nll(wf.Trees(60, depth=3))  # next to a constant
+    assert float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
+
+
+def test_a_process_of_classes_is_refused():
+    x, f = rows()
+    with pytest.raises(ValueError, match="for quantities"):
+        wf.marginalise(training(wf.GaussianProcess(), wf.Classification()), (x, f > 0), [wf.Resample(2)])
