@@ -4,8 +4,8 @@
 
 Each family is trained on the same folds as the networks, by the same loss. The weights are those that give rows which
 the folds left out the lowest CRPS, or classes the lowest NLL (stacking). Families that weigh little are left out. The
-mixture is taken if its scores of these rows are better than those of the networks alone: a lower CRPS (or Brier score),
-and an NLL that is not higher by more than a standard error. How much the families disagree is a source of doubt: F.
+mixture is taken if it scores these rows better than the networks alone: a CRPS (or Brier score) that is lower by half a
+standard error, and an NLL that is not higher by more than one. How much families disagree is a source of doubt: F.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by
 _MOST_ROWS_OF_A_PROCESS, _FAR_BEHIND = 10_000, 1.15
 _LEAST_WEIGHT = 0.05
+_WORTH_IT = 0.5  # standard errors
 
 
 @dataclass(frozen=True)
@@ -187,10 +188,12 @@ class _Judged:
         return cls(nll, times * answer.brier(rows.truth, by_row=True), None, None, rows.y, rows.weights)
 
     def is_better_than(self, other: _Judged) -> bool:
-        """Return True if the CRPS is lower, and the NLL not higher by more than a standard error."""
-        more = self.nll - other.nll
-        error = float(more.std()) / len(more) ** 0.5
-        return float(self.crps.mean()) < float(other.crps.mean()) and float(more.mean()) <= error
+        """Return True if the CRPS is lower by half a standard error, and the NLL not higher by more than one."""
+        (crps, crps_error), (nll, nll_error) = (
+            (float(gain.mean()), float(gain.std()) / len(gain) ** 0.5)
+            for gain in (other.crps - self.crps, other.nll - self.nll)
+        )
+        return crps > _WORTH_IT * crps_error and nll >= -nll_error
 
 
 def _weights(families: Sequence[_Judged]) -> list[float]:
