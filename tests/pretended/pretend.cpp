@@ -1,7 +1,7 @@
 // A pretended accelerator: a PyTorch backend with main memory and CPU kernels that refuses what CUDA refuses.
 //
 // It refuses operands on two devices, a CPU generator for tensors of the device, and reading its memory without a copy.
-// It counts kernels, copies and synchronisations. `tf32` rounds the operands of convolutions as TF32 does, `noise`
+// It counts kernels, copies (those from and to pinned memory, for which nobody waits, apart) and synchronisations. `tf32` rounds the operands of convolutions as TF32 does, `noise`
 // changes some gradients by one ulp, as atomic additions do. Each device has a default generator.
 #include <torch/extension.h>
 #include <torch/library.h>
@@ -47,6 +47,21 @@ struct Allocator final : c10::Allocator {
 Allocator allocator;
 REGISTER_ALLOCATOR(KEY, &allocator);
 
+// Main memory that the device may copy while the host goes on.
+std::set<const void*> pinned;
+struct Pinned final : c10::Allocator {
+  static void release(void* p) { { std::lock_guard<std::mutex> g(lock); pinned.erase(p); } c10::free_cpu(p); }
+  c10::DataPtr allocate(size_t n) override {
+    void* p = c10::alloc_cpu(n ? n : 1);
+    { std::lock_guard<std::mutex> g(lock); pinned.insert(p); }
+    return {p, p, &release, c10::Device(at::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* d, const void* s, std::size_t n) const override { default_copy_data(d, s, n); }
+};
+Pinned pinned_allocator;
+bool is_pinned(const at::Tensor& t) { std::lock_guard<std::mutex> g(lock); return pinned.count(t.storage().data()); }
+
 // ---- guard
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return KEY; }
@@ -72,6 +87,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 2; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
+  bool isPinnedPtr(const void* p) const override { std::lock_guard<std::mutex> g(lock); return pinned.count(p); }
   void setCurrentDevice(c10::DeviceIndex d) const override { current = d; }
   c10::DeviceIndex getCurrentDevice() const override { return current; }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex d) const override { auto o = current; current = d; return o; }
@@ -207,7 +224,9 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
   current = old; return t;
 }
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  if (self.is_cpu()) count(self.dim() || self.numel() > 1 ? "H2D" : "H2D scalar", self.nbytes(), true);
+  if (self.is_cpu() && non_blocking && is_pinned(self)) count("H2D ahead", self.nbytes(), true);
+  else if (self.is_cpu()) count(self.dim() || self.numel() > 1 ? "H2D" : "H2D scalar", self.nbytes(), true);
+  else if (dst.is_cpu() && non_blocking && is_pinned(dst)) count("D2H behind", self.nbytes(), true);
   else if (dst.is_cpu()) count("D2H", self.nbytes(), true);
   else { count("kernel"); count("op copy"); }
   as_cpu(dst).copy_(as_cpu(self));

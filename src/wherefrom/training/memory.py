@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -99,6 +100,24 @@ def most_together(needs: Sequence[Need], limit: int, width: int) -> tuple[list[i
     at_once = min(width, (limit - standing) // largest)
     room = (limit - standing) // at_once
     return [max(1, room // need.training) for need in needs], at_once
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the memory of a device that is free, with what torch keeps for itself; None if it does not tell."""
+    if device.type == "cpu":
+        return None
+    module: Any = torch.get_device_module(device)
+    if not hasattr(module, "mem_get_info"):
+        return None
+    free = int(module.mem_get_info(device)[0])
+    reserved, allocated = (getattr(module, name, lambda _: 0) for name in ("memory_reserved", "memory_allocated"))
+    return free + max(0, int(reserved(device)) - int(allocated(device)))
+
+
+def fits(size: int, device: torch.device) -> bool:
+    """Return True if so many bytes leave at least half of a device's free memory to others, or nothing is known."""
+    free = free_bytes(device)
+    return free is None or size <= free // 2
 
 
 def cut(groups: Sequence[range], most: int) -> list[range]:

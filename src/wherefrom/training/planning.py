@@ -1,0 +1,44 @@
+"""Numbers that training steps need, prepared for some steps at a time, so that a step waits for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+_FIRST_STEPS = 2**5
+
+Item = TypeVar("Item")
+
+
+class InBlocks(Generic[Item]):
+    """What `plan(first step, steps)` gives for each step, planned for some steps at a time.
+
+    It begins with few and doubles them up to `most`, since a short training has no use for many.
+    """
+
+    def __init__(self, plan: Callable[[int, int], Sequence[Item]], most: int) -> None:
+        self.plan, self.most, self.block = plan, most, min(_FIRST_STEPS, most)
+        self.first = 0
+        self.planned: Sequence[Item] = ()
+
+    def __call__(self, step: int) -> Item:
+        if not self.first <= step < self.first + len(self.planned):
+            self.first, self.planned = step, self.plan(step, self.block)
+            self.block = min(2 * self.block, self.most)
+        return self.planned[step - self.first]
+
+
+def can_pin(device: torch.device) -> bool:
+    """Return True if memory can be pinned for a device, which then copies it while the host goes on."""
+    return device.type not in ("cpu", "mps")
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor of main memory on a device; neither waits for the other where memory can be pinned.
+
+    Pinned memory that is given back is not used again before its copy has ended: torch sees to that.
+    """
+    return tensor.pin_memory().to(device, non_blocking=True) if can_pin(device) else tensor.to(device)
