@@ -66,6 +66,7 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
         "manual_seed_all": manual_seed_all,
         "get_rng_state": lambda device=0: native.generator(index(device)).get_state(),
         "set_rng_state": lambda state, device=0: native.generator(index(device)).set_state(state),
+        "synchronize": native.synchronise,
         "mem_get_info": lambda device=0: (module.free_bytes, 2**34),
         "free_bytes": 2**33,  # as if so much were free; tests may set less
         "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],

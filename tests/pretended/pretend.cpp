@@ -214,6 +214,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  TORCH_CHECK(!device || device->index() < 2, "there are two pretended devices, 0 and 1, not ", device->index());
   auto old = current; if (device && device->has_index()) current = device->index();
   auto t = at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format);
   current = old; return t;
@@ -316,6 +317,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   at::RegisterPrivateUse1HooksInterface(&hooks);
+  m.def("synchronise", [](py::args) { count("SYNC device", 0, true); });
   m.def("tf32", [](bool on) { tf32 = on; });
   m.def("noise", [](bool on) { noise = on; });
   m.def("generator", [](int index) { return generator(index); });

@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from wherefrom.devices import sent
 from wherefrom.files.codec import stored
 from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
 from wherefrom.training.cohort import Augmentation
-from wherefrom.training.planning import sent
 
 __all__ = ["Compose", "CropAndFlip"]
 

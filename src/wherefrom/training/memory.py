@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -102,22 +101,9 @@ def most_together(needs: Sequence[Need], limit: int, width: int) -> tuple[list[i
     return [max(1, room // need.training) for need in needs], at_once
 
 
-def free_bytes(device: torch.device) -> int | None:
-    """Return the memory of a device that is free, with what torch keeps for itself; None if it does not tell."""
-    if device.type == "cpu":
-        return None
-    module: Any = torch.get_device_module(device)
-    if not hasattr(module, "mem_get_info"):
-        return None
-    free = int(module.mem_get_info(device)[0])
-    reserved, allocated = (getattr(module, name, lambda _: 0) for name in ("memory_reserved", "memory_allocated"))
-    return free + max(0, int(reserved(device)) - int(allocated(device)))
-
-
-def fits(size: int, device: torch.device) -> bool:
-    """Return True if so many bytes leave at least half of a device's free memory to others, or nothing is known."""
-    free = free_bytes(device)
-    return free is None or size <= free // 2
+def most_on_device(need: Need, free: int) -> int:
+    """Return how many members may train as one group on a device with so much free memory, half of which is left."""
+    return max(1, (free // 2 - need.rows // 2) // need.training)
 
 
 def cut(groups: Sequence[range], most: int) -> list[range]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-import torch
-from torch import Tensor
-
 _FIRST_STEPS = 2**5
 
 Item = TypeVar("Item")
@@ -29,16 +26,3 @@ class InBlocks(Generic[Item]):
             self.first, self.planned = step, self.plan(step, self.block)
             self.block = min(2 * self.block, self.most)
         return self.planned[step - self.first]
-
-
-def can_pin(device: torch.device) -> bool:
-    """Return True if memory can be pinned for a device, which then copies it while the host goes on."""
-    return device.type not in ("cpu", "mps")
-
-
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor of main memory on a device; neither waits for the other where memory can be pinned.
-
-    Pinned memory that is given back is not used again before its copy has ended: torch sees to that.
-    """
-    return tensor.pin_memory().to(device, non_blocking=True) if can_pin(device) else tensor.to(device)

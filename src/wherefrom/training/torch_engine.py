@@ -19,16 +19,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom.devices import can_pin, fits, free_bytes, sent
 from wherefrom.training import device_streams, program, streams
 from wherefrom.training.augmentation import augmented, drawn_ahead, draws_first, not_finite, seen
 from wherefrom.training.cohort import Cohort, SharedRows, Trained, Trainee, orders, parts
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.finishing import finished
 from wherefrom.training.losses import together
-from wherefrom.training.memory import fits
+from wherefrom.training.memory import Need, most_on_device
 from wherefrom.training.network import channels_last
 from wherefrom.training.optimisers import OPTIMISERS, clipping
-from wherefrom.training.planning import InBlocks, can_pin, sent
+from wherefrom.training.planning import InBlocks
 from wherefrom.training.program import Program
 from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
 from wherefrom.training.rules import Group, Rule
@@ -53,11 +54,21 @@ class TorchEngine:
     def groups(self, threads: int) -> list[range]:
         """Even groups, small enough for the processor's cache; if there are several, enough to keep all threads busy.
 
-        A group that fits the cache is not worth dividing: its operations are short, and issuing them takes the time.
+        A group that fits the cache is not worth dividing: its operations are short, and issuing them takes the time. On
+        a device, groups are as large as its free memory allows, and there is one for each thread (or device) at least.
         """
         count = len(self.cohort.members)
-        number = -(-count // self.cohort.network.largest_group(self.cohort.batch_size))
-        return parts(count, min(-(-number // threads) * threads, count) if number > 1 else 1)
+        number = -(-count // self._most_together())
+        is_worth_dividing = number > 1 or self.device.type != "cpu"
+        return parts(count, min(-(-number // threads) * threads, count) if is_worth_dividing else 1)
+
+    def _most_together(self) -> int:
+        """Return how many members to train as one group."""
+        network, batch_size = self.cohort.network, self.cohort.batch_size
+        free = free_bytes(self.device)
+        if free is None or network.trains_alone(batch_size):
+            return network.largest_group(batch_size)
+        return most_on_device(Need.of(self.cohort), free)
 
     def train(
         self, members: Sequence[Trainee], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT

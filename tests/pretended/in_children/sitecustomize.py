@@ -1,0 +1,5 @@
+"""Give the pretended device to every Python process that has this folder on its path."""
+
+from pretended import device
+
+device.register()

@@ -1,0 +1,89 @@
+"""Several pretended devices: members are divided by processes, and are those of one device."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import wherefrom as wf
+from wherefrom.training import compute
+from wherefrom.training.executors import processes
+
+BOTH = ["pretend:0", "pretend:1"]
+QUICK = {"progress": False, "engine": "torch"}
+
+X = np.random.default_rng(0).normal(size=(60, 6))
+Y = X[:, 0] + np.sin(3 * X[:, 1])
+
+
+class Net(nn.Module):
+    """A network with a buffer of whole numbers, which goes to each device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, 1))
+        self.register_buffer("order", torch.tensor([5, 4, 3, 2, 1, 0]))
+
+    def forward(self, x):
+        return self.layers(x[:, self.order])
+
+
+def trained(device, draws: int = 3, **options) -> wf.Posterior:
+    algorithm = wf.Algorithm("adam", lr=0.01, batch_size=20)
+    training = wf.Training(Net, algorithm, epochs=3, likelihood=wf.Regression(noise=1.0))
+    over = [wf.InitialCondition(draws), wf.Iterations(wf.SWAG(rank=2), start=0.0)]
+    return wf.marginalise(training, (X, Y), over, device=device, **QUICK, **options)
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """Let child processes have the device, and import this module; end them afterwards."""
+    here = Path(__file__).parent
+    paths = [str(here / "in_children"), str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    yield
+    compute._processes(tuple(BOTH)).close()
+
+
+def test_members_are_divided_between_devices(children, monkeypatch):
+    used, give = [], processes._Work._give
+
+    def giving(work, worker):
+        give(work, worker)
+        if worker.unit is not None:
+            used.append((worker.device, len(work.units[worker.unit].members)))
+
+    monkeypatch.setattr(processes._Work, "_give", giving)
+    ours, expected = trained(BOTH), trained("cpu")
+    assert sorted(used) == [("pretend:0", 1), ("pretend:1", 2)]
+    assert ours.device == torch.device("pretend:0")
+    assert {member.trained.last.device for member in ours.mixture} == {torch.device("pretend:0")}
+    torch.testing.assert_close(ours.predict(X[:5], 4).mean, expected.predict(X[:5], 4).mean, rtol=1e-4, atol=1e-5)
+    for one, other in zip(ours.laws(), expected.laws(), strict=True):
+        torch.testing.assert_close(one.mean, other.mean, rtol=1e-4, atol=1e-5)
+    longer = ours.extend(theta0=1, progress=False)  # by the same processes
+    assert len(used) == 3
+    torch.testing.assert_close(
+        longer.predict(X[:5], 4).mean, trained("cpu", 4).predict(X[:5], 4).mean, rtol=1e-4, atol=1e-5
+    )
+    again = pickle.loads(pickle.dumps(ours))
+    assert [str(device) for device in again.compute.devices] == BOTH
+    assert torch.equal(again.predict(X[:5], 4).mean, ours.predict(X[:5], 4).mean)
+
+
+def test_several_devices_must_be_different_and_have_no_executor():
+    for device in ([], ["pretend:0", "pretend:0"], ["cpu", "pretend:0"]):
+        with pytest.raises(ValueError, match=r"several GPUs, each once"):
+            wf.Compute(device=device)
+    with pytest.raises(ValueError, match=r"leave executor out"):
+        wf.Compute(device=BOTH, executor=wf.executors.Processes(2))
+    with pytest.raises(ValueError, match=r"leave workers=3 out"):
+        wf.executors.Processes(3, devices=BOTH)
+    with pytest.raises(ValueError, match=r"the device 'pretend:7' is not there"):
+        trained(["pretend:0", "pretend:7"])
