@@ -6,11 +6,13 @@ imports this module: `test_pretended.py` starts it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -55,6 +57,27 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
         for number in range(2):
             native.generator(number).manual_seed(seed)
 
+    class Graph:
+        """What torch.cuda.CUDAGraph is."""
+
+        def replay(self) -> None:
+            native.replay(self.tape)
+
+    @contextlib.contextmanager
+    def graph(captured: Graph, capture_error_mode: str = "global") -> Iterator[None]:
+        assert capture_error_mode == "thread_local"  # other threads may launch kernels
+        native.capture_begin()
+        try:
+            yield
+        finally:
+            captured.tape = native.capture_end()
+
+    class Stream:
+        """What torch.cuda.Stream is, as far as a process that does one thing after the other can tell."""
+
+        def wait_stream(self, other: Stream) -> None:
+            assert isinstance(other, Stream)
+
     module = types.ModuleType("torch.pretend")
     contents = {
         "is_available": lambda: True,
@@ -69,6 +92,12 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
         "synchronize": native.synchronise,
         "mem_get_info": lambda device=0: (module.free_bytes, 2**34),
         "free_bytes": 2**33,  # as if so much were free; tests may set less
+        "CUDAGraph": Graph,
+        "graph": graph,
+        "Stream": Stream,
+        "stream": lambda stream: contextlib.nullcontext(stream),
+        "current_stream": lambda device=0: Stream(),
+        "device": lambda device: contextlib.nullcontext(device),
         "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
     }
     for name, value in contents.items():

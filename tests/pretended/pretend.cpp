@@ -2,7 +2,8 @@
 //
 // It refuses operands on two devices, a CPU generator for tensors of the device, and reading its memory without a copy.
 // It counts kernels, copies (those from and to pinned memory, for which nobody waits, apart) and synchronisations. `tf32` rounds the operands of convolutions as TF32 does, `noise`
-// changes some gradients by one ulp, as atomic additions do. Each device has a default generator.
+// changes some gradients by one ulp, as atomic additions do. Each device has a default generator. Graphs are captured and
+// replayed; while one is captured, kernels have no effect, and copies from or to the host and synchronisations are refused.
 #include <torch/extension.h>
 #include <torch/library.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -17,6 +18,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/core/CPUAllocator.h>
+#include <functional>
 #include <mutex>
 #include <map>
 #include <set>
@@ -33,6 +35,24 @@ py::object* listener = nullptr;
 void count(const std::string& what, double size = 0, bool tell = false) {
   { std::lock_guard<std::mutex> g(lock); counted[what]++; bytes[what] += size; }
   if (tell && listener) { py::gil_scoped_acquire gil; (*listener)(what, size); }
+}
+
+// ---- graphs: kernels that are captured have no effect until they are replayed
+bool capturing = false;
+struct Tape { std::vector<std::function<void()>> kernels; };
+Tape tape;
+std::map<c10::StorageImpl*, std::pair<c10::Storage, std::vector<char>>> before;  // of what captured kernels have written
+void refuse(const char* what) {
+  TORCH_CHECK(!capturing, "operation not permitted when stream is capturing (", what, ")");
+}
+void writes(const at::Tensor& t) {
+  if (!capturing || !t.defined() || !t.is_privateuseone() || before.count(t.storage().unsafeGetStorageImpl())) return;
+  auto storage = t.storage();
+  auto* first = static_cast<const char*>(storage.data());
+  before[storage.unsafeGetStorageImpl()] = {storage, std::vector<char>(first, first + storage.nbytes())};
+}
+void refill(const at::Tensor& kept, const at::Tensor& made) {
+  if (kept.defined() && kept.const_data_ptr() != made.const_data_ptr()) kept.copy_(made);
 }
 
 // ---- memory
@@ -184,12 +204,36 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       v = c10::IValue(l);
     } else if (v.isDevice() && v.toDevice().is_privateuseone()) { index = v.toDevice().has_index() ? v.toDevice().index() : current; v = c10::IValue(c10::Device(at::kCPU)); }
   }
+  if (capturing) for (size_t i = 0; i < n; i++) {
+    auto* alias = schema.arguments()[i].alias_info();
+    if (alias && alias->isWrite()) for (auto& [t, host] : pairs) {
+      auto& v = (*stack)[start + i];
+      if (v.isTensor() && v.toTensor().is_same(host)) writes(t);
+      if (v.isTensorList()) for (const at::Tensor& one : v.toTensorVector()) if (one.is_same(host)) writes(t);
+    }
+  }
+  torch::jit::Stack given;
+  if (capturing) given.assign(stack->begin() + start, stack->end());
   bool syncs = synchronises.count(name) || (boolean && name.rfind("aten::index", 0) == 0);
-  if (syncs) count("SYNC " + name, 0, true);
+  if (syncs) { refuse(name.c_str()); count("SYNC " + name, 0, true); }
   if (scalar) count("cpu scalar in " + name);
   count("kernel");
   count("op " + name);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  if (capturing) {
+    torch::jit::Stack made(stack->end() - schema.returns().size(), stack->end());
+    tape.kernels.push_back([op, given, made] {
+      auto again = given;
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &again);
+      for (size_t i = 0; i < made.size(); i++) {
+        if (made[i].isTensor()) refill(made[i].toTensor(), again[i].toTensor());
+        else if (made[i].isTensorList()) {
+          auto kept = made[i].toTensorVector(), fresh = again[i].toTensorVector();
+          for (size_t j = 0; j < kept.size(); j++) refill(kept[j], fresh[j]);
+        }
+      }
+    });
+  }
   for (auto& [t, host] : pairs)
     if (t.numel() == 0 && host.numel() > 0) {  // an empty output that was given a size
       auto made = as_device(host, index);
@@ -225,6 +269,8 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
   current = old; return t;
 }
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
+  if (self.is_cpu() || dst.is_cpu()) refuse("a copy between host and device");
+  if (capturing) { writes(dst); tape.kernels.push_back([to = as_cpu(dst), from = as_cpu(self)] { to.copy_(from); }); }
   if (self.is_cpu() && non_blocking && is_pinned(self)) count("H2D ahead", self.nbytes(), true);
   else if (self.is_cpu()) count(self.dim() || self.numel() > 1 ? "H2D" : "H2D scalar", self.nbytes(), true);
   else if (dst.is_cpu() && non_blocking && is_pinned(dst)) count("D2H behind", self.nbytes(), true);
@@ -270,17 +316,30 @@ at::Tensor rounded(const at::Tensor& t) {
 at::Tensor conv(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, c10::IntArrayRef s, c10::IntArrayRef p, c10::IntArrayRef d, bool tr, c10::IntArrayRef op, int64_t g) {
   at::Tensor none; same({&x, &w, b ? &*b : &none}, "convolution");
   count("kernel"); count("op convolution");
-  return as_device(at::convolution(rounded(as_cpu(x)), rounded(as_cpu(w)), b ? std::optional<at::Tensor>(as_cpu(*b)) : b, s, p, d, tr, op, g), x.device().index());
+  auto run = [x = as_cpu(x), w = as_cpu(w), b = b ? std::optional<at::Tensor>(as_cpu(*b)) : b, s = s.vec(), p = p.vec(), d = d.vec(), tr, op = op.vec(), g] {
+    return at::convolution(rounded(x), rounded(w), b, s, p, d, tr, op, g);
+  };
+  auto made = run();
+  if (capturing) tape.kernels.push_back([run, made] { refill(made, run()); });
+  return as_device(made, x.device().index());
 }
 std::tuple<at::Tensor, at::Tensor, at::Tensor> conv_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& w, c10::IntArrayRef s, c10::IntArrayRef p, c10::IntArrayRef d, bool tr, c10::IntArrayRef op, int64_t g, std::array<bool, 3> mask) {
   same({&gy, &x, &w}, "convolution_backward");
   count("kernel", 0); count("kernel", 0); count("op convolution_backward");
-  std::array<int64_t, 1> bias = {gy.size(1)};
-  auto [a, b, c] = at::convolution_backward(rounded(as_cpu(gy)), rounded(as_cpu(x)), rounded(as_cpu(w)), mask[2] ? at::OptionalIntArrayRef(bias) : std::nullopt, s, p, d, tr, op, g, mask);
-  if (noise && b.defined()) {  // one in a hundred weights' gradients rounded the other way, as atomics do
-    auto flip = (at::rand(b.sizes()) < 0.01).to(b.scalar_type()) * (b.scalar_type() == at::kBFloat16 ? 0.00390625 * 1.5 : 1.2e-7);
-    b = b + b * flip;
-  }
+  auto run = [gy = as_cpu(gy), x = as_cpu(x), w = as_cpu(w), s = s.vec(), p = p.vec(), d = d.vec(), tr, op = op.vec(), g, mask] {
+    std::array<int64_t, 1> bias = {gy.size(1)};
+    auto [a, b, c] = at::convolution_backward(rounded(gy), rounded(x), rounded(w), mask[2] ? at::OptionalIntArrayRef(bias) : std::nullopt, s, p, d, tr, op, g, mask);
+    if (noise && b.defined()) {  // one in a hundred weights' gradients rounded the other way, as atomics do
+      auto flip = (at::rand(b.sizes()) < 0.01).to(b.scalar_type()) * (b.scalar_type() == at::kBFloat16 ? 0.00390625 * 1.5 : 1.2e-7);
+      b = b + b * flip;
+    }
+    return std::make_tuple(a, b, c);
+  };
+  auto [a, b, c] = run();
+  if (capturing) tape.kernels.push_back([run, a = a, b = b, c = c] {
+    auto [d, e, f] = run();
+    refill(a, d); refill(b, e); refill(c, f);
+  });
   auto i = x.device().index();
   return {as_device(a, i), as_device(b, i), as_device(c, i)};
 }
@@ -317,7 +376,16 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   at::RegisterPrivateUse1HooksInterface(&hooks);
-  m.def("synchronise", [](py::args) { count("SYNC device", 0, true); });
+  m.def("synchronise", [](py::args) { refuse("synchronise"); count("SYNC device", 0, true); });
+  py::class_<Tape>(m, "Tape").def("__len__", [](const Tape& t) { return t.kernels.size(); });
+  m.def("capture_begin", [] { refuse("a second capture"); tape = {}; before.clear(); capturing = true; });
+  m.def("capture_end", [] {
+    capturing = false;
+    for (auto& [impl, was] : before) std::memcpy(was.first.mutable_data(), was.second.data(), was.second.size());
+    before.clear();
+    return std::exchange(tape, {});
+  });
+  m.def("replay", [](const Tape& t) { at::NoGradGuard none; count("graph", 0); for (auto& kernel : t.kernels) kernel(); });
   m.def("tf32", [](bool on) { tf32 = on; });
   m.def("noise", [](bool on) { noise = on; });
   m.def("generator", [](int index) { return generator(index); });

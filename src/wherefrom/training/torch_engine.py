@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.devices import can_pin, fits, free_bytes, sent
-from wherefrom.training import device_streams, program, streams
+from wherefrom.training import device_streams, graphs, program, streams
 from wherefrom.training.augmentation import augmented, drawn_ahead, draws_first, not_finite, seen
 from wherefrom.training.cohort import Cohort, SharedRows, Trained, Trainee, orders, parts
 from wherefrom.training.dropout import TrainingMasks
@@ -30,6 +30,7 @@ from wherefrom.training.memory import Need, most_on_device
 from wherefrom.training.network import channels_last
 from wherefrom.training.optimisers import OPTIMISERS, clipping
 from wherefrom.training.planning import InBlocks
+from wherefrom.training.precision import tolerance
 from wherefrom.training.program import Program
 from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
 from wherefrom.training.rules import Group, Rule
@@ -94,11 +95,28 @@ class TorchEngine:
             )
             for i, site in enumerate(network.sites)
         ]
-        steps: dict[int, Program] = {}  # by the number of rows: the last batch of an epoch may be short
+        steps: dict[int, graphs.Step] = {}  # by the number of rows: the last batch of an epoch may be short
         collection = cohort.collection
         collector = collection.collector(varying) if collection else None
         losses = np.full((count, cohort.epochs), math.nan)
-        gradient = torch.empty_like(weights)
+        gradient, total = torch.empty_like(weights), torch.zeros(count, dtype=theta.dtype, device=device)
+
+        def advancing(program: Program, rows: int) -> graphs.Step:
+            """Return what takes a step of all members, on memory that stays the same."""
+
+            def advance(planned: Sequence[Any]) -> None:
+                loss, buffers = program()
+                if clip is not None:
+                    clip(gradient)
+                rule.step(gradient, *planned)
+                varying[:, layout.trained_size :] = buffers
+                total.add_(loss * rows)
+
+            if isinstance(rule, OneByOne):  # whose step is Python
+                return advance
+            state = [theta, total, *(each for name in rule.state if isinstance(each := getattr(rule, name), Tensor))]
+            times = (cohort.epochs - first) * (1 if rows < cohort.batch_size else cohort.rows // cohort.batch_size)
+            return graphs.captured(advance, device, times, state, tolerance(device, cohort.autocast or theta.dtype))
 
         training = Resumable({"theta": theta, "losses": torch.from_numpy(losses)}, rule, collector)
         first = keeping.begin(training)[0]
@@ -109,7 +127,7 @@ class TorchEngine:
             next(plans)
         for epoch in range(first, cohort.epochs):
             batches.shuffle(epoch)
-            total = torch.zeros(count, dtype=theta.dtype, device=device)
+            total.zero_()
             for index in range(cohort.steps_per_epoch):
                 keeping.between_steps()
                 x, y, *row_weights = batches.get(index)
@@ -119,21 +137,17 @@ class TorchEngine:
                 if rows not in steps:
                     short = [mask.mask[:, :rows] for mask in masks]
                     flipped = x.flip(1), y.flip(1), [w.flip(1) for w in row_weights]
-                    steps[rows] = program.record(
+                    recorded = program.record(
                         _step(cohort, members, theta),
                         (theta, x, y, row_weights, short, gradient),
                         (theta, *flipped, short, gradient),
                         cohort.autocast,
                     )
-                loss, buffers = steps[rows]()
+                    steps[rows] = advancing(recorded, rows)
+                steps[rows](next(plans))
                 for mask in masks:
                     mask.restore()
                 done += 1
-                if clip is not None:
-                    clip(gradient)
-                rule.step(gradient, *next(plans))
-                varying[:, layout.trained_size :] = buffers
-                total += loss * rows
                 if collection and collector and collection.includes(done):
                     collector.collect(varying)
             losses[:, epoch] = (total / cohort.rows_per_epoch).cpu().numpy()  # the host waits for the device here
