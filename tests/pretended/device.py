@@ -1,4 +1,6 @@
-"""Build the pretended accelerator and register it with torch, as the devices "pretend:0" and "pretend:1".
+"""The device that is tested: a pretended accelerator, built and registered with torch as "pretend:0" and "pretend:1".
+
+WHEREFROM_TEST_DEVICE=cuda in the environment names a real one instead.
 
 Torch has room for one such backend in a process, and keeps it until the process ends. So only a process of its own
 imports this module: `test_pretended.py` starts it.
@@ -16,6 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+
+NAME = os.environ.get("WHEREFROM_TEST_DEVICE", "pretend")
+IS_PRETENDED = NAME == "pretend"
+FIRST, SECOND = f"{NAME}:0", f"{NAME}:1"
 
 _SOURCE = Path(__file__).with_name("pretend.cpp")
 
@@ -90,8 +96,7 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
         "get_rng_state": lambda device=0: native.generator(index(device)).get_state(),
         "set_rng_state": lambda state, device=0: native.generator(index(device)).set_state(state),
         "synchronize": native.synchronise,
-        "mem_get_info": lambda device=0: (module.free_bytes, 2**34),
-        "free_bytes": 2**33,  # as if so much were free; tests may set less
+        "mem_get_info": lambda device=0: (2**33, 2**34),  # as if half were free
         "CUDAGraph": Graph,
         "graph": graph,
         "Stream": Stream,

@@ -2,7 +2,7 @@
 //
 // It refuses operands on two devices, a CPU generator for tensors of the device, and reading its memory without a copy.
 // It counts kernels, copies (those from and to pinned memory, for which nobody waits, apart) and synchronisations. `tf32` rounds the operands of convolutions as TF32 does, `noise`
-// changes some gradients by one ulp, as atomic additions do. Each device has a default generator. Graphs are captured and
+// changes some gradients by one ulp, as atomic additions do. `single` refuses float64 and eigenvalues, as MPS does. Each device has a default generator. Graphs are captured and
 // replayed; while one is captured, kernels have no effect, and copies from or to the host and synchronisations are refused.
 #include <torch/extension.h>
 #include <torch/library.h>
@@ -132,8 +132,11 @@ at::Tensor as_cpu(const at::Tensor& t) {
   if (t.is_neg()) view._set_neg(true);
   return view;
 }
+bool single = false;  // no double precision and no eigenvalues, as on MPS
+void check(at::ScalarType type) { TORCH_CHECK(!single || type != at::kDouble, "this device has no float64"); }
 at::Tensor as_device(const at::Tensor& t, c10::DeviceIndex index) {
   if (!t.defined()) return t;
+  check(t.scalar_type());
   auto memory = t.storage();
   auto* holder = new c10::Storage(memory);
   c10::DataPtr ptr(const_cast<void*>(memory.data()), holder, [](void* p) { delete static_cast<c10::Storage*>(p); }, c10::Device(KEY, index));
@@ -158,7 +161,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (!t.defined()) return;
     if (t.is_privateuseone()) { if (any && index != t.device().index()) mixed = "two devices"; any = true; index = t.device().index(); }
   };
-  auto check = [&](const at::Tensor& t) {
+  auto of_one_device = [&](const at::Tensor& t) {
     if (!t.defined() || t.is_privateuseone()) return;
     if (t.dim() == 0) { scalar = true; return; }
     if (may_mix.count(name)) { count("implicit H2D in " + name, t.nbytes(), true); return; }
@@ -172,8 +175,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       else if (v.isList()) for (const c10::IValue& e : v.toListRef()) if (e.isTensor()) f(e.toTensor());
     }
   };
+  TORCH_CHECK(!single || name.find("linalg_eig") == std::string::npos, "this device has no eigenvalues");
   each(look);
-  if (any) each(check);
+  if (any) each(of_one_device);
   TORCH_CHECK(mixed.empty(), "Expected all tensors to be on the same device, but found at least two devices, ", mixed, "! (when checking ", name, ")");
   for (size_t i = 0; i < n; i++) {
     auto& v = (*stack)[start + i];
@@ -258,12 +262,14 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  check(c10::dtype_or_default(dtype));
   TORCH_CHECK(!device || device->index() < 2, "there are two pretended devices, 0 and 1, not ", device->index());
   auto old = current; if (device && device->has_index()) current = device->index();
   auto t = at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format);
   current = old; return t;
 }
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
+  check(c10::dtype_or_default(dtype));
   auto old = current; if (device && device->has_index()) current = device->index();
   auto t = at::detail::empty_strided_generic(size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
   current = old; return t;
@@ -388,6 +394,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("replay", [](const Tape& t) { at::NoGradGuard none; count("graph", 0); for (auto& kernel : t.kernels) kernel(); });
   m.def("tf32", [](bool on) { tf32 = on; });
   m.def("noise", [](bool on) { noise = on; });
+  m.def("single", [](bool on) { single = on; });
   m.def("generator", [](int index) { return generator(index); });
   m.def("counts", [] { std::lock_guard<std::mutex> g(lock); return counted; });
   m.def("sizes", [] { std::lock_guard<std::mutex> g(lock); return bytes; });

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from pretended import device
 from wherefrom.training import compute
 from wherefrom.training.executors import processes
 
-BOTH = ["pretend:0", "pretend:1"]
+BOTH = [device.FIRST, device.SECOND]
 QUICK = {"progress": False, "engine": "torch"}
 
 X = np.random.default_rng(0).normal(size=(60, 6))
@@ -51,7 +52,7 @@ def children(monkeypatch):
     compute._processes(tuple(BOTH)).close()
 
 
-def test_members_are_divided_between_devices(children, monkeypatch):
+def test_members_are_divided_between_devices(children, second_device, monkeypatch):
     used, give = [], processes._Work._give
 
     def giving(work, worker):
@@ -61,9 +62,9 @@ def test_members_are_divided_between_devices(children, monkeypatch):
 
     monkeypatch.setattr(processes._Work, "_give", giving)
     ours, expected = trained(BOTH), trained("cpu")
-    assert sorted(used) == [("pretend:0", 1), ("pretend:1", 2)]
-    assert ours.device == torch.device("pretend:0")
-    assert {member.trained.last.device for member in ours.mixture} == {torch.device("pretend:0")}
+    assert sorted(used) == [(device.FIRST, 1), (device.SECOND, 2)]
+    assert ours.device == torch.device(device.FIRST)
+    assert {member.trained.last.device for member in ours.mixture} == {torch.device(device.FIRST)}
     torch.testing.assert_close(ours.predict(X[:5], 4).mean, expected.predict(X[:5], 4).mean, rtol=1e-4, atol=1e-5)
     for one, other in zip(ours.laws(), expected.laws(), strict=True):
         torch.testing.assert_close(one.mean, other.mean, rtol=1e-4, atol=1e-5)
@@ -78,12 +79,12 @@ def test_members_are_divided_between_devices(children, monkeypatch):
 
 
 def test_several_devices_must_be_different_and_have_no_executor():
-    for device in ([], ["pretend:0", "pretend:0"], ["cpu", "pretend:0"]):
+    for wrong in ([], [device.FIRST, device.FIRST], ["cpu", device.FIRST]):
         with pytest.raises(ValueError, match=r"several GPUs, each once"):
-            wf.Compute(device=device)
+            wf.Compute(device=wrong)
     with pytest.raises(ValueError, match=r"leave executor out"):
         wf.Compute(device=BOTH, executor=wf.executors.Processes(2))
     with pytest.raises(ValueError, match=r"leave workers=3 out"):
         wf.executors.Processes(3, devices=BOTH)
-    with pytest.raises(ValueError, match=r"the device 'pretend:7' is not there"):
-        trained(["pretend:0", "pretend:7"])
+    with pytest.raises(ValueError, match=r"the device '\w+:77' is not there"):
+        trained([device.FIRST, f"{device.NAME}:77"])

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import wherefrom as wf
+from pretended import device
 from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.training import graphs
 from wherefrom.training.optimisers import OPTIMISERS
 
-DEVICE = torch.device("pretend:0")
+DEVICE = torch.device(device.FIRST)
 QUICK = {"progress": False, "engine": "torch"}
 
 X = np.random.default_rng(0).normal(size=(110, 6))
@@ -46,33 +45,41 @@ def of_images(autocast=None) -> wf.Posterior:
     return wf.marginalise(training, (IMAGES, CLASSES), [], device=DEVICE, autocast=autocast, **QUICK)
 
 
-def with_graphs_and_without(native, monkeypatch, train, *given, **settings) -> int:
-    """Compare the members, to the last bit, and return how many graphs were launched."""
-    native.reset()
-    ours = train(*given, **settings)
-    launched = native.counts().get("graph", 0)
+@pytest.fixture
+def launched(monkeypatch) -> list:
+    """Return the graphs as they are launched."""
+    graphs, kind = [], torch.get_device_module(DEVICE).CUDAGraph
+    replay = kind.replay
+    monkeypatch.setattr(kind, "replay", lambda graph: (graphs.append(graph), replay(graph))[1])
+    return graphs
+
+
+def as_without_graphs(monkeypatch, ours: wf.Posterior, train, *given, **settings) -> None:
+    """Check that the members are those of plain steps: to the last bit, or up to the rounding of a real device."""
     monkeypatch.setenv("WHEREFROM_GRAPHS", "0")
-    native.reset()
     expected = train(*given, **settings)
-    assert "graph" not in native.counts()
+    close = {"rtol": 0, "atol": 0} if device.IS_PRETENDED else {"rtol": 1e-2, "atol": 1e-3}
     for one, other in zip(ours.mixture, expected.mixture, strict=True):
-        assert torch.equal(one.trained.last.cpu(), other.trained.last.cpu())
-        assert one.trained.losses == other.trained.losses
-    return launched
+        torch.testing.assert_close(one.trained.last, other.trained.last, **close)
+        torch.testing.assert_close(one.trained.losses, other.trained.losses, **close)
 
 
 @pytest.mark.parametrize("optimiser", list(OPTIMISERS))
-def test_every_optimisers_step_is_captured(native, monkeypatch, optimiser):
-    settings = {"momentum": 0.9, "nesterov": True} if optimiser == "sgd" else {}
+def test_every_optimisers_step_is_captured(launched, monkeypatch, optimiser):
+    settings: dict = {"momentum": 0.9, "nesterov": True} if optimiser == "sgd" else {}
     settings["schedule"] = wf.schedules.Cosine()  # other numbers at each step
-    launched = with_graphs_and_without(native, monkeypatch, of_table, optimiser, clip=1.0, **settings)
-    assert launched == 6 * 5 - 2 * graphs._WARM_UP  # six epochs of four whole batches and a short one
+    ours = of_table(optimiser, clip=1.0, **settings)
+    assert len(launched) == 6 * 5 - 2 * graphs._WARM_UP  # six epochs of four whole batches and a short one
+    assert len(set(launched)) == 2
+    as_without_graphs(monkeypatch, ours, of_table, optimiser, clip=1.0, **settings)
+    assert len(launched) == 6 * 5 - 2 * graphs._WARM_UP
 
 
 @pytest.mark.parametrize("autocast", [None, torch.bfloat16])
-def test_a_convolutional_networks_step_is_captured(native, monkeypatch, autocast):
-    launched = with_graphs_and_without(native, monkeypatch, of_images, autocast)
-    assert launched == 4 * 2 - graphs._WARM_UP
+def test_a_convolutional_networks_step_is_captured(launched, monkeypatch, autocast):
+    ours = of_images(autocast)
+    assert len(launched) == 4 * 2 - graphs._WARM_UP
+    as_without_graphs(monkeypatch, ours, of_images, autocast)
 
 
 def test_a_graph_is_launched_without_copies_and_without_waiting(native, monkeypatch):
@@ -100,32 +107,25 @@ class Looking(nn.Module):
         return self.layers(x) if x.sum() > -1e9 else self.layers(-x)
 
 
-def test_what_cannot_be_captured_is_trained_as_it_is(native, monkeypatch):
-    with pytest.warns(UserWarning, match=r"graph of a training step could not be captured .* not permitted"):
+def test_what_cannot_be_captured_is_trained_as_it_is(monkeypatch):
+    with pytest.warns(UserWarning, match=r"graph of a training step could not be captured \("):
         ours = of_table(model=Looking)
-    monkeypatch.setenv("WHEREFROM_GRAPHS", "0")
-    expected = of_table(model=Looking)
-    for one, other in zip(ours.mixture, expected.mixture, strict=True):
-        assert torch.equal(one.trained.last.cpu(), other.trained.last.cpu())
+    as_without_graphs(monkeypatch, ours, of_table, model=Looking)
 
 
-def test_a_graph_that_gives_other_numbers_is_given_up(native, monkeypatch):
+def test_a_graph_that_gives_other_numbers_is_given_up(monkeypatch):
     module = torch.get_device_module(DEVICE)
     monkeypatch.setattr(module.CUDAGraph, "replay", lambda self: None)
     with pytest.warns(UserWarning, match=r"graph of a training step gives other numbers"):
         ours = of_table()
-    monkeypatch.setenv("WHEREFROM_GRAPHS", "0")
-    expected = of_table()
-    for one, other in zip(ours.mixture, expected.mixture, strict=True):
-        assert torch.equal(one.trained.last.cpu(), other.trained.last.cpu())
+    as_without_graphs(monkeypatch, ours, of_table)
 
 
-def test_torchs_own_optimisers_and_short_trainings_are_not_captured(native, monkeypatch):
-    native.reset()
+def test_torchs_own_optimisers_and_short_trainings_are_not_captured(launched, monkeypatch):
     of_table(torch.optim.AdamW)
     monkeypatch.setattr(graphs, "_FEWEST_STEPS", 100)
     of_table()
-    assert "graph" not in native.counts()
+    assert not launched
 
 
 def test_the_pretended_capture_is_as_strict_as_cudas(native):
@@ -145,6 +145,4 @@ def test_the_pretended_capture_is_as_strict_as_cudas(native):
             module.graph(module.CUDAGraph(), capture_error_mode="thread_local"),
         ):
             forbidden()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert float(x.sum()) == 27
+    assert float(x.sum()) == 27

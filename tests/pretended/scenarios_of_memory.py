@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from pretended import device
 from wherefrom.training.torch_engine import TorchEngine
 
-DEVICE = torch.device("pretend:0")
+DEVICE = torch.device(device.FIRST)
 QUICK = {"progress": False, "engine": "torch"}
 
 X = np.random.default_rng(0).normal(size=(100, 6))
@@ -31,7 +32,9 @@ def trained(device: str | torch.device, law=None, draws: int = 2, epochs: int = 
 @pytest.fixture
 def free(monkeypatch):
     """Set the bytes that are free."""
-    return lambda size: monkeypatch.setattr(torch.get_device_module(DEVICE), "free_bytes", size)
+    module = torch.get_device_module(DEVICE)
+    monkeypatch.setattr(module, "memory_reserved", lambda _: 0, raising=False)
+    return lambda size: monkeypatch.setattr(module, "mem_get_info", lambda device=0: (size, 2**34))
 
 
 def close(ours: torch.Tensor, expected: torch.Tensor) -> None:
@@ -141,3 +144,30 @@ def test_a_recorder_goes_on_on_the_device(tmp_path):
     assert recorders[1]._theta.device == DEVICE
     for name, tensor in recorders[1].law().tensors().items():
         close(tensor, recorders[0].law().tensors()[name])
+
+
+def test_no_double_precision_and_no_eigenvalues_are_asked_of_the_device(native):
+    """As on MPS, which has neither."""
+    native.single(True)
+    with pytest.raises(RuntimeError, match="no float64"):
+        torch.ones(2, dtype=torch.float64, device=DEVICE)
+    with pytest.raises(RuntimeError, match="no eigenvalues"):
+        torch.linalg.eigvalsh(torch.eye(2, device=DEVICE))
+    ours, expected = trained(DEVICE), trained("cpu")
+    new = torch.tensor(X[:8], dtype=torch.float32, device=DEVICE)
+    for predict in (
+        lambda posterior, x: posterior.predict(x, 8),
+        lambda posterior, x: posterior.one_shot(x),
+        lambda posterior, x: posterior.one_shot(x, rank=2),
+        lambda posterior, x: posterior.one_shot(x, covariance="full", x_std=0.1),
+    ):
+        one, other = predict(ours, new), predict(expected, X[:8].astype(np.float32))
+        close(one.mean, other.mean)
+        close(one.std, other.std)
+        assert one.nll(Y[:8]) == pytest.approx(other.nll(Y[:8]), rel=1e-3)
+        assert list(one.sources().overall) == list(other.sources().overall)
+    assert len(ours.members((X[:20] + 0.1, Y[:20]))) == 2
+    ours.calibrated("variance", (X[:40] + 0.1, Y[:40])).predict(new)
+    ours.weighted("stacking", (X[:40] + 0.1, Y[:40])).predict(new)
+    ours.check_one_shot(new)
+    ours.extend(theta0=1, progress=False)

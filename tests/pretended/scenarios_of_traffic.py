@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import wherefrom as wf
+from pretended import device
 from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.training import streams
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.network import Site
 
-DEVICE = torch.device("pretend:0")
+DEVICE = torch.device(device.FIRST)
 QUICK = {"progress": False, "engine": "torch"}
 TRAFFIC = ("H2D", "D2H", "SYNC", "implicit")  # how the names of such counts begin
 
@@ -141,12 +142,14 @@ def test_an_augmentation_that_is_not_finite_is_named_at_the_end_of_the_epoch():
 
 def test_rows_that_do_not_fit_are_sent_ahead(native, monkeypatch):
     expected = of_table(150, device="cpu").predict(X[:5]).mean
-    monkeypatch.setattr(torch.get_device_module(DEVICE), "free_bytes", 2**10)
+    monkeypatch.setattr(torch.get_device_module(DEVICE), "mem_get_info", lambda device=0: (2**10, 2**34))
     native.reset()
     torch.testing.assert_close(of_table(150).predict(X[:5]).mean, expected, rtol=1e-4, atol=1e-5)
     assert native.counts()["H2D ahead"] >= 3 * 8  # steps
     few, many = (traffic(native, of_table, rows) for rows in (80, 160))
-    assert many - few == {"H2D ahead": 3 * 4}  # nobody waits for the rows of the other steps
+    assert many - few == {
+        "H2D ahead": 3 * 3 * 4
+    }  # members, epochs, and steps more in each: nobody waits for their rows
 
 
 class Streamed(torch.utils.data.Dataset):

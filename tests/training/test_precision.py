@@ -47,3 +47,10 @@ def test_other_devices_and_types_are_not_tried(verdicts):
     assert not list(verdicts.iterdir())
     with pytest.raises(ValueError, match=r"must be None or torch\.bfloat16"):
         precision.check_autocast(torch.float16)
+
+
+def test_double_precision_is_refused_where_there_is_none():
+    precision.check_dtype(torch.float64, CPU)
+    precision.check_dtype(torch.float32, torch.device("mps"))
+    with pytest.raises(ValueError, match=r"MPS has no float64"):
+        precision.check_dtype(torch.float64, torch.device("mps"))

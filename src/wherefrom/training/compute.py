@@ -22,7 +22,7 @@ from wherefrom.training.executor import Executor, Report, Threads, Trainer, Unit
 from wherefrom.training.executors.processes import Processes
 from wherefrom.training.interruption import heard
 from wherefrom.training.memory import Need, as_bytes, cut, most_together
-from wherefrom.training.precision import check_autocast
+from wherefrom.training.precision import check_autocast, check_dtype
 from wherefrom.training.progress import Show
 from wherefrom.training.workers import available, available_cores
 
@@ -110,6 +110,7 @@ class Compute:
         """
         tell = _OnceEach(done)
         device, checkpoints = self.torch_device, Checkpoints.of(self.checkpoints)
+        check_dtype(self.dtype, device)
         check_autocast(self.autocast, device)
         executor = self.executor or self._own_executor(device)
         trainers = [Trainer(cohort, self.engine, device, checkpoints) for cohort in cohorts]

@@ -63,6 +63,12 @@ def check_autocast(autocast: torch.dtype | None, device: torch.device | None = N
         )
 
 
+def check_dtype(dtype: torch.dtype, device: torch.device) -> None:
+    """Raise unless a device has numbers of this type."""
+    if dtype == torch.float64 and device.type == "mps":
+        raise ValueError("MPS has no float64: take dtype=torch.float32, the default, or another device")
+
+
 @cache
 def bfloat16_works() -> bool:
     """Return False if torch's products by bfloat16 crash on this CPU, as with an illegal instruction.

@@ -2,4 +2,5 @@
 
 from pretended import device
 
-device.register()
+if device.IS_PRETENDED:
+    device.register()

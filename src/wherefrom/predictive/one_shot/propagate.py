@@ -199,7 +199,7 @@ class Passes:
             out = graph.run(Moments(some), theta, drops)
             assert out.factors is not None
             moved.append((out.factors * out.total_variance.clamp_min(1e-30).rsqrt()).flatten(1))
-        effects = torch.cat(moved, dim=1).double()
+        effects = torch.cat(moved, dim=1).cpu().double()  # some devices have neither float64 nor eigenvalues
         return torch.linalg.eigh(effects @ effects.T).eigenvectors.flip(1).to(law.mean)
 
     def _refreshed(self, theta: Tensor, sampled: Sequence[Sampled]) -> Tensor:
