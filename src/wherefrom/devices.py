@@ -46,4 +46,4 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 def wait_for(device: torch.device) -> None:
     """Wait until a device has done all that it was given, copies included."""
     if device.type != "cpu":
-        torch.get_device_module(device).synchronize()
+        torch.get_device_module(device).synchronize(*([] if device.type == "mps" else [device]))  # MPS is but one

@@ -128,6 +128,14 @@ def test_torchs_own_optimisers_and_short_trainings_are_not_captured(launched, mo
     assert not launched
 
 
+def test_nothing_is_captured_beside_another_training(launched):
+    with graphs.running():
+        of_table()
+    assert not launched
+    of_table()
+    assert launched
+
+
 def test_the_pretended_capture_is_as_strict_as_cudas(native):
     module = torch.get_device_module(DEVICE)
     x = torch.ones(3, device=DEVICE)

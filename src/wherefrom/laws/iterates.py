@@ -83,9 +83,8 @@ class Iterates:
         if self.points.device == theta.device:
             self.points[:, point, columns] = theta
             return
-        for points, one in zip(
-            self.points, theta.to(self.points.dtype), strict=True
-        ):  # as memory lies, so nobody waits
+        # One member at a time, whose numbers lie together: copies to other memory would be waited for.
+        for points, one in zip(self.points, theta.to(self.points.dtype), strict=True):
             points[point, columns].copy_(one, non_blocking=True)
 
     def filled(self, positions: Tensor) -> Iterates:

@@ -53,10 +53,10 @@ def beside(law: Law, device: torch.device) -> Law:
     same, so samples are the same but for rounding.
     """
     move: Any = getattr(law, "to", None)
-    if device == law.mean.device or move is None:
+    tensors = law.tensors().values()
+    if move is None or all(tensor.device == device for tensor in tensors):
         return law
-    size = sum(tensor.nbytes for tensor in law.tensors().values())
-    moved: Law = move(device) if fits(size, device) else law
+    moved: Law = move(device) if fits(sum(tensor.nbytes for tensor in tensors), device) else law
     return moved
 
 

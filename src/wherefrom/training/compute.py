@@ -116,6 +116,8 @@ class Compute:
         trainers = [Trainer(cohort, self.engine, device, checkpoints) for cohort in cohorts]
         with self._interruptible():
             groups = [trainer.engine(self.announce).groups(executor.width) for trainer in trainers]
+            if getattr(executor, "has_device_each", False):
+                groups = [cut(each, -(-sum(map(len, each)) // executor.width)) for each in groups]
             executor, groups = self._within_memory(executor, cohorts, groups)
             units = [
                 Unit(trainer, group, partial(tell, cohort))

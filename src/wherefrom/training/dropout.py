@@ -89,18 +89,15 @@ class TrainingMasks:
         if not device_streams.is_used(self.device):
 
             def plan(first: int, steps: int) -> Sequence[Tensor]:
-                each = (
-                    np.divmod(some, self.cells) for some in dropped_cells(keys, cumulative, self.cells, first, steps)
-                )
+                dropped = dropped_cells(keys, cumulative, self.cells, first, steps)
+                each = (np.divmod(some, self.cells) for some in dropped)
                 return [torch.from_numpy(self._position(sparse[k], cell)).to(self.device) for k, cell in each]
 
             most = min(max(1, int(_PLANNED_CELLS / max(sum(means), 1.0))), _PLANNED_STEPS)
             return InBlocks(plan, most)
 
-        their_keys, tables = (
-            device_streams.as_keys(keys, self.device),
-            device_streams.tables_of_counts(cumulative, self.device),
-        )
+        their_keys = device_streams.as_keys(keys, self.device)
+        tables = device_streams.tables_of_counts(cumulative, self.device)
         members = torch.from_numpy(sparse).to(self.device)[:, None]
 
         def plan_there(first: int, steps: int) -> Sequence[Tensor]:

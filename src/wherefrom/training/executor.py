@@ -119,12 +119,12 @@ class Unit:
 
     def __reduce__(self) -> tuple[Any, ...]:
         whole = self.trainer
-        engine = whole.engine().name  # as it was chosen here
-        return _unit, (whole.cohort.part(self.numbers), engine, whole.device, whole.checkpoints)
+        plan = whole.plan()
+        return _unit, (replace(plan, cohort=replace(plan.cohort, members=whole.cohort.members).part(self.numbers)),)
 
 
-def _unit(cohort: Cohort, engine: Choice, device: torch.device, checkpoints: Checkpoints | None) -> Unit:
-    return Unit(Trainer(cohort, engine, device, checkpoints), range(len(cohort.members)))
+def _unit(plan: Plan) -> Unit:
+    return Unit(plan.trainer(plan.cohort.members), range(len(plan.cohort.members)))
 
 
 class Tally:

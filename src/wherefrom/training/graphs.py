@@ -4,7 +4,8 @@ A small network's kernels take less time than it takes to launch them one by one
 memory that they had when they were captured. So a step that is captured has fixed memory, reads nothing back, and takes
 what differs from step to step (the rows, the masks, the learning rates) from memory that is written before.
 
-The first steps run as they are, on a stream of their own, as torch asks for. The captured step is compared with the
+While one is captured, nothing else may run on the device, so where threads train side by side no step is captured. The
+first steps run as they are, on a stream of their own, as torch asks for. The captured step is compared with the
 plain one, and given up with a warning if it cannot be captured or gives other numbers. This is tested on a pretended
 device, not yet run on hardware. WHEREFROM_GRAPHS=0 in the environment turns it off.
 """
@@ -12,8 +13,10 @@ device, not yet run on hardware. WHEREFROM_GRAPHS=0 in the environment turns it 
 from __future__ import annotations
 
 import os
+import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +28,27 @@ _WARM_UP = 3  # plain steps before a capture; the recorded program checks itself
 _FEWEST_STEPS = 100  # that are worth a capture, for which the host and the device wait
 
 Step = Callable[[Sequence[Any]], None]  # of the optimiser's numbers for it: tensors, or None
+
+
+class _Running:
+    """The number of trainings in this process."""
+
+    count = 0
+
+
+_running, _lock = _Running(), threading.Lock()
+
+
+@contextmanager
+def running() -> Iterator[None]:
+    """Count a training for as long as it runs."""
+    with _lock:
+        _running.count += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _running.count -= 1
 
 
 def captured(step: Step, device: torch.device, steps: int, state: Sequence[Tensor], tolerance: float) -> Step:
@@ -65,7 +89,7 @@ class _Captured:
             self.plain_steps += 1
             self._step_beside()
         else:
-            self._capture()
+            self._capture_if_alone()
 
     def _step_beside(self) -> None:
         """Take a plain step on another stream, whose memory a capture can then use."""
@@ -75,6 +99,13 @@ class _Captured:
             with self.module.stream(stream):
                 self.step(self.planned)
             self.module.current_stream().wait_stream(stream)
+
+    def _capture_if_alone(self) -> None:
+        with _lock:  # no training begins meanwhile
+            if _running.count == 1:
+                self._capture()
+                return
+        self._step_beside()
 
     def _capture(self) -> None:
         """Take a step, plainly and by a new graph; keep the graph if both agree."""

@@ -56,12 +56,11 @@ class TorchEngine:
         """Even groups, small enough for the processor's cache; if there are several, enough to keep all threads busy.
 
         A group that fits the cache is not worth dividing: its operations are short, and issuing them takes the time. On
-        a device, groups are as large as its free memory allows, and there is one for each thread (or device) at least.
+        a device, groups are as large as its free memory allows.
         """
         count = len(self.cohort.members)
         number = -(-count // self._most_together())
-        is_worth_dividing = number > 1 or self.device.type != "cpu"
-        return parts(count, min(-(-number // threads) * threads, count) if is_worth_dividing else 1)
+        return parts(count, min(-(-number // threads) * threads, count) if number > 1 else 1)
 
     def _most_together(self) -> int:
         """Return how many members to train as one group."""
@@ -71,6 +70,7 @@ class TorchEngine:
             return network.largest_group(batch_size)
         return most_on_device(Need.of(self.cohort), free)
 
+    @graphs.running()
     def train(
         self, members: Sequence[Trainee], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
     ) -> list[Trained]:

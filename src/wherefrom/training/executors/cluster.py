@@ -60,6 +60,11 @@ class Ray:
         """The number of units that are trained at once."""
         return self.workers or _room(self._connected(), self.cpus, self.gpus)
 
+    @property
+    def has_device_each(self) -> bool:
+        """True if units train on GPUs of their own, so that all members are divided between them."""
+        return self.gpus > 0
+
     def map(self, units: Sequence[Unit], report: Report) -> list[list[Trained]]:
         """Train the units; an error in one of them, or an interruption, stops the others."""
         plans, plan_of = plans_of(units)

@@ -70,6 +70,11 @@ class Processes:
     def __repr__(self) -> str:
         return f"Processes({self.width})"
 
+    @property
+    def has_device_each(self) -> bool:
+        """True if processes train on devices of their own, so that all members are divided between them."""
+        return len(self.devices) > 1
+
     def close(self) -> None:
         """End the processes; the next training starts new ones."""
         _end(self._workers)
