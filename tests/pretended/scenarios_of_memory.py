@@ -123,6 +123,8 @@ def test_autocast_in_prediction_is_on_request(device):
     assert not torch.equal(rounded, exact)
     torch.testing.assert_close(rounded, exact, rtol=0, atol=3e-2 * float(exact.abs().max()))
     assert torch.equal(posterior.predict(X, 8).answers, exact)
+    (chunk,) = posterior.predict_chunks(X, 8, autocast=torch.bfloat16)
+    torch.testing.assert_close(chunk.answers, rounded, rtol=0, atol=3e-2 * float(exact.abs().max()))
     with pytest.raises(ValueError, match=r"autocast must be None or torch\.bfloat16"):
         posterior.predict(X, autocast=torch.float16)
 

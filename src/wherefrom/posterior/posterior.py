@@ -236,7 +236,14 @@ class Posterior(Generic[P]):
         """
         return predicting.predicted(self, x, samples, method, seed, tolerance, autocast=autocast)
 
-    def predict_chunks(self, x: Any, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> Iterator[P]:
+    def predict_chunks(
+        self,
+        x: Any,
+        samples: int = 100,
+        *,
+        method: predicting.Method = "monte_carlo",
+        autocast: torch.dtype | None = None,
+    ) -> Iterator[P]:
         """Predict some rows at a time, in their order: yield predictions of 4,096 rows at most, fewer of many samples.
 
         So memory does not grow with the rows. Answers are those of `predict` up to rounding; by Monte Carlo, a row has
@@ -246,6 +253,7 @@ class Posterior(Generic[P]):
             iterable of those.
         samples: of each member (default 100).
         method: as for `predict` (default "monte_carlo").
+        autocast: as for `predict` (default None).
 
         >>> import torch
         >>> import wherefrom as wf
@@ -258,7 +266,7 @@ class Posterior(Generic[P]):
         parts = [x] if hasattr(x, "shape") else x
         for part in parts:
             take = (part.iloc if hasattr(part, "iloc") else part).__getitem__
-            for block in predicting.in_blocks(self, len(part), take, samples, method):
+            for block in predicting.in_blocks(self, len(part), take, samples, method, autocast=autocast):
                 yield block.prediction.of_rows(torch.arange(len(block)))
 
     def out_of_fold(self, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> P:

@@ -149,6 +149,7 @@ def in_blocks(
     method: Method = "monte_carlo",
     drawn: CrossedAxis | None = None,
     left_out_by: Tensor | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Iterator[Block]:
     """Predict some rows at a time, since all samples of all rows may be more than fits into memory.
 
@@ -164,7 +165,8 @@ def in_blocks(
         filled = torch.cat([x, x[-1:].expand(missing, *x.shape[1:])])
         by = None if left_out_by is None else left_out_by[block]
         by = by if by is None else torch.cat([by, by[-1:].expand(missing // draws)])
-        yield Block(block, predicted(posterior, filled, samples, method, drawn=drawn, left_out_by=by))
+        prediction = predicted(posterior, filled, samples, method, drawn=drawn, left_out_by=by, autocast=autocast)
+        yield Block(block, prediction)
 
 
 def _block_numbers(posterior: Posterior) -> int:

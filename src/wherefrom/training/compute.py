@@ -225,12 +225,12 @@ class _OnceEach:
 def _check_devices(devices: Any, executor: Executor | None) -> None:
     """Raise unless several devices are given so that each can have a process."""
     names = [str(device) for device in devices]
-    if not names or len(set(names)) < len(names) or any(torch.device(name).type == "cpu" for name in names):
+    if not names or len(set(names)) < len(names) or any(name.startswith("cpu") for name in names):
         raise ValueError(f'device must be one device, or several GPUs, each once, as ["cuda:0", "cuda:1"], not {names}')
     if executor is not None and len(names) > 1:
         raise ValueError(
             f"device={names} has a process for each device, so leave executor out; on a cluster, give device="
-            f'"{torch.device(names[0]).type}" and wf.executors.Ray(..., gpus=1)'
+            f'"{names[0].partition(":")[0]}" and wf.executors.Ray(..., gpus=1)'
         )
 
 
