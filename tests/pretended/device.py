@@ -70,8 +70,7 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
             native.replay(self.tape)
 
     @contextlib.contextmanager
-    def graph(captured: Graph, capture_error_mode: str = "global") -> Iterator[None]:
-        assert capture_error_mode == "thread_local"  # other threads may launch kernels
+    def graph(captured: Graph, stream: Stream | None = None, capture_error_mode: str = "global") -> Iterator[None]:
         native.capture_begin()
         try:
             yield

@@ -140,7 +140,7 @@ def test_the_pretended_capture_is_as_strict_as_cudas(native):
     module = torch.get_device_module(DEVICE)
     x = torch.ones(3, device=DEVICE)
     captured = module.CUDAGraph()
-    with module.graph(captured, capture_error_mode="thread_local"):
+    with module.graph(captured):
         y = x * 2
         x.add_(y)
     assert x.tolist() == [1, 1, 1]  # nothing has happened yet
@@ -148,9 +148,6 @@ def test_the_pretended_capture_is_as_strict_as_cudas(native):
         captured.replay()
         assert x.tolist() == [expected] * 3
     for forbidden in (lambda: x.sum().item(), lambda: x.cpu(), lambda: torch.ones(3).to(DEVICE)):
-        with (
-            pytest.raises(RuntimeError, match=r"not permitted"),
-            module.graph(module.CUDAGraph(), capture_error_mode="thread_local"),
-        ):
+        with pytest.raises(RuntimeError, match=r"not permitted"), module.graph(module.CUDAGraph()):
             forbidden()
     assert float(x.sum()) == 27

@@ -73,6 +73,8 @@ class _Captured:
         self.graph: Any = None
         self.planned: list[Any] = []  # memory of the optimiser's numbers
         self.plain_steps, self.is_given_up = 0, False
+        with module.device(device):
+            self.stream = module.Stream()  # of the first steps and of the capture
 
     def __call__(self, planned: Sequence[Any]) -> None:
         if self.is_given_up:
@@ -94,11 +96,10 @@ class _Captured:
     def _step_beside(self) -> None:
         """Take a plain step on another stream, whose memory a capture can then use."""
         with self.module.device(self.device):
-            stream = self.module.Stream()
-            stream.wait_stream(self.module.current_stream())
-            with self.module.stream(stream):
+            self.stream.wait_stream(self.module.current_stream())
+            with self.module.stream(self.stream):
                 self.step(self.planned)
-            self.module.current_stream().wait_stream(stream)
+            self.module.current_stream().wait_stream(self.stream)
 
     def _capture_if_alone(self) -> None:
         with _lock:  # no training begins meanwhile
@@ -117,7 +118,7 @@ class _Captured:
         try:
             with self.module.device(self.device):
                 graph = self.module.CUDAGraph()
-                with self.module.graph(graph, capture_error_mode="thread_local"):
+                with self.module.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                     self.step(self.planned)
                 graph.replay()
             if all(agree(ours, theirs, self.tolerance) for ours, theirs in zip(self.state, expected, strict=True)):
