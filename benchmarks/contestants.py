@@ -63,18 +63,18 @@ def by_torch_func(shape: Shape, device: torch.device = CPU) -> Contestant:
     optimiser = rule(list(weights.values()), lr=LEARNING_RATE)
     order, taken = torch.empty(0), 0
 
-    def loss(own: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return nn.functional.mse_loss(torch.func.functional_call(skeleton, (own, buffers), (x,)), y)
+    def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(torch.func.functional_call(skeleton, (parameters, buffers), (x,)), y)
 
     together = torch.func.vmap(torch.func.grad(loss), randomness="different")
 
     def run(steps: int) -> None:
         nonlocal taken, order
         for step in range(taken, taken + steps):
-            place = step % shape.steps_per_epoch
-            if place == 0:
+            index = step % shape.steps_per_epoch
+            if index == 0:
                 order = torch.rand(shape.members, shape.rows, device=device).argsort(1)
-            batch = order[:, place * shape.batch_size : (place + 1) * shape.batch_size]
+            batch = order[:, index * shape.batch_size : (index + 1) * shape.batch_size]
             with torch.no_grad():
                 slopes = together(weights, x[batch], y[batch])
             for name, weight in weights.items():

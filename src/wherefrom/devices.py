@@ -1,4 +1,4 @@
-"""What torch's devices have in common: free memory, and copies for which nobody waits."""
+"""Free memory of torch's devices, and copies for which nobody waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHARES_MEMORY = ("cpu", "mps")  # with the host: nothing is gained by pinned me
 
 
 def free_bytes(device: torch.device) -> int | None:
-    """Return the memory of a device that is free, or kept by torch for later use; None if it cannot be told."""
+    """Return the memory of a device that is free, or kept by torch for later use; None if it is not known."""
     if device.type == "cpu":
         return None
     module: Any = torch.get_device_module(device)
@@ -25,7 +25,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def fits(size: int, device: torch.device) -> bool:
-    """Return True if so many bytes leave at least half of a device's free memory to others, or it cannot be told."""
+    """Return True if so many bytes leave at least half of a device's free memory to others, or it is not known."""
     free = free_bytes(device)
     return free is None or size <= free // 2
 

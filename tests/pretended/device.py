@@ -64,7 +64,7 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
             native.generator(number).manual_seed(seed)
 
     class Graph:
-        """What torch.cuda.CUDAGraph is."""
+        """Stands for torch.cuda.CUDAGraph."""
 
         def replay(self) -> None:
             native.replay(self.tape)
@@ -78,7 +78,7 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
             captured.tape = native.capture_end()
 
     class Stream:
-        """What torch.cuda.Stream is, as far as a process that does one thing after the other can tell."""
+        """Stands for torch.cuda.Stream, in a process that does one thing after the other."""
 
         def wait_stream(self, other: Stream) -> None:
             assert isinstance(other, Stream)

@@ -78,6 +78,34 @@ def test_members_are_divided_between_devices(children, second_device, monkeypatc
     assert torch.equal(again.predict(X[:5], 4).mean, ours.predict(X[:5], 4).mean)
 
 
+@pytest.fixture
+def gpus_of_ray(monkeypatch):
+    """Start Ray on this machine, as if it had two GPUs; its workers have the device."""
+    ray = pytest.importorskip("ray", reason="the cluster needs Ray: pip install 'wherefrom[ray]'")
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    hook = {"worker_process_setup_hook": "pretended.device.register"} if device.IS_PRETENDED else {}
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    ray.init(num_cpus=2, num_gpus=2, runtime_env=hook, **quiet)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_members_are_divided_between_the_gpus_of_a_cluster(gpus_of_ray, second_device, monkeypatch):
+    units, map_units = [], wf.executors.Ray.map
+    monkeypatch.setattr(
+        wf.executors.Ray, "map", lambda ray, some, report: units.extend(some) or map_units(ray, some, report)
+    )
+    ours = trained(device.NAME, compute=wf.Compute(executor=wf.executors.Ray(gpus=1)))
+    assert [len(unit.members) for unit in units] == [1, 2]
+    assert {member.trained.last.device for member in ours.mixture} == {torch.device(device.FIRST)}
+    mean = trained("cpu").predict(X[:5], 4).mean
+    torch.testing.assert_close(ours.predict(X[:5], 4).mean, mean, rtol=1e-4, atol=1e-5)
+
+
 def test_several_devices_must_be_different_and_have_no_executor():
     for wrong in ([], [device.FIRST, device.FIRST], ["cpu", device.FIRST]):
         with pytest.raises(ValueError, match=r"several GPUs, each once"):

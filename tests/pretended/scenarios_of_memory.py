@@ -1,4 +1,4 @@
-"""What the pretended device holds, by the memory that it has free: groups, laws, and what laws are made of."""
+"""Memory of the pretended device: groups, laws and iterates are there by what is free."""
 
 from __future__ import annotations
 

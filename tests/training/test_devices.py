@@ -1,4 +1,4 @@
-"""What devices are asked, and what a cluster's tasks make of them; the rest is tested on a pretended device."""
+"""Free memory of devices, and the GPUs of a cluster; the rest is tested on a pretended device."""
 
 from types import SimpleNamespace
 

@@ -61,7 +61,7 @@ class TrainingRows:
 
 
 class Sampled(NamedTuple):
-    """What a theta is: the mean of a law, one of its points, or its sample of a number and a seed."""
+    """Origin of a theta: the mean of a law, one of its points, or its sample of a number and a seed."""
 
     law: Law
     seed: int | None = None  # None for the mean and for points

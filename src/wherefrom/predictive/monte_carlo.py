@@ -73,7 +73,7 @@ class RandomTheta:
     mean_of: Law | None = None  # the law whose mean `law` is, if that is all that it is
 
     def sampled(self, seed: int, number: int) -> Sampled:
-        """Return what tells one sample of theta from all others."""
+        """Return the origin of one sample of theta, by which it is known from all others."""
         if self.mean_of is not None or not self.law.is_random:
             return Sampled(self.mean_of or self.law)
         return Sampled(self.law, seed, number)

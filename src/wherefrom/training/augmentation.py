@@ -128,9 +128,9 @@ def drawn_ahead(
     leaves, structure = tree_flatten(drawn)
     moved = list(leaves)
     for dtype in {leaf.dtype for leaf in leaves}:
-        own = [k for k, leaf in enumerate(leaves) if leaf.dtype == dtype]
-        together = sent(torch.cat([leaves[k].reshape(-1) for k in own]), device)
-        for k, numbers in zip(own, together.split([leaves[k].numel() for k in own]), strict=True):
+        of_type = [k for k, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        together = sent(torch.cat([leaves[k].reshape(-1) for k in of_type]), device)
+        for k, numbers in zip(of_type, together.split([leaves[k].numel() for k in of_type]), strict=True):
             moved[k] = numbers.view(leaves[k].shape)
     return list(tree_unflatten(moved, structure))
 

@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class InBlocks(Generic[Item]):
-    """What `plan(first step, steps)` gives for each step, planned for some steps at a time.
+    """Items for each step, of which `plan(first step, steps)` prepares some at a time.
 
     It begins with few and doubles them up to `most`, since a short training has no use for many.
     """
