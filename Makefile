@@ -5,12 +5,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint lint-js format pretended docs bench bench-tables lock licences audit clean
+.PHONY: help setup demo check test lint lint-js format pretended gpu docs bench bench-tables lock licences audit clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
 	@echo "make check   set up, then lint, type-check and run the quick tests (under three minutes of CPU time)"
 	@echo "make test    set up, then lint, type-check and run all tests"
+	@echo "make gpu     the tests and a table of times on a real GPU, to send us (an hour)"
 	@echo "make pretended   the quick tests of training and prediction on a pretended GPU (needs g++; five minutes)"
 	@echo "make lint    ruff and mypy"
 	@echo "make lint-js ESLint on the report's script, where there is node"
@@ -54,8 +55,17 @@ test: lint
 
 # As if every posterior were on a GPU; tests/pretended/plugin.py lists the exceptions, with a reason for each.
 pretended: setup
-	PYTHONPATH=tests $(BIN)/python -m pytest -o addopts= -p pretended.plugin --on-pretended -q -m "not slow" \
+	PYTHONPATH=tests $(BIN)/python -m pytest -o addopts= -p pretended.plugin --on-device -q -m "not slow" \
 		tests/predictive tests/training tests/variables tests/test_posterior.py tests/test_store.py
+
+# On a machine with a GPU: the same tests there, and a table of times to send us.
+GPU ?= cuda
+gpu: setup
+	PYTHONPATH=tests WHEREFROM_TEST_DEVICE=$(GPU) $(BIN)/python -m pytest -o addopts= -p pretended.plugin -q \
+		tests/pretended/scenarios*.py
+	PYTHONPATH=tests WHEREFROM_TEST_DEVICE=$(GPU) $(BIN)/python -m pytest -o addopts= -p pretended.plugin --on-device -q \
+		-m "not slow" tests/predictive tests/training tests/variables tests/own_loop tests/test_posterior.py tests/test_store.py
+	$(BIN)/python benchmarks/gpu.py --device $(GPU) --out gpu.md
 
 format: setup
 	$(BIN)/ruff check --fix .

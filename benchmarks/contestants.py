@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,10 +25,13 @@ class Contestant:
     steps: float  # optimiser steps of all members in one unit
 
 
-def plain_loop(shape: Shape) -> Contestant:
+CPU = torch.device("cpu")
+
+
+def plain_loop(shape: Shape, device: torch.device = CPU) -> Contestant:
     """As one writes it: a loop over members, batches by index, torch.optim."""
-    x, y = shape.data()
-    networks = [shape.network().train() for _ in range(shape.members)]
+    x, y = (each.to(device) for each in shape.data())
+    networks = [shape.network().train().to(device) for _ in range(shape.members)]
     rule = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[shape.optimiser]
     optimisers = [rule(network.parameters(), lr=LEARNING_RATE) for network in networks]
     orders = [torch.empty(0)] * shape.members
@@ -39,7 +43,7 @@ def plain_loop(shape: Shape) -> Contestant:
             for step in range(taken, taken + steps):
                 place = step % shape.steps_per_epoch
                 if place == 0:
-                    orders[k] = torch.randperm(shape.rows)
+                    orders[k] = torch.randperm(shape.rows, device=device)
                 batch = orders[k][place * shape.batch_size : (place + 1) * shape.batch_size]
                 optimiser.zero_grad()
                 nn.functional.mse_loss(network(x[batch]), y[batch]).backward()
@@ -49,10 +53,42 @@ def plain_loop(shape: Shape) -> Contestant:
     return Contestant(run, 1)
 
 
-def engine(shape: Shape, name: Choice, threads: int) -> Contestant:
+def by_torch_func(shape: Shape, device: torch.device = CPU) -> Contestant:
+    """All members at once as torch's own tutorial on ensembles has it: vmap of functional_call, and torch.optim."""
+    x, y = (each.to(device) for each in shape.data())
+    networks = [shape.network().train().to(device) for _ in range(shape.members)]
+    weights, buffers = torch.func.stack_module_state(networks)
+    skeleton = copy.deepcopy(networks[0]).to("meta")
+    rule = {"adam": torch.optim.Adam, "sgd": torch.optim.SGD}[shape.optimiser]
+    optimiser = rule(list(weights.values()), lr=LEARNING_RATE)
+    order, taken = torch.empty(0), 0
+
+    def loss(parameters: dict[str, torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(torch.func.functional_call(skeleton, (parameters, buffers), (x,)), y)
+
+    together = torch.func.vmap(torch.func.grad(loss), randomness="different")
+
+    def run(steps: int) -> None:
+        nonlocal taken, order
+        for step in range(taken, taken + steps):
+            index = step % shape.steps_per_epoch
+            if index == 0:
+                order = torch.rand(shape.members, shape.rows, device=device).argsort(1)
+            batch = order[:, index * shape.batch_size : (index + 1) * shape.batch_size]
+            with torch.no_grad():
+                slopes = together(weights, x[batch], y[batch])
+            for name, weight in weights.items():
+                weight.grad = slopes[name]
+            optimiser.step()
+        taken += steps
+
+    return Contestant(run, 1)
+
+
+def engine(shape: Shape, name: Choice, threads: int, device: torch.device = CPU) -> Contestant:
     """One of the library's engines, with all that comes before the first step."""
     examples = Examples(*shape.data())
-    network = Network(shape.network(), examples.x[:4])
+    network = Network(shape.network(), examples.x[:4]).to(device)
     settings = Algorithm(shape.optimiser, lr=LEARNING_RATE, batch_size=shape.batch_size).settings
     members = tuple(
         Trainee(network.theta(shape.network()), settings, streams.key(0, "order", k), streams.key(0, "masks", k), 0)
@@ -63,7 +99,7 @@ def engine(shape: Shape, name: Choice, threads: int) -> Contestant:
         cohort = Cohort(
             network, shape.optimiser, shape.batch_size, epochs, SquaredError(), members, (examples,), collection=None
         )
-        trained = Compute(workers=threads, engine=name).train([cohort], lambda _: None)[0]
+        trained = Compute(device, workers=threads, engine=name).train([cohort], lambda _: None)[0]
         if any(member.diverged is not None for member in trained):
             raise RuntimeError(f"{shape.name}: a member diverged, so that its training was cut short")
 

@@ -87,20 +87,24 @@ SHAPES = [
 # ---------------------------------------------------------------------- contestants
 
 
-def plain_loop(shape: Shape, last: bool) -> Callable[[int], None]:
+def plain_loop(
+    shape: Shape, last: bool, device: torch.device = CPU, autocast: torch.dtype | None = None
+) -> Callable[[int], None]:
     """As one writes it: a loop over members, batches by index, torch.optim."""
-    x, y = shape.data()
+    x, y = (each.to(device) for each in shape.data())
     labels, order = y[:, 0].long(), torch.channels_last if last else torch.contiguous_format
 
     def run(epochs: int) -> None:
         for _ in range(shape.members):
-            network = shape.network().train().to(memory_format=order)
+            network = shape.network().train().to(device).to(memory_format=order)
             optimiser = torch.optim.SGD(network.parameters(), **ALGORITHM)
             for _ in range(epochs):
-                for batch in torch.randperm(len(x)).split(shape.batch_size):
+                for batch in torch.randperm(len(x), device=device).split(shape.batch_size):
                     optimiser.zero_grad()
-                    outputs = network(x[batch].contiguous(memory_format=order))
-                    nn.functional.cross_entropy(outputs, labels[batch]).backward()
+                    with torch.autocast(device.type, autocast, autocast is not None):
+                        outputs = network(x[batch].contiguous(memory_format=order))
+                        loss = nn.functional.cross_entropy(outputs, labels[batch])
+                    loss.backward()
                     optimiser.step()
 
     return run

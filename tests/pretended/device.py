@@ -1,4 +1,6 @@
-"""Build the pretended accelerator and register it with torch, as the devices "pretend:0" and "pretend:1".
+"""The device that is tested: a pretended accelerator, built and registered with torch as "pretend:0" and "pretend:1".
+
+WHEREFROM_TEST_DEVICE=cuda in the environment names a real one instead.
 
 Torch has room for one such backend in a process, and keeps it until the process ends. So only a process of its own
 imports this module: `test_pretended.py` starts it.
@@ -6,14 +8,20 @@ imports this module: `test_pretended.py` starts it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+
+NAME = os.environ.get("WHEREFROM_TEST_DEVICE", "pretend")
+IS_PRETENDED = NAME == "pretend"
+FIRST, SECOND = f"{NAME}:0", f"{NAME}:1"
 
 _SOURCE = Path(__file__).with_name("pretend.cpp")
 
@@ -55,6 +63,26 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
         for number in range(2):
             native.generator(number).manual_seed(seed)
 
+    class Graph:
+        """Stands for torch.cuda.CUDAGraph."""
+
+        def replay(self) -> None:
+            native.replay(self.tape)
+
+    @contextlib.contextmanager
+    def graph(captured: Graph, stream: Stream | None = None, capture_error_mode: str = "global") -> Iterator[None]:
+        native.capture_begin()
+        try:
+            yield
+        finally:
+            captured.tape = native.capture_end()
+
+    class Stream:
+        """Stands for torch.cuda.Stream, in a process that does one thing after the other."""
+
+        def wait_stream(self, other: Stream) -> None:
+            assert isinstance(other, Stream)
+
     module = types.ModuleType("torch.pretend")
     contents = {
         "is_available": lambda: True,
@@ -66,6 +94,14 @@ def _device_module(native: types.ModuleType) -> types.ModuleType:
         "manual_seed_all": manual_seed_all,
         "get_rng_state": lambda device=0: native.generator(index(device)).get_state(),
         "set_rng_state": lambda state, device=0: native.generator(index(device)).set_state(state),
+        "synchronize": native.synchronise,
+        "mem_get_info": lambda device=0: (2**33, 2**34),  # as if half were free
+        "CUDAGraph": Graph,
+        "graph": graph,
+        "Stream": Stream,
+        "stream": lambda stream: contextlib.nullcontext(stream),
+        "current_stream": lambda device=0: Stream(),
+        "device": lambda device: contextlib.nullcontext(device),
         "get_amp_supported_dtype": lambda: [torch.bfloat16, torch.float16],
     }
     for name, value in contents.items():

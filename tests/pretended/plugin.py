@@ -1,6 +1,8 @@
 """A pytest plugin that gives torch the pretended device, and may train every posterior on it.
 
-PYTHONPATH=tests python -m pytest -p pretended.plugin --on-pretended tests/training/test_engines.py
+PYTHONPATH=tests python -m pytest -p pretended.plugin --on-device tests/training/test_engines.py
+
+WHEREFROM_TEST_DEVICE=cuda takes a real GPU instead of the pretended one.
 """
 
 from __future__ import annotations
@@ -18,21 +20,24 @@ _native: list[types.ModuleType] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--on-pretended", action="store_true", help="use the pretended device wherever the CPU is meant")
+    parser.addoption("--on-device", action="store_true", help="use the device that is tested wherever the CPU is meant")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Register the device before any module of the library is imported, which keeps `available` under its name."""
-    _native.append(device.register())
-    if early_config.known_args_namespace.on_pretended:
+    if device.IS_PRETENDED:
+        _native.append(device.register())
+    else:
+        torch.backends.cudnn.allow_tf32 = False  # oracles are computed with 24 bits
+    if early_config.known_args_namespace.on_device:
         from wherefrom.training import workers
 
         really_available = workers.available
 
         def available(name: str | torch.device) -> torch.device:
             given = really_available(name)
-            return torch.device("pretend:0") if given.type == "cpu" else given
+            return torch.device(device.FIRST) if given.type == "cpu" else given
 
         workers.available = available
         # Weights stay on the device, and oracles are in main memory: their numbers are compared.
@@ -41,10 +46,20 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 @pytest.fixture
 def native() -> Iterator[types.ModuleType]:
-    """Counters and switches of the device; the switches are off again afterwards."""
+    """Counters and switches of the pretended device; the switches are off again afterwards."""
+    if not _native:
+        pytest.skip("only the pretended device counts, and has switches")
     yield _native[0]
-    _native[0].tf32(False)
-    _native[0].noise(False)
+    for switch in (_native[0].tf32, _native[0].noise, _native[0].single):
+        switch(False)
+
+
+@pytest.fixture
+def second_device() -> str:
+    """Return the name of a second device of the kind that is tested."""
+    if torch.get_device_module(device.NAME).device_count() < 2:
+        pytest.skip("there is one device")
+    return device.SECOND
 
 
 _ORACLE = "its oracle multiplies weights, which are on the device, with rows in main memory"
@@ -73,6 +88,7 @@ EXCEPTIONS: dict[str, str] = {
     "test_members_that_were_kept_are_not_trained_again": _PROCESS,
     "test_units_go_to_other_processes": _PROCESS,
     "test_users_own_networks_and_optimisers_go_too": _PROCESS,
+    "test_a_processor_that_crashes_is_refused_in_words": "bfloat16 is tried on CPUs alone",
     "test_predictions_equal_the_module[GRU]": _CELL,
     "test_predictions_equal_the_module[LSTM]": _CELL,
     "test_predictions_equal_the_module[through numpy]": "numpy does not read the memory of a device",
@@ -82,7 +98,7 @@ EXCEPTIONS: dict[str, str] = {
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what is about the CPU alone, if all tests are to run on the device."""
-    if not config.getoption("--on-pretended"):
+    if not config.getoption("--on-device"):
         return
     for item in items:
         parameters = getattr(getattr(item, "callspec", None), "params", {})

@@ -1,8 +1,9 @@
 // A pretended accelerator: a PyTorch backend with main memory and CPU kernels that refuses what CUDA refuses.
 //
 // It refuses operands on two devices, a CPU generator for tensors of the device, and reading its memory without a copy.
-// It counts kernels, copies and synchronisations. `tf32` rounds the operands of convolutions as TF32 does, `noise`
-// changes some gradients by one ulp, as atomic additions do. Each device has a default generator.
+// It counts kernels, copies (those from and to pinned memory, for which nobody waits, apart) and synchronisations. `tf32` rounds the operands of convolutions as TF32 does, `noise`
+// changes some gradients by one ulp, as atomic additions do. `single` refuses float64 and eigenvalues, as MPS does. Each device has a default generator. Graphs are captured and
+// replayed; while one is captured, kernels have no effect, and copies from or to the host and synchronisations are refused.
 #include <torch/extension.h>
 #include <torch/library.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -17,6 +18,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/core/CPUAllocator.h>
+#include <functional>
 #include <mutex>
 #include <map>
 #include <set>
@@ -35,6 +37,24 @@ void count(const std::string& what, double size = 0, bool tell = false) {
   if (tell && listener) { py::gil_scoped_acquire gil; (*listener)(what, size); }
 }
 
+// ---- graphs: kernels that are captured have no effect until they are replayed
+bool capturing = false;
+struct Tape { std::vector<std::function<void()>> kernels; };
+Tape tape;
+std::map<c10::StorageImpl*, std::pair<c10::Storage, std::vector<char>>> before;  // of what captured kernels have written
+void refuse(const char* what) {
+  TORCH_CHECK(!capturing, "operation not permitted when stream is capturing (", what, ")");
+}
+void writes(const at::Tensor& t) {
+  if (!capturing || !t.defined() || !t.is_privateuseone() || before.count(t.storage().unsafeGetStorageImpl())) return;
+  auto storage = t.storage();
+  auto* first = static_cast<const char*>(storage.data());
+  before[storage.unsafeGetStorageImpl()] = {storage, std::vector<char>(first, first + storage.nbytes())};
+}
+void refill(const at::Tensor& kept, const at::Tensor& made) {
+  if (kept.defined() && kept.const_data_ptr() != made.const_data_ptr()) kept.copy_(made);
+}
+
 // ---- memory
 struct Allocator final : c10::Allocator {
   c10::DataPtr allocate(size_t n) override {
@@ -46,6 +66,21 @@ struct Allocator final : c10::Allocator {
 };
 Allocator allocator;
 REGISTER_ALLOCATOR(KEY, &allocator);
+
+// Main memory that the device may copy while the host goes on.
+std::set<const void*> pinned;
+struct Pinned final : c10::Allocator {
+  static void release(void* p) { { std::lock_guard<std::mutex> g(lock); pinned.erase(p); } c10::free_cpu(p); }
+  c10::DataPtr allocate(size_t n) override {
+    void* p = c10::alloc_cpu(n ? n : 1);
+    { std::lock_guard<std::mutex> g(lock); pinned.insert(p); }
+    return {p, p, &release, c10::Device(at::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* d, const void* s, std::size_t n) const override { default_copy_data(d, s, n); }
+};
+Pinned pinned_allocator;
+bool is_pinned(const at::Tensor& t) { std::lock_guard<std::mutex> g(lock); return pinned.count(t.storage().data()); }
 
 // ---- guard
 struct Guard final : c10::impl::DeviceGuardImplInterface {
@@ -72,6 +107,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return 2; }
+  at::Allocator* getPinnedMemoryAllocator() const override { return &pinned_allocator; }
+  bool isPinnedPtr(const void* p) const override { std::lock_guard<std::mutex> g(lock); return pinned.count(p); }
   void setCurrentDevice(c10::DeviceIndex d) const override { current = d; }
   c10::DeviceIndex getCurrentDevice() const override { return current; }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex d) const override { auto o = current; current = d; return o; }
@@ -95,8 +132,11 @@ at::Tensor as_cpu(const at::Tensor& t) {
   if (t.is_neg()) view._set_neg(true);
   return view;
 }
+bool single = false;  // no double precision and no eigenvalues, as on MPS
+void check(at::ScalarType type) { TORCH_CHECK(!single || type != at::kDouble, "this device has no float64"); }
 at::Tensor as_device(const at::Tensor& t, c10::DeviceIndex index) {
   if (!t.defined()) return t;
+  check(t.scalar_type());
   auto memory = t.storage();
   auto* holder = new c10::Storage(memory);
   c10::DataPtr ptr(const_cast<void*>(memory.data()), holder, [](void* p) { delete static_cast<c10::Storage*>(p); }, c10::Device(KEY, index));
@@ -121,7 +161,7 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (!t.defined()) return;
     if (t.is_privateuseone()) { if (any && index != t.device().index()) mixed = "two devices"; any = true; index = t.device().index(); }
   };
-  auto check = [&](const at::Tensor& t) {
+  auto of_one_device = [&](const at::Tensor& t) {
     if (!t.defined() || t.is_privateuseone()) return;
     if (t.dim() == 0) { scalar = true; return; }
     if (may_mix.count(name)) { count("implicit H2D in " + name, t.nbytes(), true); return; }
@@ -135,8 +175,9 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       else if (v.isList()) for (const c10::IValue& e : v.toListRef()) if (e.isTensor()) f(e.toTensor());
     }
   };
+  TORCH_CHECK(!single || name.find("linalg_eig") == std::string::npos, "this device has no eigenvalues");
   each(look);
-  if (any) each(check);
+  if (any) each(of_one_device);
   TORCH_CHECK(mixed.empty(), "Expected all tensors to be on the same device, but found at least two devices, ", mixed, "! (when checking ", name, ")");
   for (size_t i = 0; i < n; i++) {
     auto& v = (*stack)[start + i];
@@ -167,12 +208,36 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       v = c10::IValue(l);
     } else if (v.isDevice() && v.toDevice().is_privateuseone()) { index = v.toDevice().has_index() ? v.toDevice().index() : current; v = c10::IValue(c10::Device(at::kCPU)); }
   }
+  if (capturing) for (size_t i = 0; i < n; i++) {
+    auto* alias = schema.arguments()[i].alias_info();
+    if (alias && alias->isWrite()) for (auto& [t, host] : pairs) {
+      auto& v = (*stack)[start + i];
+      if (v.isTensor() && v.toTensor().is_same(host)) writes(t);
+      if (v.isTensorList()) for (const at::Tensor& one : v.toTensorVector()) if (one.is_same(host)) writes(t);
+    }
+  }
+  torch::jit::Stack given;
+  if (capturing) given.assign(stack->begin() + start, stack->end());
   bool syncs = synchronises.count(name) || (boolean && name.rfind("aten::index", 0) == 0);
-  if (syncs) count("SYNC " + name, 0, true);
+  if (syncs) { refuse(name.c_str()); count("SYNC " + name, 0, true); }
   if (scalar) count("cpu scalar in " + name);
   count("kernel");
   count("op " + name);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  if (capturing) {
+    torch::jit::Stack made(stack->end() - schema.returns().size(), stack->end());
+    tape.kernels.push_back([op, given, made] {
+      auto again = given;
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &again);
+      for (size_t i = 0; i < made.size(); i++) {
+        if (made[i].isTensor()) refill(made[i].toTensor(), again[i].toTensor());
+        else if (made[i].isTensorList()) {
+          auto kept = made[i].toTensorVector(), fresh = again[i].toTensorVector();
+          for (size_t j = 0; j < kept.size(); j++) refill(kept[j], fresh[j]);
+        }
+      }
+    });
+  }
   for (auto& [t, host] : pairs)
     if (t.numel() == 0 && host.numel() > 0) {  // an empty output that was given a size
       auto made = as_device(host, index);
@@ -197,17 +262,24 @@ void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>, std::optional<at::MemoryFormat> format) {
+  check(c10::dtype_or_default(dtype));
+  TORCH_CHECK(!device || device->index() < 2, "there are two pretended devices, 0 and 1, not ", device->index());
   auto old = current; if (device && device->has_index()) current = device->index();
   auto t = at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype), format);
   current = old; return t;
 }
 at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>) {
+  check(c10::dtype_or_default(dtype));
   auto old = current; if (device && device->has_index()) current = device->index();
   auto t = at::detail::empty_strided_generic(size, stride, &allocator, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::dtype_or_default(dtype));
   current = old; return t;
 }
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blocking) {
-  if (self.is_cpu()) count(self.dim() || self.numel() > 1 ? "H2D" : "H2D scalar", self.nbytes(), true);
+  if (self.is_cpu() || dst.is_cpu()) refuse("a copy between host and device");
+  if (capturing) { writes(dst); tape.kernels.push_back([to = as_cpu(dst), from = as_cpu(self)] { to.copy_(from); }); }
+  if (self.is_cpu() && non_blocking && is_pinned(self)) count("H2D ahead", self.nbytes(), true);
+  else if (self.is_cpu()) count(self.dim() || self.numel() > 1 ? "H2D" : "H2D scalar", self.nbytes(), true);
+  else if (dst.is_cpu() && non_blocking && is_pinned(dst)) count("D2H behind", self.nbytes(), true);
   else if (dst.is_cpu()) count("D2H", self.nbytes(), true);
   else { count("kernel"); count("op copy"); }
   as_cpu(dst).copy_(as_cpu(self));
@@ -250,17 +322,30 @@ at::Tensor rounded(const at::Tensor& t) {
 at::Tensor conv(const at::Tensor& x, const at::Tensor& w, const std::optional<at::Tensor>& b, c10::IntArrayRef s, c10::IntArrayRef p, c10::IntArrayRef d, bool tr, c10::IntArrayRef op, int64_t g) {
   at::Tensor none; same({&x, &w, b ? &*b : &none}, "convolution");
   count("kernel"); count("op convolution");
-  return as_device(at::convolution(rounded(as_cpu(x)), rounded(as_cpu(w)), b ? std::optional<at::Tensor>(as_cpu(*b)) : b, s, p, d, tr, op, g), x.device().index());
+  auto run = [x = as_cpu(x), w = as_cpu(w), b = b ? std::optional<at::Tensor>(as_cpu(*b)) : b, s = s.vec(), p = p.vec(), d = d.vec(), tr, op = op.vec(), g] {
+    return at::convolution(rounded(x), rounded(w), b, s, p, d, tr, op, g);
+  };
+  auto made = run();
+  if (capturing) tape.kernels.push_back([run, made] { refill(made, run()); });
+  return as_device(made, x.device().index());
 }
 std::tuple<at::Tensor, at::Tensor, at::Tensor> conv_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& w, c10::IntArrayRef s, c10::IntArrayRef p, c10::IntArrayRef d, bool tr, c10::IntArrayRef op, int64_t g, std::array<bool, 3> mask) {
   same({&gy, &x, &w}, "convolution_backward");
   count("kernel", 0); count("kernel", 0); count("op convolution_backward");
-  std::array<int64_t, 1> bias = {gy.size(1)};
-  auto [a, b, c] = at::convolution_backward(rounded(as_cpu(gy)), rounded(as_cpu(x)), rounded(as_cpu(w)), mask[2] ? at::OptionalIntArrayRef(bias) : std::nullopt, s, p, d, tr, op, g, mask);
-  if (noise && b.defined()) {  // one in a hundred weights' gradients rounded the other way, as atomics do
-    auto flip = (at::rand(b.sizes()) < 0.01).to(b.scalar_type()) * (b.scalar_type() == at::kBFloat16 ? 0.00390625 * 1.5 : 1.2e-7);
-    b = b + b * flip;
-  }
+  auto run = [gy = as_cpu(gy), x = as_cpu(x), w = as_cpu(w), s = s.vec(), p = p.vec(), d = d.vec(), tr, op = op.vec(), g, mask] {
+    std::array<int64_t, 1> bias = {gy.size(1)};
+    auto [a, b, c] = at::convolution_backward(rounded(gy), rounded(x), rounded(w), mask[2] ? at::OptionalIntArrayRef(bias) : std::nullopt, s, p, d, tr, op, g, mask);
+    if (noise && b.defined()) {  // one in a hundred weights' gradients rounded the other way, as atomics do
+      auto flip = (at::rand(b.sizes()) < 0.01).to(b.scalar_type()) * (b.scalar_type() == at::kBFloat16 ? 0.00390625 * 1.5 : 1.2e-7);
+      b = b + b * flip;
+    }
+    return std::make_tuple(a, b, c);
+  };
+  auto [a, b, c] = run();
+  if (capturing) tape.kernels.push_back([run, a = a, b = b, c = c] {
+    auto [d, e, f] = run();
+    refill(a, d); refill(b, e); refill(c, f);
+  });
   auto i = x.device().index();
   return {as_device(a, i), as_device(b, i), as_device(c, i)};
 }
@@ -297,8 +382,19 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   at::RegisterPrivateUse1HooksInterface(&hooks);
+  m.def("synchronise", [](py::args) { refuse("synchronise"); count("SYNC device", 0, true); });
+  py::class_<Tape>(m, "Tape").def("__len__", [](const Tape& t) { return t.kernels.size(); });
+  m.def("capture_begin", [] { refuse("a second capture"); tape = {}; before.clear(); capturing = true; });
+  m.def("capture_end", [] {
+    capturing = false;
+    for (auto& [impl, was] : before) std::memcpy(was.first.mutable_data(), was.second.data(), was.second.size());
+    before.clear();
+    return std::exchange(tape, {});
+  });
+  m.def("replay", [](const Tape& t) { at::NoGradGuard none; count("graph", 0); for (auto& kernel : t.kernels) kernel(); });
   m.def("tf32", [](bool on) { tf32 = on; });
   m.def("noise", [](bool on) { noise = on; });
+  m.def("single", [](bool on) { single = on; });
   m.def("generator", [](int index) { return generator(index); });
   m.def("counts", [] { std::lock_guard<std::mutex> g(lock); return counted; });
   m.def("sizes", [] { std::lock_guard<std::mutex> g(lock); return bytes; });

@@ -16,8 +16,13 @@ from pretended import device
 pytestmark = pytest.mark.slow  # building the device takes about a minute, once
 
 HERE = Path(__file__).parent
-SCENARIOS = HERE / "scenarios.py"
-NAMES = [node.name for node in ast.parse(SCENARIOS.read_text()).body if isinstance(node, ast.FunctionDef)]
+SCENARIOS = sorted(HERE.glob("scenarios*.py"))
+NAMES = [
+    node.name
+    for path in SCENARIOS
+    for node in ast.parse(path.read_text()).body
+    if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+]
 SECONDS = 900
 
 
@@ -30,7 +35,7 @@ def failures(tmp_path_factory) -> dict[str, str]:
     paths = [str(HERE.parent), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
     options = ["-p", "pretended.plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-q", f"--junitxml={report}"]
-    command = [sys.executable, "-m", "pytest", *options, str(SCENARIOS)]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, SCENARIOS)]
     process = subprocess.run(
         command, env=environment, cwd=HERE.parents[1], capture_output=True, text=True, timeout=SECONDS, check=False
     )
@@ -44,7 +49,7 @@ def failures(tmp_path_factory) -> dict[str, str]:
     return outcomes
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("test_")])
+@pytest.mark.parametrize("name", NAMES)
 def test_scenario(name, failures):
     assert name in failures, "it did not run"
     assert not failures[name], failures[name]

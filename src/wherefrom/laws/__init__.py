@@ -11,6 +11,7 @@ from wherefrom.laws.law import (
     Often,
     Points,
     TrajectoryLaw,
+    beside,
     needs_statistics,
 )
 from wherefrom.laws.snapshots import Snapshots
@@ -30,6 +31,7 @@ __all__ = [
     "Points",
     "Snapshots",
     "TrajectoryLaw",
+    "beside",
     "delta",
     "needs_statistics",
 ]

@@ -1,7 +1,8 @@
 """Running moments of many trajectories at once, and some of their iterates.
 
-All of it lies in main memory, wherever theta is trained, and nothing is there twice: new tensors of theta's size are
-made a block of columns at a time.
+All of it lies beside theta, if there is room. On a device that has less, the iterates lie in pinned main memory, to
+which they are copied while training goes on, and if need be the moments in main memory, too. Nothing is there twice:
+new tensors of theta's size are made a block of columns at a time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from wherefrom.devices import can_pin, fits, wait_for
 from wherefrom.laws.law import Law
 
 _BLOCK_NUMBERS = 2**20  # that are copied or computed at a time: 4 MB in single precision
@@ -44,14 +46,26 @@ class Iterates:
         self.first = next((number for number, point in enumerate(points_of) if point >= 0), -1)  # that is kept
         precision = precision or theta.dtype
         self.rounds = kept > 0 and precision.itemsize < theta.dtype.itemsize
-        self.mean = torch.zeros(rows, size, dtype=theta.dtype)
+        precision = precision if self.rounds else theta.dtype
+        differences = members if self.rounds else 0
+        moments_size = (2 * rows + differences) * size * theta.dtype.itemsize
+        points_size = members * kept * size * precision.itemsize
+        self.device, cpu = theta.device, torch.device("cpu")
+        beside = self.device if fits(moments_size, self.device) else cpu
+        self.mean = torch.zeros(rows, size, dtype=theta.dtype, device=beside)
         self.squares = torch.zeros_like(self.mean)  # sums of squared deviations from the running mean (Welford)
-        self.reference = torch.zeros(members if self.rounds else 0, size, dtype=theta.dtype)
-        self.points = torch.zeros(members, kept, size, dtype=precision if self.rounds else theta.dtype)
+        self.reference = torch.zeros(differences, size, dtype=theta.dtype, device=beside)
+        fit = beside == self.device and fits(moments_size + points_size, self.device)
+        self.points = torch.zeros(
+            *(members, kept, size),
+            dtype=precision,
+            device=self.device if fit else cpu,
+            pin_memory=not fit and can_pin(self.device),
+        )
 
     def collect(self, theta: Tensor) -> None:
         for columns in blocks(*theta.shape):
-            self._collect(theta[:, columns].to(self.points.device), columns)
+            self._collect(theta[:, columns].to(self.mean.device), columns)
         self.count += 1
 
     def _collect(self, theta: Tensor, columns: slice) -> None:
@@ -59,11 +73,19 @@ class Iterates:
         if (point := self.points_of[self.count]) >= 0:
             if self.rounds and self.count == self.first:
                 reference.copy_(mean if self.count and len(mean) else theta)
-            self.points[:, point, columns] = theta - reference if self.rounds else theta
+            self._keep(theta - reference if self.rounds else theta, point, columns)
         if len(mean):
             change = theta - mean
             mean.add_(change, alpha=1 / (self.count + 1))
             self.squares[:, columns].addcmul_(change, theta - mean)
+
+    def _keep(self, theta: Tensor, point: int, columns: slice) -> None:
+        if self.points.device == theta.device:
+            self.points[:, point, columns] = theta
+            return
+        # One member at a time, whose numbers lie together: copies to other memory would be waited for.
+        for points, one in zip(self.points, theta.to(self.points.dtype), strict=True):
+            points[point, columns].copy_(one, non_blocking=True)
 
     def filled(self, positions: Tensor) -> Iterates:
         """Return it after all iterates were written into its tensors from outside, coordinate k at positions[k]."""
@@ -74,6 +96,11 @@ class Iterates:
         return self
 
     def laws(self) -> list[Law]:
+        """Make the laws, in main memory."""
+        wait_for(self.device)
+        self.mean, self.squares, self.reference, self.points = (
+            tensor.cpu() for tensor in (self.mean, self.squares, self.reference, self.points)
+        )
         return self.make(self)
 
 

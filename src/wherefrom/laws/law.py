@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor
 
+from wherefrom.devices import fits
 from wherefrom.files.codec import stored
 
 _COLUMNS = 2**16  # of a factor that are converted at a time
@@ -43,6 +44,20 @@ class Law(Protocol):
     def sample(self, count: int, generator: torch.Generator) -> Tensor: ...  # (count, size)
 
     def tensors(self) -> dict[str, Tensor]: ...
+
+
+def beside(law: Law, device: torch.device) -> Law:
+    """Return a law on a device, where it is sampled faster, if it can be moved and there is room; else as it is.
+
+    A law can be moved if it has a method `to(device)`. Its random numbers come from a generator of the CPU all the
+    same, so samples are the same but for rounding.
+    """
+    move: Any = getattr(law, "to", None)
+    tensors = law.tensors().values()
+    if move is None or all(tensor.device == device for tensor in tensors):
+        return law
+    moved: Law = move(device) if fits(sum(tensor.nbytes for tensor in tensors), device) else law
+    return moved
 
 
 def needs_statistics(law: Law) -> bool:
@@ -153,6 +168,9 @@ class Points:
     def tensors(self) -> dict[str, Tensor]:
         return {"points": self.points}
 
+    def to(self, device: torch.device) -> Points:
+        return Points(self.points.to(device))
+
 
 @stored("Gaussian")
 @dataclass(frozen=True, eq=False)
@@ -193,3 +211,6 @@ class Gaussian:
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "diagonal": self.diagonal, "factor": self.factor}
+
+    def to(self, device: torch.device) -> Gaussian:
+        return Gaussian(self.mean.to(device), self.diagonal.to(device), self.factor.to(device))

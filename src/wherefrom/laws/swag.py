@@ -31,9 +31,10 @@ class SWAG:
 
     `diagonal_only` keeps none, as rank=0 does: the weights are then independent, each with its full variance s^2.
 
-    While it is gathered, and afterwards, it takes the main memory (not the device's) of 2 + rank copies of the weights.
-    `deviations="bfloat16"` keeps each deviation in half of that, to 3 digits or so: 3 + rank / 2 copies while it is
-    gathered, 2 + rank / 2 afterwards. By default they are as precise as the weights.
+    While it is gathered, and afterwards, it takes the memory of 2 + rank copies of the weights. `deviations="bfloat16"`
+    keeps each deviation in half of that, to 3 digits or so: 3 + rank / 2 copies while it is gathered, 2 + rank / 2
+    afterwards. By default they are as precise as the weights. On a GPU it is gathered in its memory, if that takes no
+    more than half of what is free, else in main memory.
 
     >>> SWAG(rank=10)
     SWAG(rank=10, diagonal_only=False, deviations=None)

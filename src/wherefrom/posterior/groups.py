@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ def inputs(posterior: Posterior, x: Any) -> Tensor:
     return posterior.scaler.x(posterior.schema.inputs(x), posterior.dtype).to(posterior.device)
 
 
-def refreshing(posterior: Posterior, group: Group) -> Callable[[Network, Tensor], Tensor] | None:
+def refreshing(posterior: Posterior, group: Group) -> batch_norm.Refresh | None:
     """Return what brings the running statistics of batch normalisation in line with sampled weights, if need be."""
     if not group.network.momenta or not any(needs_statistics(theta.law) for theta in group.thetas):
         return None  # points of a trajectory carry their own statistics
@@ -72,4 +72,4 @@ def refreshing(posterior: Posterior, group: Group) -> Callable[[Network, Tensor]
     augment, statistics, scaler = posterior.training.augment, posterior.statistics, posterior.scaler
     rows = batch_norm.TrainingRows(posterior.rows.x, scaler, posterior.dtype, posterior.device, augment, posterior.seed)
     number = statistics.number(posterior.rows, scaler, augment, group.network)
-    return lambda network, theta: batch_norm.refresh(network, theta, rows, statistics, number)
+    return lambda network, theta, sampled: batch_norm.refresh(network, theta, sampled, rows, statistics, number)

@@ -81,7 +81,7 @@ def marginalise(
     groups: Any = None,
     on_divergence: Divergence = "raise",
     compute: Compute | None = None,
-    device: str | torch.device | None = None,
+    device: str | torch.device | Sequence[str | torch.device] | None = None,
     dtype: torch.dtype | None = None,
     engine: Choice | None = None,
     workers: int | None = None,
@@ -152,7 +152,7 @@ def marginalise(
         if kept is not None and compute.checkpoints is None and compute.executes_here:
             compute = replace(compute, checkpoints=kept.checkpoints)
         trained = train_runs(training, networks, design, work, compute, kept)
-        how, origin = replace(compute.without_company, device=device), Origin(dropout=design.dropout)
+        how, origin = compute.without_company.with_numbers, Origin(dropout=design.dropout)
         posteriors = [
             Posterior(training, design, networks, fold, how, tuple(members), origin)
             for fold, members in zip(parts, trained, strict=True)

@@ -22,6 +22,7 @@ from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
 from wherefrom.predictive.shape import Shape
 from wherefrom.training.data import Rows, as_rows
 from wherefrom.training.memory import as_bytes, in_words
+from wherefrom.training.precision import check_autocast
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
@@ -48,7 +49,8 @@ def thetas(posterior: Posterior, n: int, seed: int) -> list[dict[str, Tensor]]:
             samples = monte_carlo.Thetas(random, seed)
             for number, k in enumerate(np.flatnonzero(whose == member).tolist()):
                 theta = samples.get(np.array([number]))
-                theta = refresh(network.private("sample"), theta) if refresh else theta
+                if refresh is not None:
+                    theta = refresh(network.private("sample"), theta, [random.sampled(seed, number)])
                 drawn[k] = network.layout.views(theta[0])
     return [drawn[k] for k in range(n)]
 
@@ -62,14 +64,15 @@ def predicted(
     tolerance: float = _TOLERANCE,
     drawn: CrossedAxis | None = None,
     left_out_by: Tensor | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Any:
     """Predict at x in one of the ways that there are; rows that a draw of D left out, by its members alone.
 
     drawn: a variable whose draws are successive rows of x, so many for each row that is predicted (default: none).
+    autocast: in which networks multiply when they are sampled, where that is not their own type (default: None).
     """
-    return predictive(
-        posterior, outputs_at(posterior, x, samples, method, seed, tolerance, drawn, left_out_by), left_out_by
-    )
+    mixture = outputs_at(posterior, x, samples, method, seed, tolerance, drawn, left_out_by, autocast)
+    return predictive(posterior, mixture, left_out_by)
 
 
 def outputs_at(
@@ -81,17 +84,19 @@ def outputs_at(
     tolerance: float = _TOLERANCE,
     drawn: CrossedAxis | None = None,
     left_out_by: Tensor | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Mixture:
     """Return the networks' outputs at x, before the likelihood and the calibration; arguments as in `predicted`."""
     if method not in get_args(Method):
         raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
+    check_autocast(autocast, posterior.device)
     is_by_moments = method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance))
     seed = posterior.seed if seed is None else seed
 
     def outputs(part: Posterior, some: Any) -> Mixture:
         if is_by_moments:
             return moments_of_outputs(part, some, None, "low_rank", None)
-        return sampled_outputs(part, some, samples, seed)
+        return sampled_outputs(part, some, samples, seed, autocast)
 
     if left_out_by is None:
         mixture = outputs(posterior, x)
@@ -144,6 +149,7 @@ def in_blocks(
     method: Method = "monte_carlo",
     drawn: CrossedAxis | None = None,
     left_out_by: Tensor | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Iterator[Block]:
     """Predict some rows at a time, since all samples of all rows may be more than fits into memory.
 
@@ -159,7 +165,8 @@ def in_blocks(
         filled = torch.cat([x, x[-1:].expand(missing, *x.shape[1:])])
         by = None if left_out_by is None else left_out_by[block]
         by = by if by is None else torch.cat([by, by[-1:].expand(missing // draws)])
-        yield Block(block, predicted(posterior, filled, samples, method, drawn=drawn, left_out_by=by))
+        prediction = predicted(posterior, filled, samples, method, drawn=drawn, left_out_by=by, autocast=autocast)
+        yield Block(block, prediction)
 
 
 def _block_numbers(posterior: Posterior) -> int:
@@ -184,14 +191,18 @@ def _check_memory(posterior: Posterior, rows: int, samples: int) -> None:
 # ---------------------------------------------------------------------- by samples
 
 
-def sampled_outputs(posterior: Posterior, x: Any, samples: int, seed: int) -> Mixture:
+def sampled_outputs(
+    posterior: Posterior, x: Any, samples: int, seed: int, autocast: torch.dtype | None = None
+) -> Mixture:
     """Sample the networks' outputs at x, so many times for each member."""
     rows, design = inputs(posterior, x), posterior.design
     plan = monte_carlo.Plan.of(samples, vary_theta=design.iterations is not None, vary_mask=design.dropout is not None)
     _check_memory(posterior, len(rows), plan.samples)
     answers = assembled(
         {
-            group: monte_carlo.outputs(group.network, group.thetas, plan, rows, seed, refreshing(posterior, group))
+            group: monte_carlo.outputs(
+                group.network, group.thetas, plan, rows, seed, refreshing(posterior, group), autocast
+            )
             for group in groups(posterior)
         }
     )

@@ -113,7 +113,10 @@ def _losses(posterior: Posterior, thetas: list[Tensor], x: Tensor, y: Tensor, is
     outputs = {}
     for group in groups(posterior):
         points = zip(group.numbers, group.thetas, strict=True)
-        fixed = [replace(theta, law=law(number, group)) for number, theta in points]
+        fixed = [
+            replace(theta, law=law(number, group), mean_of=None if is_iterate else theta.law)
+            for number, theta in points
+        ]
         refresh = None if is_iterate else refreshing(posterior, group)  # an iterate has statistics of its own
         outputs[group] = monte_carlo.outputs(group.network, fixed, plan, x, posterior.seed, refresh)
     answers = assembled(outputs)[:, 0].double()  # (members, rows, outputs)

@@ -11,16 +11,17 @@ they show the statistic itself.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.files.digests import digest
+from wherefrom.laws import Law
 from wherefrom.training import streams
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Augmentation
@@ -59,13 +60,27 @@ class TrainingRows:
             yield batch if self.augment is None else augmented(self.augment, batch, stream, number)
 
 
+class Sampled(NamedTuple):
+    """Origin of a theta: the mean of a law, one of its points, or its sample of a number and a seed."""
+
+    law: Law
+    seed: int | None = None  # None for the mean and for points
+    number: int = -1  # -1 for the mean
+
+
+Refresh = Callable[[Network, Tensor, Sequence[Sampled]], Tensor]
+Key = tuple[int, int, int | None, int]  # numbers of the causes and of the law, seed, and number of the sample
+
+
 class Statistics:
-    """Cached statistics of samples, by a digest of theta. The oldest are dropped when they take too much memory."""
+    """Cached statistics of samples, by what was sampled. The oldest are dropped when they take too much memory."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self.most_bytes, self.bytes = most_bytes, 0
-        self._cached: OrderedDict[tuple[int, str], Tensor] = OrderedDict()
+        self._cached: OrderedDict[Key, Tensor] = OrderedDict()
         self._causes: list[tuple[Any, ...]] = []
+        self._laws: dict[int, tuple[Any, int]] = {}  # by their address, for as long as they live
+        self._law_count = 0
         self._lock = threading.Lock()
 
     def number(self, *causes: Any) -> int:
@@ -77,13 +92,30 @@ class Statistics:
             self._causes.append(causes)
             return len(self._causes) - 1
 
-    def find(self, key: tuple[int, str]) -> Tensor | None:
+    def key(self, causes: int, sampled: Sampled) -> Key:
+        """Return the key of a theta, where the statistics depend on the causes of that number beside it."""
+        law = sampled.law
+        with self._lock:
+            if id(law) not in self._laws:
+                self._law_count += 1
+                self._laws[id(law)] = self._reference(law), self._law_count
+            return causes, self._laws[id(law)][1], sampled.seed, sampled.number
+
+    def _reference(self, law: Law) -> Any:
+        """Return what tells when a law has gone and its address may be another one's; the law, if nothing can."""
+        address, laws = id(law), self._laws
+        try:
+            return weakref.ref(law, lambda _: laws.pop(address, None))
+        except TypeError:
+            return law
+
+    def find(self, key: Key) -> Tensor | None:
         with self._lock:
             if key in self._cached:
                 self._cached.move_to_end(key)
             return self._cached.get(key)
 
-    def keep(self, key: tuple[int, str], statistics: Tensor) -> None:
+    def keep(self, key: Key, statistics: Tensor) -> None:
         with self._lock:
             if key not in self._cached:
                 self._cached[key] = statistics
@@ -95,12 +127,15 @@ class Statistics:
         return Statistics, (self.most_bytes,)  # a copy begins anew
 
 
-def refresh(network: Network, theta: Tensor, rows: TrainingRows, cache: Statistics, number: int) -> Tensor:
+def refresh(
+    network: Network, theta: Tensor, sampled: Sequence[Sampled], rows: TrainingRows, cache: Statistics, number: int
+) -> Tensor:
     """Return samples with their running statistics estimated on the rows.  # (samples, size) -> (samples, size)
 
-    `cache` has the statistics of earlier samples, under the number of all that they depend on beside theta.
+    `sampled` says of which laws they are, and `cache` has the statistics of earlier samples, under the number of all
+    that they depend on beside theta.
     """
-    keys = [(number, digest(sample)) for sample in theta]
+    keys = [cache.key(number, each) for each in sampled]
     by_key = {key: statistics for key in keys if (statistics := cache.find(key)) is not None}
     missing = {key: sample for key, sample in zip(keys, theta, strict=True) if key not in by_key}
     if missing:

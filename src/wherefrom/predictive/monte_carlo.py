@@ -13,7 +13,7 @@ there would be without blocks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom.laws import Law
+from wherefrom.laws import Law, beside
+from wherefrom.predictive.batch_norm import Refresh, Sampled
 from wherefrom.training import streams
 from wherefrom.training.network import Network, Site
 from wherefrom.training.workers import available_cores, on_threads
@@ -71,6 +72,13 @@ class RandomTheta:
     law: Law  # in main memory, wherever the network runs
     fixed: Tensor  # the rest of theta, which no law speaks of, where the network runs
     name: tuple[str | int, ...]
+    mean_of: Law | None = None  # the law whose mean `law` is, if that is all that it is
+
+    def sampled(self, seed: int, number: int) -> Sampled:
+        """Return the origin of one sample of theta, by which it is known from all others."""
+        if self.mean_of is not None or not self.law.is_random:
+            return Sampled(self.mean_of or self.law)
+        return Sampled(self.law, seed, number)
 
 
 def outputs(
@@ -79,17 +87,21 @@ def outputs(
     plan: Plan,
     x: Tensor,
     seed: int,
-    refresh: Callable[[Network, Tensor], Tensor] | None = None,
+    refresh: Refresh | None = None,
+    autocast: torch.dtype | None = None,
 ) -> Tensor:
-    """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
+    """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)
+
+    autocast: in which the network multiplies, where that is not theta's own type (default: None).
+    """
     has_masks = plan.vary_mask and bool(network.sites)
     if not has_masks and not any(member.law.is_random for member in members):
         if plan.samples > 1:
-            once = outputs(network, members, Plan(1, False, False), x, seed, refresh)  # all samples are the same
-            return once.expand(-1, plan.samples, -1, -1).contiguous()
+            once = outputs(network, members, Plan(1, False, False), x, seed, refresh, autocast)
+            return once.expand(-1, plan.samples, -1, -1).contiguous()  # all samples are the same
         different, which = _different(members)
         if len(different) < len(members):
-            return outputs(network, different, plan, x, seed, refresh)[which]
+            return outputs(network, different, plan, x, seed, refresh, autocast)[which]
     result = torch.empty(len(members), plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
     # Whole blocks of thetas, in jobs that are small enough to be shared out evenly.
     size = 2 * _THETAS_IN_A_BLOCK if plan.in_blocks else _THETAS_IN_A_BLOCK
@@ -100,8 +112,11 @@ def outputs(
     networks = [network.private(worker) for worker in range(threads)]  # of this thread, for those that it starts
 
     def answer(worker: int) -> None:
+        thetas: Thetas | None = None
         for k, samples in jobs[worker::threads]:
-            _answer(networks[worker], members[k], plan, samples, x, seed, refresh, result[k])
+            if thetas is None or thetas.member is not members[k]:
+                thetas = Thetas(members[k], seed)
+            _answer(networks[worker], thetas, plan, samples, x, refresh, autocast, result[k])
 
     on_threads(answer, range(threads), threads)
     return result
@@ -132,28 +147,30 @@ def _different(members: Sequence[RandomTheta]) -> tuple[list[RandomTheta], list[
 
 def _answer(
     network: Network,
-    member: RandomTheta,
+    thetas: Thetas,
     plan: Plan,
     samples: NDArray[np.int64],
     x: Tensor,
-    seed: int,
-    refresh: Callable[[Network, Tensor], Tensor] | None,
+    refresh: Refresh | None,
+    autocast: torch.dtype | None,
     result: Tensor,
 ) -> None:
     """Fill in some of a member's answers.  # result: (all samples, rows, outputs)"""
     rows = _evenly(len(x), min(_MOST_ROWS, max(1, _ROW_NUMBERS // network.numbers_per_row)))
     together = _evenly(len(samples), _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
-    thetas = Thetas(member, seed)
+    member, seed = thetas.member, thetas.seed
     with torch.no_grad():
         for first in _starts(len(samples), together):
             some = samples[first : first + together]
-            theta = thetas.get(plan.theta(some))
-            theta = refresh(network, theta) if refresh else theta
+            numbers = plan.theta(some)
+            theta = thetas.get(numbers)
+            if refresh is not None:
+                theta = refresh(network, theta, [member.sampled(seed, number) for number in numbers.tolist()])
             sites = enumerate(network.sites) if plan.vary_mask else ()
             masks = [prediction_masks(site, i, member, plan.mask(some), seed) for i, site in sites]
             given = [torch.from_numpy(mask).to(theta) for mask in masks]
             for row in _starts(len(x), rows):
-                answers = network.answers(theta, x[row : row + rows], given)
+                answers = network.answers(theta, x[row : row + rows], given, autocast)
                 result[some[0] : some[-1] + 1, row : row + rows] = answers
 
 
@@ -170,11 +187,11 @@ def _starts(count: int, size: int) -> Iterator[int]:
 
 
 class Thetas:
-    """A member's samples of theta by their numbers, drawn a block at a time where its law lies, and taken to where the
-    network runs; the last block is kept."""
+    """A member's samples of theta by their numbers, drawn a block at a time where the network runs, if its law has room
+    there, and else where the law lies; the last block is kept."""
 
     def __init__(self, member: RandomTheta, seed: int) -> None:
-        self.member, self.seed = member, seed
+        self.member, self.seed, self.law = member, seed, beside(member.law, member.fixed.device)
         self.size = max(1, min(_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS // member.law.mean.numel()))
         self.kept = (-1, member.law.mean)
 
@@ -193,7 +210,7 @@ class Thetas:
     def _block(self, block: int) -> Tensor:
         if self.kept[0] != block:
             generator = streams.torch_generator(self.seed, "t", *self.member.name, block)
-            self.kept = block, self.member.law.sample(self.size, generator).to(self.member.fixed.device)
+            self.kept = block, self.law.sample(self.size, generator).to(self.member.fixed.device)
         return self.kept[1]
 
 

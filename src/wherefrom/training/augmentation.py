@@ -3,17 +3,23 @@
 An augmentation is any function (batch, generator) -> batch of the same shape, where the batch holds all rows of one
 step of one member. The generator is torch's, on the CPU, and starts anew from the address (the member's stream, the
 step): what a member sees does not depend on who else trains, nor on where a training was taken up again.
+
+One that draws first and then acts, by `draw(shape, generator)` and `apply(batch, drawn)`, costs a GPU no waiting: the
+numbers of many steps are drawn on the CPU and sent at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from wherefrom.devices import sent
 from wherefrom.files.codec import stored
 from wherefrom.files.stand_in import Code
 from wherefrom.training import streams
@@ -46,19 +52,28 @@ class CropAndFlip:
 
     def __call__(self, batch: Tensor, generator: torch.Generator) -> Tensor:
         """batch: (rows, channels, height, width)"""
+        drawn = self.draw(batch.shape, generator)
+        return self.apply(batch, [each.to(batch.device) for each in drawn])
+
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> list[Tensor]:
+        """Draw the moves, down and right, and which rows are mirrored.  # (2, rows, 1) and (rows, 1)"""
+        moves = torch.randint(2 * self.padding + 1, (2, shape[0], 1), generator=generator)
+        return [moves, torch.randint(2, (shape[0], 1), generator=generator)] if self.flip else [moves]
+
+    def apply(self, batch: Tensor, drawn: list[Tensor]) -> Tensor:
+        """Move and mirror a batch by numbers that are on its device."""
         if batch.ndim != 4:
             raise ValueError(f"CropAndFlip takes rows of (channels, height, width), not {tuple(batch.shape[1:])}")
         rows, channels, height, width = batch.shape
-        down, right = torch.randint(2 * self.padding + 1, (2, rows, 1), generator=generator)
-        line, column = down + torch.arange(height), torch.arange(width).expand(rows, -1)
+        down, right = drawn[0]
+        line = down + torch.arange(height, device=batch.device)
+        column = torch.arange(width, device=batch.device).expand(rows, -1)
         if self.flip:
-            mirrored = torch.randint(2, (rows, 1), generator=generator).bool()
-            column = torch.where(mirrored, width - 1 - column, column)
+            column = torch.where(drawn[1].bool(), width - 1 - column, column)
         column = column + right
         padded = F.pad(batch, (self.padding,) * 4).flatten(2)  # (rows, channels, pixels)
         pixels = line.unsqueeze(2) * (width + 2 * self.padding) + column.unsqueeze(1)
-        chosen = pixels.reshape(rows, 1, -1).to(batch.device).expand(-1, channels, -1)
-        return padded.gather(2, chosen).view(batch.shape)
+        return padded.gather(2, pixels.reshape(rows, 1, -1).expand(-1, channels, -1)).view(batch.shape)
 
 
 @stored("Compose", code={"steps": NOT_STORED})
@@ -72,7 +87,7 @@ class Compose:
     torch.Size([3, 1, 4, 4])
     """
 
-    steps: Sequence[Augmentation]
+    steps: Sequence[Any]  # augmentations
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", tuple(self.steps))
@@ -82,12 +97,61 @@ class Compose:
             batch = step(batch, generator)
         return batch
 
+    def draw(self, shape: torch.Size, generator: torch.Generator) -> list[Any]:
+        """Draw what each step draws; for steps that all draw first."""
+        return [step.draw(shape, generator) for step in self.steps]
+
+    def apply(self, batch: Tensor, drawn: list[Any]) -> Tensor:
+        """Apply every step to a batch, by numbers that are on its device."""
+        for step, numbers in zip(self.steps, drawn, strict=True):
+            batch = step.apply(batch, numbers)
+        return batch
+
+
+def draws_first(augment: Augmentation) -> bool:
+    """Return True if an augmentation can draw its numbers before it gets a batch."""
+    if isinstance(augment, Compose):
+        return all(map(draws_first, augment.steps))
+    owners = [
+        next((c for c in type(augment).__mro__ if name in vars(c)), None) for name in ("draw", "apply", "__call__")
+    ]
+    return None not in owners and len(set(owners)) == 1  # a class that overrides one of them means something else
+
+
+def drawn_ahead(
+    augment: Any, streams_and_steps: Sequence[tuple[int, int, torch.Size]], device: torch.device
+) -> list[Any]:
+    """Draw the numbers of some batches, each given by its stream, its step and its shape, and send them all at once."""
+    drawn = [
+        augment.draw(shape, streams.torch_generator(stream, "step", step)) for stream, step, shape in streams_and_steps
+    ]
+    leaves, structure = tree_flatten(drawn)
+    moved = list(leaves)
+    for dtype in {leaf.dtype for leaf in leaves}:
+        of_type = [k for k, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        together = sent(torch.cat([leaves[k].reshape(-1) for k in of_type]), device)
+        for k, numbers in zip(of_type, together.split([leaves[k].numel() for k in of_type]), strict=True):
+            moved[k] = numbers.view(leaves[k].shape)
+    return list(tree_unflatten(moved, structure))
+
 
 def augmented(augment: Augmentation, batch: Tensor, stream: int, step: int) -> Tensor:
     """A member's batch as it sees it at a step (counted from 0); what no training could take is named."""
+    result = seen(augment, batch, stream, step)
+    # A sum that is a number has no missing term, and costs a tenth of asking them all.
+    if not bool(torch.isfinite(result.sum())) and not bool(torch.isfinite(result).all()):
+        raise not_finite(augment, step)
+    return result
+
+
+def seen(augment: Any, batch: Tensor, stream: int, step: int, drawn: Any = None) -> Tensor:
+    """A member's batch as it sees it at a step, by numbers that were drawn ahead, if any; it may not be finite."""
     # The generator may be given away, so it is a new one each time; the batch may be written to.
     try:
-        result = augment(batch, streams.torch_generator(stream, "step", step))
+        if drawn is None:
+            result = augment(batch, streams.torch_generator(stream, "step", step))
+        else:
+            result = augment.apply(batch, drawn)
     except RuntimeError as error:
         if batch.device.type == "cpu":
             raise
@@ -102,10 +166,12 @@ def augmented(augment: Augmentation, batch: Tensor, stream: int, step: int) -> T
             f"the augmentation {augment!r} must keep a batch's shape and type: it was given {_described(batch)}, "
             f"and returned {_described(result)}"
         )
-    # A sum that is a number has no missing term, and costs a tenth of asking them all.
-    if not bool(torch.isfinite(result.sum())) and not bool(torch.isfinite(result).all()):
-        raise ValueError(f"the augmentation {augment!r} returned missing or infinite values at step {step}")
     return result
+
+
+def not_finite(augment: Augmentation, step: int) -> ValueError:
+    """Return the error of an augmentation that made numbers of which none can be learned."""
+    return ValueError(f"the augmentation {augment!r} returned missing or infinite values at step {step}")
 
 
 def _described(batch: Tensor) -> str:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from inspect import getattr_static
 from numbers import Integral
 from pathlib import Path
@@ -19,8 +19,10 @@ from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Trained
 from wherefrom.training.engines import Choice
 from wherefrom.training.executor import Executor, Report, Threads, Trainer, Unit
+from wherefrom.training.executors.processes import Processes
 from wherefrom.training.interruption import heard
 from wherefrom.training.memory import Need, as_bytes, cut, most_together
+from wherefrom.training.precision import check_autocast, check_dtype
 from wherefrom.training.progress import Show
 from wherefrom.training.workers import available, available_cores
 
@@ -29,7 +31,8 @@ from wherefrom.training.workers import available, available_cores
 class Compute:
     """The way trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
 
-    device: "cpu", "cuda", "cuda:1", ... (default "cpu").
+    device: "cpu", "cuda", "cuda:1", ... (default "cpu"), or several, as ["cuda:0", "cuda:1"]: members are divided by
+        processes, one for each device, as by `wf.executors.Processes`; predictions are made on the first.
     dtype: torch.float32 (default) or torch.float64. On CUDA, torch multiplies float32 by TF32, with 11 of 24 bits, in
         convolutions by default, and in products of matrices on request; see docs/devices.md.
     engine: "torch" (any network, any device), "native" (plain MLPs on a CPU, several times as fast; needs numba), or
@@ -50,7 +53,7 @@ class Compute:
     2
     """
 
-    device: str | torch.device = "cpu"
+    device: str | torch.device | Sequence[str | torch.device] = "cpu"
     dtype: torch.dtype = torch.float32
     engine: Choice = "auto"
     workers: int | None = None
@@ -63,10 +66,7 @@ class Compute:
     def __post_init__(self) -> None:
         if self.dtype not in (torch.float32, torch.float64):
             raise ValueError(f"dtype must be torch.float32 or torch.float64, not {self.dtype}")
-        if self.autocast not in (None, torch.bfloat16):
-            raise ValueError(
-                f"autocast must be None or torch.bfloat16, whose range is that of float32, not {self.autocast}"
-            )
+        check_autocast(self.autocast)
         if self.engine not in get_args(Choice):
             raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {self.engine!r}")
         if self.workers is not None and (not isinstance(self.workers, Integral) or self.workers < 1):
@@ -76,6 +76,9 @@ class Compute:
             as_bytes(self.memory_limit)  # raises unless it is a size
         if self.executor is not None:
             _check_executor(self.executor)
+        if not isinstance(self.device, str | torch.device):
+            _check_devices(self.device, self.executor)
+            object.__setattr__(self, "device", tuple(self.device))
 
     @staticmethod
     def of(given: Compute | None) -> Compute:
@@ -89,9 +92,14 @@ class Compute:
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     @property
+    def devices(self) -> tuple[str | torch.device, ...]:
+        """The devices that train, as they were given."""
+        return (self.device,) if isinstance(self.device, str | torch.device) else tuple(self.device)
+
+    @property
     def torch_device(self) -> torch.device:
-        """The device, if it is there."""
-        return available(self.device)
+        """The device that predicts, if it is there: the first, where several train."""
+        return available(self.devices[0])
 
     def train(
         self, cohorts: Sequence[Cohort], report: Report, done: Callable[[int, int, Trained], None] | None = None
@@ -102,10 +110,14 @@ class Compute:
         """
         tell = _OnceEach(done)
         device, checkpoints = self.torch_device, Checkpoints.of(self.checkpoints)
-        executor = self.executor or Threads(self.workers or (available_cores() if device.type == "cpu" else 1))
+        check_dtype(self.dtype, device)
+        check_autocast(self.autocast, device)
+        executor = self.executor or self._own_executor(device)
         trainers = [Trainer(cohort, self.engine, device, checkpoints) for cohort in cohorts]
         with self._interruptible():
             groups = [trainer.engine(self.announce).groups(executor.width) for trainer in trainers]
+            if getattr(executor, "has_device_each", False):
+                groups = [cut(each, -(-sum(map(len, each)) // executor.width)) for each in groups]
             executor, groups = self._within_memory(executor, cohorts, groups)
             units = [
                 Unit(trainer, group, partial(tell, cohort))
@@ -116,8 +128,14 @@ class Compute:
         _check_results(executor, results, units)
         for unit, members in zip(units, results, strict=True):
             unit.finished(members)  # of executors that have not done so
-        trained = iter(results)
+        trained = iter([_on(device, members) for members in results])
         return [[member for _ in of_cohort for member in next(trained)] for of_cohort in groups]
+
+    def _own_executor(self, device: torch.device) -> Executor:
+        """Return threads of this process, or processes if there are several devices."""
+        if len(self.devices) > 1:
+            return _processes(tuple(str(available(each)) for each in self.devices))
+        return Threads(self.workers or (available_cores() if device.type == "cpu" else 1))
 
     def _within_memory(
         self, executor: Executor, cohorts: Sequence[Cohort], groups: list[list[range]]
@@ -159,10 +177,33 @@ class Compute:
         """A copy without what belongs to one call alone: its files, its progress, and its executor."""
         return replace(self, checkpoints=None, progress=None, executor=None)
 
+    @property
+    def with_numbers(self) -> Compute:
+        """A copy whose devices have the numbers that they have now, as "cuda:0" for "cuda"."""
+        devices = tuple(map(available, self.devices))
+        return replace(self, device=devices if len(devices) > 1 else devices[0])
+
+    @property
+    def as_text(self) -> Compute:
+        """A copy whose devices are text, which can be read where they are not there."""
+        names = tuple(map(str, self.devices))
+        return replace(self, device=names if len(names) > 1 else names[0])
+
     def announce(self, message: str) -> None:
         """Tell whoever waits why, unless nothing is to be shown."""
         if self.progress is not False:
             print(f"wherefrom: {message}", file=sys.stderr, flush=True)
+
+
+@cache
+def _processes(devices: tuple[str, ...]) -> Processes:
+    """Return a process for each device; they stay until the program ends, for trainings to come."""
+    return Processes(devices=devices)
+
+
+def _on(device: torch.device, members: list[Trained]) -> list[Trained]:
+    """Return members that may have been trained elsewhere, with their weights on a device."""
+    return [replace(member, last=member.last.to(device)) for member in members]
 
 
 class _OnceEach:
@@ -179,6 +220,18 @@ class _OnceEach:
                 if (cohort, number) not in self.reported:
                     self.done(cohort, number, one)
                     self.reported.add((cohort, number))
+
+
+def _check_devices(devices: Any, executor: Executor | None) -> None:
+    """Raise unless several devices are given so that each can have a process."""
+    names = [str(device) for device in devices]
+    if not names or len(set(names)) < len(names) or any(name.startswith("cpu") for name in names):
+        raise ValueError(f'device must be one device, or several GPUs, each once, as ["cuda:0", "cuda:1"], not {names}')
+    if executor is not None and len(names) > 1:
+        raise ValueError(
+            f"device={names} has a process for each device, so leave executor out; on a cluster, give device="
+            f'"{names[0].partition(":")[0]}" and wf.executors.Ray(..., gpus=1)'
+        )
 
 
 def _check_executor(executor: Any) -> None:

@@ -6,30 +6,32 @@ survives with probability exp(ln(1 - p)) = 1 - p, independently of all others, s
 dropout's, for about n p random numbers instead of n. From SPARSE on every unit is asked, two with each 64-bit number.
 
 The numbers are addressed by (stream, step, index) as `streams` has it, so a step's mask can be computed alone, by any
-engine.
+engine. Masks of members on a GPU are computed there (`device_streams`), with the same bits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom.training import streams
+from wherefrom.training import device_streams, streams
 from wherefrom.training.network import Site
+from wherefrom.training.planning import InBlocks
 
 SPARSE = 0.1
 _PLANNED_CELLS = 2**18
 _PLANNED_STEPS = 2**12
-_FIRST_STEPS = 2**5
+_PLANNED_ON_DEVICE = 2**22  # cells: 32 MB of random numbers
 
 
 class TrainingMasks:
-    """The masks of one dropout site for a group of members, step after step."""
+    """The masks of one dropout site for a group of members, step after step, computed where the members train."""
 
     def __init__(
         self,
@@ -43,54 +45,86 @@ class TrainingMasks:
         batch_size = 1 if site.weight else batch_size
         self.site, self.device, self.batch_size = site, device, batch_size
         self.cells = batch_size * site.cells  # of a full batch; a short one uses the first of its rows
-        self.scale = torch.tensor([1.0 / (1.0 - rate) for rate in rates], device=device, dtype=dtype)
+        # With one cell more than there are, where padding is dropped.
+        self.scale = torch.tensor([*(1.0 / (1.0 - rate) for rate in rates), 0.0], device=device, dtype=dtype)
+        self.flat = torch.empty(len(rates) * self.cells + 1, device=device, dtype=dtype)
         shape = (*site.shape, batch_size) if site.unit_by_unit else (batch_size, *site.shape)
-        self.memory = self.scale.reshape(-1, *(1 for _ in shape)).expand(-1, *shape).clone()
-        self.mask = self.memory.movedim(-1, 1) if site.unit_by_unit else self.memory  # (members, batch, *site shape)
+        memory = self.flat[:-1].view(len(rates), *shape)
+        memory.copy_(self.scale[:-1].reshape(-1, *(1 for _ in shape)))
+        self.mask = memory.movedim(-1, 1) if site.unit_by_unit else memory  # (members, batch, *site shape)
 
-        is_sparse = np.array([rate < SPARSE for rate in rates])
-        self.dense = np.flatnonzero(~is_sparse)
-        self.dense_keys = keys[self.dense]
-        self.thresholds = thresholds(np.array(rates)[self.dense])
-        self.sparse = np.flatnonzero(is_sparse)
-        self.sparse_keys = keys[self.sparse]
-        means = [self.cells * -math.log1p(-rate) for rate in rates if rate < SPARSE]
-        distinct = {mean: poisson_cumulative(mean) for mean in means}
-        self.cumulative = [distinct[mean] for mean in means]
-        # Steps that are planned at a time: about so many cells, and where hardly any are dropped, so many steps. It
-        # begins with fewer and doubles them, since a short training has no use for many.
-        self.most = min(max(1, int(_PLANNED_CELLS / max(sum(means), 1.0))), _PLANNED_STEPS)
-        self.block = min(_FIRST_STEPS, self.most)
-        self.planned: dict[int, Tensor] = {}
+        dense = np.flatnonzero([rate >= SPARSE for rate in rates])
+        sparse = np.flatnonzero([rate < SPARSE for rate in rates])
         self.dropped = torch.empty(0, dtype=torch.int64, device=device)
+        self.cells_of = self._planned_cells(sparse, keys, rates) if len(sparse) else None
+        self.units_of = self._planned_units(dense, keys, rates) if len(dense) else None
+        self.dense = torch.from_numpy(dense).to(device)
+        self.dense_scale = self.scale[self.dense].reshape(-1, *(1 for _ in shape))
 
     def drop(self, step: int) -> Tensor:
         """The mask of a step.  # (members, batch, *site shape)"""
-        if len(self.sparse):
-            if step not in self.planned:
-                cells = dropped_cells(self.sparse_keys, self.cumulative, self.cells, step, self.block)
-                self.planned = {step + k: self._positions(some) for k, some in enumerate(cells)}
-                self.block = min(2 * self.block, self.most)
-            self.dropped = self.planned.pop(step)
-            self.memory.view(-1).index_fill_(0, self.dropped, 0.0)
-        if len(self.dense):
-            kept = surviving(self.dense_keys, self.thresholds, self.batch_size, self.site.cells, step)
-            mask = torch.from_numpy(kept).to(self.device).reshape(-1, *self.mask.shape[1:])
-            chosen = slice(None) if not len(self.sparse) else torch.from_numpy(self.dense).to(self.device)
-            self.mask[chosen] = mask * self.scale[chosen].reshape(-1, *(1 for _ in self.mask.shape[1:]))
+        if self.cells_of is not None:
+            self.dropped = self.cells_of(step)
+            self.flat.index_fill_(0, self.dropped, 0.0)
+        if self.units_of is not None:
+            kept = self.units_of(step).reshape(-1, *self.mask.shape[1:]) * self.dense_scale
+            if self.cells_of is None:
+                self.mask.copy_(kept)
+            else:
+                self.mask.index_copy_(0, self.dense, kept)
         return self.mask
 
     def restore(self) -> None:
         """Undo the last drop of cells; masks of which every cell is asked are written anew in any case."""
-        scale = self.scale[self.dropped // self.cells]
-        self.memory.view(-1).index_copy_(0, self.dropped, scale)
+        if self.cells_of is not None:
+            self.flat.index_copy_(0, self.dropped, self.scale[self.dropped // self.cells])
 
-    def _positions(self, cells: NDArray[np.int64]) -> Tensor:
-        member, cell = np.divmod(cells, self.cells)
+    def _planned_cells(
+        self, sparse: NDArray[np.int64], keys: NDArray[np.uint64], rates: Sequence[float]
+    ) -> Callable[[int], Tensor]:
+        """Return the positions that each step drops, in the memory of the mask, for members with low rates."""
+        keys, means = keys[sparse], [self.cells * -math.log1p(-rates[k]) for k in sparse]
+        distinct = {mean: poisson_cumulative(mean) for mean in means}
+        cumulative = [distinct[mean] for mean in means]
+        if not device_streams.is_used(self.device):
+
+            def plan(first: int, steps: int) -> Sequence[Tensor]:
+                dropped = dropped_cells(keys, cumulative, self.cells, first, steps)
+                each = (np.divmod(some, self.cells) for some in dropped)
+                return [torch.from_numpy(self._position(sparse[k], cell)).to(self.device) for k, cell in each]
+
+            most = min(max(1, int(_PLANNED_CELLS / max(sum(means), 1.0))), _PLANNED_STEPS)
+            return InBlocks(plan, most)
+
+        their_keys = device_streams.as_keys(keys, self.device)
+        tables = device_streams.tables_of_counts(cumulative, self.device)
+        members = torch.from_numpy(sparse).to(self.device)[:, None]
+
+        def plan_there(first: int, steps: int) -> Sequence[Tensor]:
+            cell, counts = device_streams.dropped_cells(their_keys, tables, self.cells, first, steps)
+            return torch.where(counts, self._position(members, cell), len(self.flat) - 1).flatten(1).unbind()
+
+        return InBlocks(plan_there, min(max(1, _PLANNED_ON_DEVICE // tables.numel()), _PLANNED_STEPS))
+
+    def _planned_units(
+        self, dense: NDArray[np.int64], keys: NDArray[np.uint64], rates: Sequence[float]
+    ) -> Callable[[int], Tensor]:
+        """Return the cells that survive each step, for members with high rates.  # (dense members, rows, units)"""
+        keys, limits = keys[dense], thresholds(np.array(rates)[dense])
+        shape = self.batch_size, self.site.cells
+        if not device_streams.is_used(self.device):
+            return lambda step: torch.from_numpy(surviving(keys, limits, *shape, step)).to(self.device)
+        their_keys, their_limits = (device_streams.as_keys(each, self.device) for each in (keys, limits))
+        most = min(max(1, _PLANNED_ON_DEVICE // (len(dense) * self.cells)), _PLANNED_STEPS)
+        return InBlocks(
+            lambda first, steps: device_streams.surviving(their_keys, their_limits, *shape, first, steps).unbind(), most
+        )
+
+    def _position(self, member: Any, cell: Any) -> Any:
+        """Return where cells, unit * batch + row, lie in the memory of the mask; of arrays or tensors."""
         if not self.site.unit_by_unit:  # all units of a row lie together
-            unit, row = np.divmod(cell, self.batch_size)
-            cell = row * self.site.cells + unit
-        return torch.from_numpy(self.sparse[member] * self.cells + cell).to(self.device)
+            cell = cell % self.batch_size * self.site.cells + cell // self.batch_size
+        return member * self.cells + cell
 
 
 def dropped_cells(

@@ -7,6 +7,7 @@ Results do not depend on who trained them, nor in which company.
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -45,9 +46,12 @@ class Plan:
     device: torch.device
     checkpoints: Checkpoints | None
 
-    def trainer(self, members: Sequence[Trainee]) -> Trainer:
-        """Return a trainer whose engine is rehearsed by the first of these members."""
-        return Trainer(replace(self.cohort, members=tuple(members)), self.engine, self.device, self.checkpoints)
+    def trainer(self, members: Sequence[Trainee], device: torch.device | None = None) -> Trainer:
+        """Return a trainer, on the plan's device or another, whose engine is rehearsed by the first of the members."""
+        device = self.device if device is None else device
+        network = copy.copy(self.cohort.network).to(device)
+        cohort = replace(self.cohort, network=network, members=tuple(members))
+        return Trainer(cohort, self.engine, device, self.checkpoints)
 
 
 class Trainer:
@@ -81,7 +85,8 @@ class Trainer:
     def plan(self) -> Plan:
         """Return what all units share, with the engine that was chosen here."""
         chosen = cast(Choice, self.engine().name)
-        return Plan(replace(self.cohort, members=()), chosen, self.device, self.checkpoints)
+        network = copy.copy(self.cohort.network).to(torch.device("cpu"))  # it may go to another device
+        return Plan(replace(self.cohort, network=network, members=()), chosen, self.device, self.checkpoints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,12 +119,12 @@ class Unit:
 
     def __reduce__(self) -> tuple[Any, ...]:
         whole = self.trainer
-        engine = whole.engine().name  # as it was chosen here
-        return _unit, (whole.cohort.part(self.numbers), engine, whole.device, whole.checkpoints)
+        plan = whole.plan()
+        return _unit, (replace(plan, cohort=replace(plan.cohort, members=whole.cohort.members).part(self.numbers)),)
 
 
-def _unit(cohort: Cohort, engine: Choice, device: torch.device, checkpoints: Checkpoints | None) -> Unit:
-    return Unit(Trainer(cohort, engine, device, checkpoints), range(len(cohort.members)))
+def _unit(plan: Plan) -> Unit:
+    return Unit(plan.trainer(plan.cohort.members), range(len(plan.cohort.members)))
 
 
 class Tally:

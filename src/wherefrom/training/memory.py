@@ -101,6 +101,11 @@ def most_together(needs: Sequence[Need], limit: int, width: int) -> tuple[list[i
     return [max(1, room // need.training) for need in needs], at_once
 
 
+def most_on_device(need: Need, free: int) -> int:
+    """Return how many members may train as one group on a device with so much free memory, half of which is left."""
+    return max(1, (free // 2 - need.rows // 2) // need.training)
+
+
 def cut(groups: Sequence[range], most: int) -> list[range]:
     """Return groups of at most so many members.
 

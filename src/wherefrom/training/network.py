@@ -284,14 +284,19 @@ class Network:
         time to issue it for each, but multiplies more slowly: large ones run best alone.
         """
         numbers = max(1, self.numbers_per_row * batch_size)
-        if not self.stackable or (self.convolves and numbers > _GROUP_NUMBERS):
+        if self.trains_alone(batch_size):
             return 1
         return max(_CONVOLVING_TOGETHER if self.convolves else 1, _GROUP_NUMBERS // numbers)
+
+    def trains_alone(self, batch_size: int) -> bool:
+        """Return True if members train one after another, on whatever device."""
+        return not self.stackable or (self.convolves and self.numbers_per_row * batch_size > _GROUP_NUMBERS)
 
     def call_each(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """Outputs of many members on the same rows, as in prediction.  # (members, rows, outputs)"""
         count = len(next(iter(tensors.values())))
-        if self._runs_alone(count, len(x)):
+        mixes = bool(self.momenta) and torch.is_autocast_enabled(x.device.type)  # statistics are not rounded: no vmap
+        if mixes or self._runs_alone(count, len(x)):
             each = ({name: t[i] for name, t in tensors.items()} for i in range(count))
             return torch.stack([self.call(p, x, [m[i] for m in masks], False) for i, p in enumerate(each)])
         return vmap(lambda p, m: self._call(p, x, m, False, shared=True))(tensors, list(masks))
@@ -300,8 +305,10 @@ class Network:
         """Return True if members answer the same rows one after another, and not as one program."""
         return not self.stackable or (self.convolves and (members == 1 or self.largest_group(rows) == 1))
 
-    def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> Tensor:
+    def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None = None) -> Tensor:
         """`call_each` for theta (members, size), recorded when so many members and rows are first asked for.
+
+        autocast: in which the network multiplies, where that is not theta's own type (default: None).
 
         The memory of what it returns is used again by the next call. Rows with many activations come in turns, of
         which the last repeats some of the one before: for fewer, it would have to be recorded again.
@@ -309,7 +316,7 @@ class Network:
         most = max(_FEWEST_ROWS, _CALL_NUMBERS // (max(1, self.numbers_per_row) * len(theta)))
         turns = -(-len(x) // most)
         rows = -(-len(x) // turns)
-        memory, ask = self._asking(theta, x[:rows], masks)
+        memory, ask = self._asking(theta, x[:rows], masks, autocast)
         for kept, new in zip(memory, [theta, x[:rows], *masks], strict=True):
             kept.copy_(new)
         first = ask()
@@ -323,21 +330,24 @@ class Network:
             answers[:, own] = ask()
         return answers
 
-    def _asking(self, theta: Tensor, x: Tensor, masks: list[Tensor]) -> tuple[list[Tensor], program.Program]:
+    def _asking(
+        self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None
+    ) -> tuple[list[Tensor], program.Program]:
         """Memory for what is given, and the program that answers it."""
         given = [theta, x, *masks]
-        shapes = (*(tensor.shape for tensor in given), *(tensor.dtype for tensor in given))
+        shapes = (*(tensor.shape for tensor in given), *(tensor.dtype for tensor in given), autocast)
         if shapes not in self._recorded:
             if len(self._recorded) >= _MOST_RECORDS:
                 self._recorded.clear()
             memory = [tensor.clone() for tensor in given]
             if self.convolves and self._runs_alone(len(theta), len(x)):
                 memory[1] = channels_last(memory[1])
-            ask = program.record(
-                lambda theta, x, *masks: self.call_each(self.layout.views(theta), x, masks),
-                tuple(memory),
-                (memory[0], memory[1].flip(0), *memory[2:]),
-            )
+
+            def call(theta: Tensor, x: Tensor, *masks: Tensor) -> Tensor:
+                with torch.autocast(theta.device.type, autocast, autocast is not None, cache_enabled=False):
+                    return self.call_each(self.layout.views(theta), x, masks).to(theta.dtype)
+
+            ask = program.record(call, tuple(memory), (memory[0], memory[1].flip(0), *memory[2:]), autocast)
             self._recorded[shapes] = memory, ask
         return self._recorded[shapes]
 

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wherefrom.devices import sent
+
 Array = NDArray[np.float64]
 
 
@@ -60,7 +62,8 @@ class Group:
                 columns.append([None] * steps)
                 continue
             whole = np.array(np.broadcast_to(table, (len(self.settings), steps)).T, order="C")
-            columns.append(self.column(whole).unsqueeze(-1).unbind())
+            numbers = sent(torch.from_numpy(whole).to(self.theta.dtype), self.theta.device)
+            columns.append(numbers.unsqueeze(-1).unbind())
         return zip(*columns, strict=True)
 
 

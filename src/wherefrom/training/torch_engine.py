@@ -12,20 +12,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.training import program, streams
-from wherefrom.training.augmentation import augmented
+from wherefrom.devices import can_pin, fits, free_bytes, sent
+from wherefrom.training import device_streams, graphs, program, streams
+from wherefrom.training.augmentation import augmented, drawn_ahead, draws_first, not_finite, seen
 from wherefrom.training.cohort import Cohort, SharedRows, Trained, Trainee, orders, parts
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.finishing import finished
 from wherefrom.training.losses import together
+from wherefrom.training.memory import Need, most_on_device
 from wherefrom.training.network import channels_last
 from wherefrom.training.optimisers import OPTIMISERS, clipping
+from wherefrom.training.planning import InBlocks
+from wherefrom.training.precision import tolerance
 from wherefrom.training.program import Program
 from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
 from wherefrom.training.rules import Group, Rule
@@ -35,7 +40,8 @@ from wherefrom.training.torch_classes import OneByOne, TorchOptimiser
 Step = Callable[[Tensor, Tensor, Tensor, list[Tensor], list[Tensor], Tensor], tuple[Tensor, Tensor]]
 
 _COPIED_NUMBERS = 2**22  # in all draws of a table, 16 MB in single precision: more are not copied
-_PLANNED_STEPS = 256  # for which the optimiser's numbers are computed at a time
+_PLANNED_STEPS = 256  # for which the optimiser's numbers, and those of augmentations, are computed at a time
+_NEVER = 2**62  # a step that no training reaches
 
 
 class TorchEngine:
@@ -49,12 +55,22 @@ class TorchEngine:
     def groups(self, threads: int) -> list[range]:
         """Even groups, small enough for the processor's cache; if there are several, enough to keep all threads busy.
 
-        A group that fits the cache is not worth dividing: its operations are short, and issuing them takes the time.
+        A group that fits the cache is not worth dividing: its operations are short, and issuing them takes the time. On
+        a device, groups are as large as its free memory allows.
         """
         count = len(self.cohort.members)
-        number = -(-count // self.cohort.network.largest_group(self.cohort.batch_size))
+        number = -(-count // self._most_together())
         return parts(count, min(-(-number // threads) * threads, count) if number > 1 else 1)
 
+    def _most_together(self) -> int:
+        """Return how many members to train as one group."""
+        network, batch_size = self.cohort.network, self.cohort.batch_size
+        free = free_bytes(self.device)
+        if free is None or network.trains_alone(batch_size):
+            return network.largest_group(batch_size)
+        return most_on_device(Need.of(self.cohort), free)
+
+    @graphs.running()
     def train(
         self, members: Sequence[Trainee], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
     ) -> list[Trained]:
@@ -79,11 +95,28 @@ class TorchEngine:
             )
             for i, site in enumerate(network.sites)
         ]
-        steps: dict[int, Program] = {}  # by the number of rows: the last batch of an epoch may be short
+        steps: dict[int, graphs.Step] = {}  # by the number of rows: the last batch of an epoch may be short
         collection = cohort.collection
         collector = collection.collector(varying) if collection else None
         losses = np.full((count, cohort.epochs), math.nan)
-        gradient = torch.empty_like(weights)
+        gradient, total = torch.empty_like(weights), torch.zeros(count, dtype=theta.dtype, device=device)
+
+        def advancing(program: Program, rows: int) -> graphs.Step:
+            """Return what takes a step of all members, on memory that stays the same."""
+
+            def advance(planned: Sequence[Any]) -> None:
+                loss, buffers = program()
+                if clip is not None:
+                    clip(gradient)
+                rule.step(gradient, *planned)
+                varying[:, layout.trained_size :] = buffers
+                total.add_(loss * rows)
+
+            if isinstance(rule, OneByOne):  # whose step is Python
+                return advance
+            state = [theta, total, *(each for name in rule.state if isinstance(each := getattr(rule, name), Tensor))]
+            times = (cohort.epochs - first) * (1 if rows < cohort.batch_size else cohort.rows // cohort.batch_size)
+            return graphs.captured(advance, device, times, state, tolerance(device, cohort.autocast or theta.dtype))
 
         training = Resumable({"theta": theta, "losses": torch.from_numpy(losses)}, rule, collector)
         first = keeping.begin(training)[0]
@@ -94,7 +127,7 @@ class TorchEngine:
             next(plans)
         for epoch in range(first, cohort.epochs):
             batches.shuffle(epoch)
-            total = torch.zeros(count, dtype=theta.dtype, device=device)
+            total.zero_()
             for index in range(cohort.steps_per_epoch):
                 keeping.between_steps()
                 x, y, *row_weights = batches.get(index)
@@ -104,24 +137,21 @@ class TorchEngine:
                 if rows not in steps:
                     short = [mask.mask[:, :rows] for mask in masks]
                     flipped = x.flip(1), y.flip(1), [w.flip(1) for w in row_weights]
-                    steps[rows] = program.record(
+                    recorded = program.record(
                         _step(cohort, members, theta),
                         (theta, x, y, row_weights, short, gradient),
                         (theta, *flipped, short, gradient),
                         cohort.autocast,
                     )
-                loss, buffers = steps[rows]()
+                    steps[rows] = advancing(recorded, rows)
+                steps[rows](next(plans))
                 for mask in masks:
                     mask.restore()
                 done += 1
-                if clip is not None:
-                    clip(gradient)
-                rule.step(gradient, *next(plans))
-                varying[:, layout.trained_size :] = buffers
-                total += loss * rows
                 if collection and collector and collection.includes(done):
                     collector.collect(varying)
-            losses[:, epoch] = (total / cohort.rows_per_epoch).cpu().numpy()
+            losses[:, epoch] = (total / cohort.rows_per_epoch).cpu().numpy()  # the host waits for the device here
+            batches.check()
             training.epochs[:] = [epoch + 1] * count
             keeping.reached()
             epoch_done(count)
@@ -205,43 +235,57 @@ def _site_keys(members: Sequence[Trainee], site: int) -> np.ndarray:
 class Batches:
     """The rows of each step for a group of members, gathered or read, and augmented, into memory that stays the same.
 
-    A table's inputs, targets and weights stand side by side and are gathered as one.
+    A table's inputs, targets and weights stand side by side and are gathered as one. Rows, orders and the numbers that
+    augmentations draw are on the device, if the rows fit there: then a step copies nothing. Other rows are gathered in
+    pinned main memory, and sent while the device still computes the step before.
     """
 
     def __init__(self, cohort: Cohort, members: Sequence[Trainee], device: torch.device) -> None:
         self.size, self.rows, self.members, self.augment = cohort.batch_size, cohort.rows, members, cohort.augment
-        self.steps_per_epoch, self.epoch, self.device = cohort.steps_per_epoch, 0, device
+        self.rows_per_epoch, self.steps_per_epoch = cohort.rows_per_epoch, cohort.steps_per_epoch
+        self.epoch, self.device = 0, device
         self.channels_last = len(members) == 1 and cohort.network.convolves
         tables = sorted({member.table for member in members})
         used = [cohort.tables[t] for t in tables]
         self.table = [tables.index(member.table) for member in members]
         self.streamed: list[Any] = [t.x for t in used if isinstance(t.x, Streamed)]
         inputs, numbers_in_inputs = _shared([t.x for t in used])
-        self.shared = None if numbers_in_inputs is None else numbers_in_inputs[self.table].to(device)  # (members, rows)
         columns = [] if self.streamed else [inputs]
         columns.append(_joined([t.y for t in used]))
         if any(t.weights is not None for t in used):
             ones = columns[-1].new_ones(self.rows)
             columns.append(torch.cat([ones if t.weights is None else t.weights for t in used]).unsqueeze(1))
         self.shapes = [column.shape[1:] for column in columns]
-        flat = [column.flatten(1).to(device) for column in columns]
         is_flat = columns[0].ndim == 2 and len({column.dtype for column in columns}) == 1
-        together = is_flat and self.shared is None
-        self.columns = [torch.cat(flat, dim=1)] if together else flat  # side by side if they can be
+        together = is_flat and numbers_in_inputs is None
+        flat = [column.flatten(1) for column in columns]
+        flat = [torch.cat(flat, dim=1)] if together else flat  # side by side if they can be
+        fit = not self.streamed and fits(sum(column.nbytes for column in flat), device)
+        self.home = device if fit else torch.device("cpu")  # where rows and orders are
+        self.columns = [column.to(self.home) for column in flat]
+        self.shared = None if numbers_in_inputs is None else numbers_in_inputs[self.table].to(self.home)  # by member
         self.memory: dict[int, list[Tensor]] = {}  # what is gathered, by the number of rows
         self.seen: dict[int, Tensor] = {}  # what is made of the inputs, where that is something else
         # Members with the same stream share their order, so each is computed once.
         keys = [(member.order, member.replacement) for member in members]
         numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
-        self.keys = np.array([order for order, _ in numbers], dtype=np.uint64)
-        self.replacement = np.array([replacement for _, replacement in numbers])
-        self.number = np.array([numbers[key] for key in keys])  # of each member's order
-        self.offset = torch.tensor([table * self.rows for table in self.table], device=device).unsqueeze(1)
+        self.order_of = _orders(
+            np.array([order for order, _ in numbers], dtype=np.uint64),
+            np.array([replacement for _, replacement in numbers]),
+            self.rows,
+            self.home,
+        )
+        self.number = torch.tensor([numbers[key] for key in keys], device=self.home)  # of each member's order
+        self.offset = torch.tensor([table * self.rows for table in self.table], device=self.home).unsqueeze(1)
         self.order = self.shared_order = torch.empty(0)
+        self.drawn: InBlocks[dict[int, Any]] | None = None  # what augmentations draw, by their streams
+        if self.augment is not None and device_streams.is_used(device) and draws_first(self.augment):
+            row_shape = self.streamed[0].shape[1:] if self.streamed else self.shapes[0]
+            self.drawn = InBlocks(partial(self._draw_ahead, row_shape), _PLANNED_STEPS)
+        self.first_bad = torch.full((), _NEVER, device=device)  # step of which an augmentation is not finite
 
     def shuffle(self, epoch: int) -> None:
-        order = orders(self.keys, self.replacement, epoch, self.rows)[self.number]
-        chosen = torch.from_numpy(order).to(self.device)  # (members, rows)
+        chosen = self.order_of(epoch).index_select(0, self.number)  # (members, rows)
         self.epoch, self.order = epoch, chosen + self.offset
         if self.shared is not None:
             self.shared_order = self.shared.gather(1, chosen)
@@ -251,12 +295,16 @@ class Batches:
         chosen = self.order[:, index * self.size : (index + 1) * self.size]
         rows, flat = chosen.shape[1], chosen.reshape(-1)
         if rows not in self.memory:
-            self.memory[rows] = [c.new_empty(len(flat), c.shape[1]) for c in self.columns]
+            self.memory[rows] = [c.new_empty(len(flat), c.shape[1], device=self.device) for c in self.columns]
         orders = [flat] * len(self.columns)
         if self.shared is not None:
             orders[0] = self.shared_order[:, index * self.size : (index + 1) * self.size].reshape(-1)
         for columns, order, memory in zip(self.columns, orders, self.memory[rows], strict=True):
-            torch.index_select(columns, 0, order, out=memory)
+            if columns.device == memory.device:
+                torch.index_select(columns, 0, order, out=memory)
+            else:
+                pinned = torch.empty_like(memory, device=columns.device, pin_memory=can_pin(self.device))
+                memory.copy_(torch.index_select(columns, 0, order, out=pinned), non_blocking=True)
         widths = [shape.numel() for shape in self.shapes]
         parts = self.memory[rows] if len(self.columns) > 1 else self.memory[rows][0].split(widths, dim=1)
         batch = [
@@ -270,8 +318,13 @@ class Batches:
             batch[0] = self._seen(lambda k: batch[0][k], rows, step)
         return batch
 
+    def check(self) -> None:
+        """Raise if an augmentation on a device has made numbers that are not finite; the host waits for the answer."""
+        if self.augment is not None and self.device.type != "cpu" and (bad := int(self.first_bad)) != _NEVER:
+            raise not_finite(self.augment, bad)
+
     def _read(self, chosen: Tensor, step: int) -> Callable[[int], Tensor]:
-        return lambda k: self.streamed[self.table[k]][chosen[k].cpu()].read(self.members[k].augmentation, step)
+        return lambda k: self.streamed[self.table[k]][chosen[k]].read(self.members[k].augmentation, step)
 
     def _seen(self, given: Callable[[int], Tensor], rows: int, step: int) -> Tensor:
         """Return the inputs as the members see them: augmented, and in the order of memory that suits the network.
@@ -282,13 +335,43 @@ class Batches:
         for k, member in enumerate(self.members):
             key = (member.table, member.order, member.replacement, member.augmentation)
             if key not in made:
-                x = given(k).to(self.device)
-                made[key] = x if self.augment is None else augmented(self.augment, x, member.augmentation, step)
+                x = given(k)
+                x = x if x.device == self.device else sent(x, self.device)
+                made[key] = x if self.augment is None else self._augmented(x, member.augmentation, step)
             if rows not in self.seen:
                 memory = made[key].new_empty(len(self.members), *made[key].shape)
                 self.seen[rows] = channels_last(memory) if self.channels_last else memory
             self.seen[rows][k].copy_(made[key])
         return self.seen[rows]
+
+    def _augmented(self, x: Tensor, stream: int, step: int) -> Tensor:
+        """Return a batch as a member sees it; on a device, whether it is finite is asked at the end of the epoch."""
+        assert self.augment is not None
+        if self.device.type == "cpu":
+            return augmented(self.augment, x, stream, step)
+        result = seen(self.augment, x, stream, step, None if self.drawn is None else self.drawn(step)[stream])
+        bad = torch.where(torch.isfinite(result).all(), _NEVER, step)
+        torch.minimum(self.first_bad, bad, out=self.first_bad)
+        return result
+
+    def _draw_ahead(self, row_shape: torch.Size, first: int, steps: int) -> list[dict[int, Any]]:
+        """Return what augmentations draw at some steps, by their streams."""
+        streams = sorted({member.augmentation for member in self.members})
+        batches = []
+        for step in range(first, first + steps):
+            start = step % self.steps_per_epoch * self.size
+            shape = torch.Size([min(self.size, self.rows_per_epoch - start), *row_shape])
+            batches += [(stream, step, shape) for stream in streams]
+        drawn = iter(drawn_ahead(self.augment, batches, self.device))
+        return [{stream: next(drawn) for stream in streams} for _ in range(steps)]
+
+
+def _orders(keys: np.ndarray, replacement: np.ndarray, rows: int, device: torch.device) -> Callable[[int], Tensor]:
+    """Return the order of the rows in an epoch, for each stream, computed on the device.  # (keys, rows)"""
+    if not device_streams.is_used(device):
+        return lambda epoch: torch.from_numpy(orders(keys, replacement, epoch, rows)).to(device)
+    there = device_streams.as_keys(keys, device)
+    return lambda epoch: device_streams.orders(there, replacement, epoch, rows)
 
 
 def _shared(inputs: list[Any]) -> tuple[Any, Tensor | None]:

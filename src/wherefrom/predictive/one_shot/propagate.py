@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from wherefrom.laws import Gaussian
+from wherefrom.predictive.batch_norm import Refresh, Sampled
 from wherefrom.predictive.monte_carlo import Plan, RandomTheta, outputs
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
 from wherefrom.predictive.one_shot.member import (
@@ -31,8 +32,6 @@ from wherefrom.training import program
 from wherefrom.training.network import Network
 from wherefrom.training.precision import agree, tolerance
 from wherefrom.training.workers import one_core
-
-Refresh = Callable[[Network, Tensor], Tensor]
 
 _CALL_NUMBERS = 2**19  # of one call: about what a core keeps at hand, 2 MB in single precision
 
@@ -160,7 +159,12 @@ class Passes:
             points = [_points(member, vary) for member in self.members]
             if len({len(each) for each in points}) > 1:
                 raise NoRuleError("the members' laws have different numbers of points: predict(x, samples=...)")
-            return self._refreshed(torch.cat(points)), None, None
+            sampled = [
+                Sampled(member.law, number=k if len(each) > 1 else -1)
+                for member, each in zip(self.members, points, strict=True)
+                for k in range(len(each))
+            ]
+            return self._refreshed(torch.cat(points), sampled), None, None
         centres = torch.stack([_centre(member) for member in self.members])
         alone, shared = [], []
         for member in self.members:
@@ -170,7 +174,8 @@ class Passes:
             alone.append(_padded(member, law.diagonal if has_factors else law.variance))
             if has_factors:
                 shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
-        return self._refreshed(centres), torch.stack(alone), _stacked(shared) if shared else None
+        means = [Sampled(member.law) for member in self.members]
+        return self._refreshed(centres, means), torch.stack(alone), _stacked(shared) if shared else None
 
     def _leading(self, sampled: RandomTheta, rank: int) -> Tensor:
         """Return combinations of a law's factors, those that move the answers most.  # (rank, size)"""
@@ -200,12 +205,12 @@ class Passes:
             out = graph.run(Moments(some), theta, drops)
             assert out.factors is not None
             moved.append((out.factors * out.total_variance.clamp_min(1e-30).rsqrt()).flatten(1))
-        effects = torch.cat(moved, dim=1).double()
+        effects = torch.cat(moved, dim=1).cpu().double()  # some devices have neither float64 nor eigenvalues
         return torch.linalg.eigh(effects @ effects.T).eigenvectors.flip(1).to(law.mean)
 
-    def _refreshed(self, theta: Tensor) -> Tensor:
+    def _refreshed(self, theta: Tensor, sampled: Sequence[Sampled]) -> Tensor:
         """Return it with the running statistics that go with it, by a network that is this thread's own."""
-        return theta if self.refresh is None else self.refresh(self.network.private("one shot"), theta)
+        return theta if self.refresh is None else self.refresh(self.network.private("one shot"), theta, sampled)
 
     def _prepared(self) -> _Prepared:
         network = self.network.private("one shot")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from wherefrom.training import interruption
 from wherefrom.training.cohort import Trained
@@ -36,9 +37,10 @@ class Ray:
 
     address: of the cluster, such as "10.0.0.1:6379" or "ray://10.0.0.1:10001"; "auto" is the one that runs on this
         machine (default None: the one that `RAY_ADDRESS` names, or a new one on this machine).
-    workers: how many units to train at once (default None: as many as the cluster has cores when training begins). More
-        nodes than that are used when they join. Results are the same to the last bit for the same number.
-    cpus, gpus: what one unit takes (default 1 and 0).
+    workers: how many units to train at once (default None: as many as the cluster has cores when training begins, or
+        GPUs, if units take any). More nodes than that are used when they join. Results are the same to the last bit for
+        the same number.
+    cpus, gpus: what one unit takes (default 1 and 0). With gpus=1, `device="cuda"` means the GPU of each unit.
     retries: how often a unit is trained again after its node or its data was lost (default 3).
 
     With `checkpoints=`, the folder must be one that all nodes see. `store=` needs none: this process writes it.
@@ -56,7 +58,12 @@ class Ray:
     @property
     def width(self) -> int:
         """The number of units that are trained at once."""
-        return self.workers or _room(self._connected(), self.cpus)
+        return self.workers or _room(self._connected(), self.cpus, self.gpus)
+
+    @property
+    def has_device_each(self) -> bool:
+        """True if units train on GPUs of their own, so that all members are divided between them."""
+        return self.gpus > 0
 
     def map(self, units: Sequence[Unit], report: Report) -> list[list[Trained]]:
         """Train the units; an error in one of them, or an interruption, stops the others."""
@@ -85,9 +92,11 @@ class Ray:
         return ray
 
 
-def _room(ray: Any, cpus: float) -> int:
+def _room(ray: Any, cpus: float, gpus: float) -> int:
     """Return how many units the cluster has room for now."""
-    return max(1, int(ray.cluster_resources().get("CPU", 1) // (cpus or 1)))
+    there = ray.cluster_resources()
+    room = [int(there.get(name, 0) // each) for name, each in (("CPU", cpus), ("GPU", gpus)) if each]
+    return max(1, min(room, default=1))
 
 
 class _Work:
@@ -133,7 +142,7 @@ class _Work:
 
     def _submit(self) -> None:
         """Keep enough tasks waiting for all nodes, and no more: their first weights are in the object store."""
-        enough = 2 * max(self.how.workers or 0, _room(self.ray, self.how.cpus))
+        enough = 2 * max(self.how.workers or 0, _room(self.ray, self.how.cpus, self.how.gpus))
         while self.waiting and len(self.running) < enough:
             unit = self.waiting.popleft()
             number = self.plan_of[unit]
@@ -218,13 +227,19 @@ def _train(shared: tuple[Any, ...], members: tuple[Any, ...], unit: int, progres
     with one_core():
         if name not in _trainers:
             _trainers.clear()
-            _trainers[name] = Parcel(*plan).opened().trainer(trainees)
+            opened = Parcel(*plan).opened()
+            _trainers[name] = opened.trainer(trainees, _of_this_task(opened.device))
         trainer = _trainers[name]
         reporter = _Reporter(progress, unit)
         heard = interruption.heard(lambda: "the task was cancelled", lambda _: None)
         with heard if can_keep else contextlib.nullcontext():
             trained = trainer.train(trainees, reporter)
     return packed([replace(one, last=one.last.cpu()) for one in trained])
+
+
+def _of_this_task(device: torch.device) -> torch.device:
+    """Return the device of a plan as a task sees it: Ray shows each task its own GPUs alone, numbered from 0."""
+    return device if device.type == "cpu" else torch.device(device.type, 0)
 
 
 class _Reporter:

@@ -23,10 +23,12 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import connection, reduction
 from multiprocessing.connection import Connection
 from typing import Any, cast
+
+import torch
 
 from wherefrom.training import interruption
 from wherefrom.training.cohort import Trained
@@ -42,8 +44,9 @@ _REPORT_SECONDS = 0.05  # between two reports of a worker
 class Processes:
     """Processes of this machine, each on one core.
 
-    workers: how many (default None: one for each core).
+    workers: how many (default None: one for each device, or else for each core).
     retries: how often members are trained again if their process dies, by another one (default 1).
+    devices: such as ["cuda:0", "cuda:1"], one for each process (default: all train where the call says).
 
     They are started when they are first needed, which takes some seconds, and stay until `close` or the end of the
     program. A script must call from under `if __name__ == "__main__":`, and networks, losses and augmentations must be
@@ -55,15 +58,22 @@ class Processes:
 
     is_here = True  # they see the files of this machine
 
-    def __init__(self, workers: int | None = None, retries: int = 1) -> None:
+    def __init__(self, workers: int | None = None, retries: int = 1, devices: Sequence[str] = ()) -> None:
         if workers is not None and workers < 1:
             raise ValueError(f"workers must be at least 1; it is {workers}")
-        self.width, self.retries = workers or available_cores(), retries
+        if devices and workers not in (None, len(devices)):
+            raise ValueError(f"each of the {len(devices)} devices has one process: leave workers={workers} out")
+        self.width, self.retries, self.devices = workers or len(devices) or available_cores(), retries, tuple(devices)
         self._workers: list[_Worker] = []
         weakref.finalize(self, _end, self._workers)
 
     def __repr__(self) -> str:
         return f"Processes({self.width})"
+
+    @property
+    def has_device_each(self) -> bool:
+        """True if processes train on devices of their own, so that all members are divided between them."""
+        return len(self.devices) > 1
 
     def close(self) -> None:
         """End the processes; the next training starts new ones."""
@@ -74,7 +84,7 @@ class Processes:
         plans, plan_of = plans_of(units)
         can_keep = any(plan.checkpoints is not None for plan in plans)
         with _in_shared_memory(_parcel(plans)) as shared:
-            work = _Work(units, plan_of, shared, Tally(units, report), self.retries)
+            work = _Work(units, plan_of, shared, Tally(units, report), self.retries, self.devices)
             try:
                 return work.done_by(self._workers, min(self.width, len(units)))
             except BaseException:
@@ -123,10 +133,11 @@ def _parcel(thing: Any) -> Parcel:
 class _Worker:
     """A process, and the unit that it trains now."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str | None) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(theirs,), name="wherefrom", daemon=True)
+        self.device = device  # on which it trains, where that is not the plan's
+        self.process = context.Process(target=_work, args=(theirs, device), name="wherefrom", daemon=True)
         self.process.start()
         theirs.close()
         self.unit: int | None = None
@@ -157,16 +168,23 @@ class _Work:
     """The units of one call."""
 
     def __init__(
-        self, units: Sequence[Unit], plan_of: Sequence[int], shared: _Shared, tally: Tally, retries: int
+        self,
+        units: Sequence[Unit],
+        plan_of: Sequence[int],
+        shared: _Shared,
+        tally: Tally,
+        retries: int,
+        devices: Sequence[str],
     ) -> None:
-        self.units, self.plan_of, self.shared, self.tally = units, plan_of, shared, tally
+        self.units, self.plan_of, self.shared, self.tally, self.devices = units, plan_of, shared, tally, devices
         self.left = [retries] * len(units)  # how often each may be tried again
         self.waiting = deque(range(len(units)))
         self.results: dict[int, list[Trained]] = {}
 
     def done_by(self, workers: list[_Worker], width: int) -> list[list[Trained]]:
         while len(workers) < width:
-            workers.append(_Worker())
+            taken = {worker.device for worker in workers}
+            workers.append(_Worker(next((device for device in self.devices if device not in taken), None)))
         for worker in workers:
             worker.send_plans(self.shared)
             self._give(worker)
@@ -238,7 +256,7 @@ class _Work:
             )
         self.left[unit] -= 1
         self.waiting.appendleft(unit)
-        workers.append(_Worker())
+        workers.append(_Worker(worker.device))
         workers[-1].send_plans(self.shared)
         self._give(workers[-1])
 
@@ -246,7 +264,7 @@ class _Work:
 # ---------------------------------------------------------------------- in the worker
 
 
-def _work(parent: Connection) -> None:
+def _work(parent: Connection, device: str | None) -> None:
     """Train what the parent sends, until it closes the connection."""
     for number in (signal.SIGINT, signal.SIGTERM):  # a terminal and some schedulers tell all processes; the parent says
         signal.signal(number, signal.SIG_IGN)
@@ -266,8 +284,9 @@ def _work(parent: Connection) -> None:
             try:
                 members = parcel.opened()
                 if number not in trainers:
-                    trainers[number] = plans[number].trainer(members)
-                answer = "done", unit, trainers[number].train(members, _Reporter(parent, unit))
+                    trainers[number] = plans[number].trainer(members, torch.device(device) if device else None)
+                trained = trainers[number].train(members, _Reporter(parent, unit))
+                answer = "done", unit, [replace(one, last=one.last.cpu()) for one in trained]
                 text = pickle.dumps(answer, protocol=5)
             except BaseException as error:
                 text = _pickled_error(error)
