@@ -257,7 +257,7 @@ def algorithm_of(training: Training, several: Algorithms | None, run: Run) -> Al
 class _InitialConditions:
     """Each theta0 is drawn once, however many runs start from it."""
 
-    def __init__(self, factory: Factory, network: Network, dtype: torch.dtype, given: Any) -> None:
+    def __init__(self, factory: Factory, network: Network, dtype: torch.dtype, given: Any = None) -> None:
         self.factory, self.network, self.dtype = factory, network, dtype
         self.fits_itself = given if isinstance(given, FitsItself) else None
         self.drawn: dict[tuple[int, int], Tensor] = {}

@@ -164,7 +164,7 @@ def _best_trees(table: _Table, validation: Sequence[tuple[Integers, Integers]]) 
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
-    """Scores of every row that was left out, under the shape of y that suits the posterior."""
+    """Scores of every row that was left out, before calibration."""
 
     nll: Tensor
     crps: Tensor  # of classes, the Brier score
@@ -175,10 +175,8 @@ class _Judged:
 
     @classmethod
     def of(cls, posterior: Posterior, samples: int) -> _Judged:
-        rows, likelihood = posterior.held_out, posterior.training.likelihood
+        rows = posterior.held_out
         assert rows is not None
-        if "shape" in likelihood.calibrates_tables:
-            posterior = posterior.calibrated("shape", None, samples)
         answer = posterior.out_of_fold(samples)
         times = torch.ones(len(rows)) if rows.weights is None else rows.weights / rows.weights.mean()
         nll = times * answer.nll(rows.truth, by_row=True)

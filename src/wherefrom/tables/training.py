@@ -32,6 +32,7 @@ from wherefrom.training.sparse import SparseLinear
 from wherefrom.variables import Design, Folds
 
 _MOST_DRAWS = 20
+_ROWS_OF_SHARES = 1000  # are enough to compare the shares of the sources by
 _LAST_ITERATES = (10, 5)  # of those that SWAG collects, to try alone
 _EPOCHS_OF_FEW = 200  # where there are too few rows to find a better number
 _FEW_VALUES, _SOME_ROWS = 3, 1000  # of a column that is not cut into pieces, in the first rows
@@ -172,7 +173,8 @@ def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple
     for name, each in nll.items():
         behind = each - nll[best]
         is_one = rows.y.shape[1] == 1  # several targets have sources of their own
-        split = answers[name].all_sources().overall if is_one else {}
+        some = torch.arange(0, len(rows), -(-len(rows) // _ROWS_OF_SHARES))
+        split = answers[name].of_rows(some).all_sources().overall if is_one else {}
         shares = {source: float(of.share) for source, of in split.items()}
         error = float(behind.std()) / len(behind) ** 0.5
         ways.append(Way(name, float(each.mean()), float(behind.mean()), error, shares))

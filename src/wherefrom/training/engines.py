@@ -29,7 +29,7 @@ def engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: C
     others, today and tomorrow. "fastest" takes it wherever it can.
     """
     if cohort.fit is not None:
-        return FittingEngine(cohort)
+        return FittingEngine(cohort, device)
     if choice not in get_args(Choice):
         raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {choice!r}")
     if choice == "torch":

@@ -28,9 +28,9 @@ class FittingEngine:
 
     name = "fitted"
 
-    def __init__(self, cohort: Cohort) -> None:
+    def __init__(self, cohort: Cohort, device: torch.device) -> None:
         assert cohort.fit is not None
-        self.cohort, self.fit = cohort, cohort.fit
+        self.cohort, self.fit, self.device = cohort, cohort.fit, device
         self.locks: dict[Any, threading.Lock] = defaultdict(threading.Lock)
         self.done: dict[Any, tuple[Tensor, list[float], float]] = {}
 
@@ -42,13 +42,13 @@ class FittingEngine:
     def train(
         self, members: Sequence[Trainee], epoch_done: Callable[[int], None], keeping: Keeping = NOT_KEPT
     ) -> list[Trained]:
-        """Fit the members; nothing is kept on the way, since it takes no longer than a few epochs of a network."""
+        """Fit the members, in main memory; nothing is kept on the way, since it takes no longer than a few epochs."""
         trained = []
         for member in members:
             theta, losses, seconds = self._fitted(member)
             epoch_done(self.cohort.epochs)
             diverged = None if bool(torch.isfinite(theta).all()) else 0
-            trained.append(Trained(theta, None, losses, diverged, seconds, self.name))
+            trained.append(Trained(theta.to(self.device), None, losses, diverged, seconds, self.name))
         return trained
 
     def _fitted(self, member: Trainee) -> tuple[Tensor, list[float], float]:
@@ -70,7 +70,7 @@ class FittingEngine:
             return self.done[key]
 
     def _loss(self, theta: Tensor, rows: Examples, member: Trainee) -> float:
-        network = self.cohort.network.private("fitting")
+        network = self.cohort.network.private("fitting").to(torch.device("cpu"))
         outputs = network.call(network.layout.views(theta), rows.x, (), False)
         return float(self.cohort.loss_of(member)(outputs, rows.y, rows.weights))
 
