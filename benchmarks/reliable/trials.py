@@ -238,8 +238,9 @@ def loaded(read: Any, predict: Any, tried: Path, mutation: mutating.Mutation) ->
             return "loaded, though its digest is wrong", "silent"
         try:
             predict(run)
-        except Exception:
-            return None, "with forged digests loaded, and failed to predict"
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            return f"{type(error).__name__} {where} in predicting", "with forged digests loaded, and failed to predict"
         return None, "with forged digests loaded, and predict"
 
 

@@ -237,10 +237,13 @@ class Model:
         with blaming(path):
             values = codec.unpack(document["run"], tensors.__getitem__)
             codec.check(values, {name: hint for name, hint in get_type_hints(cls).items() if name in _STORED})
-            noise = values.pop("noise")
+            noise, features = values.pop("noise"), values["encoder"].features
+            posterior.schema.inputs(Encoded(np.zeros((1, len(features))), features))  # raises if networks take others
+            if values["donors"] is not None:
+                values["donors"].check()
             if noise is not None:
                 x, y = (part.numpy() for part in noise)
-                rows = as_rows((Encoded(x, values["encoder"].features), y[:, 0]), posterior.training.likelihood)
+                rows = as_rows((Encoded(x, features), y[:, 0]), posterior.training.likelihood)
                 posterior = replace(posterior, fold=replace(posterior.fold, held_out=rows))
             return cls(posterior, **values).with_rows_to_judge()
 
