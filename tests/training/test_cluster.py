@@ -156,9 +156,9 @@ def test_a_node_is_killed_in_the_middle_with_its_objects_and_one_is_added(cluste
 
     wf.executors.Ray(cluster.address)._connected()
     act = once(kill, lambda: (tmp_path / lost.node_id).exists(), after=1)
+    how = dict(progress=lambda done: (heard.append(done), act(done)), augment=signing(tmp_path, waits=True))
     with patch.object(ours._Work, "_put", on_node(lost, ours._Work._put, references)):
-        waiting = signing(tmp_path, waits=True)
-        there = on(cluster, progress=lambda done: (heard.append(done), act(done)), augment=waiting)
+        there = on(cluster, **how)
     assert sum(heard) > 0  # it was in the middle
     assert {path.name for path in tmp_path.iterdir()} >= {lost.node_id, added[0].node_id}
     assert len(references) > 6  # what was lost was put there again
