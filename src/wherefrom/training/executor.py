@@ -16,6 +16,7 @@ import torch
 
 from wherefrom.training.checkpoints import Checkpoints, Keeper
 from wherefrom.training.cohort import Cohort, Engine, Trained, Trainee
+from wherefrom.training.data_parallel import Share
 from wherefrom.training.engines import Choice, engine_for
 from wherefrom.training.workers import on_threads, one_core
 
@@ -45,18 +46,27 @@ class Plan:
     device: torch.device
     checkpoints: Checkpoints | None
 
-    def trainer(self, members: Sequence[Trainee]) -> Trainer:
-        """Return a trainer whose engine is rehearsed by the first of these members."""
-        return Trainer(replace(self.cohort, members=tuple(members)), self.engine, self.device, self.checkpoints)
+    def trainer(self, members: Sequence[Trainee], share: Share | None = None) -> Trainer:
+        """Return a trainer whose engine is rehearsed by the first of these members.
+
+        share: the part of this process, where several train one member (default None: it trains alone).
+        """
+        return Trainer(replace(self.cohort, members=tuple(members)), self.engine, self.device, self.checkpoints, share)
 
 
 class Trainer:
     """Trains members of one cohort in this process, by an engine that is made when it is first needed."""
 
     def __init__(
-        self, cohort: Cohort, choice: Choice, device: torch.device, checkpoints: Checkpoints | None = None
+        self,
+        cohort: Cohort,
+        choice: Choice,
+        device: torch.device,
+        checkpoints: Checkpoints | None = None,
+        share: Share | None = None,
     ) -> None:
         self.cohort, self.choice, self.device, self.checkpoints = cohort, choice, device, checkpoints
+        self.share = share
         self._engine: Engine | None = None
         self._trains: Engine | Keeper | None = None
         self._lock = threading.Lock()
@@ -66,10 +76,11 @@ class Trainer:
         with self._lock:
             if self._engine is None:
                 with one_core():
-                    self._engine = engine_for(self.cohort, self.device, self.choice, announce)
+                    self._engine = engine_for(self.cohort, self.device, self.choice, announce, self.share)
                 self._trains = self._engine
                 if self.checkpoints is not None:
-                    self._trains = Keeper(self.checkpoints, self.cohort, self._engine, self.device)
+                    writes = self.share is None or self.share.is_first
+                    self._trains = Keeper(self.checkpoints, self.cohort, self._engine, self.device, writes=writes)
             return self._engine
 
     def train(self, members: Sequence[Trainee], report: Report) -> list[Trained]:
