@@ -208,13 +208,16 @@ def test_the_driver_is_killed_and_started_again(cluster, tmp_path):
 # ---------------------------------------------------------------------- one member by several processes
 
 
-def shared_out(compute: wf.Compute, augment=None, over=(wf.InitialCondition(2), wf.Iterations(wf.SWAG(2))), **how):
+OF_TWO = [wf.InitialCondition(2), wf.Iterations(wf.SWAG(2))]
+
+
+def shared_out(compute: wf.Compute, augment=None, **how):
     """Members in double precision, with weights of rows, dropout, clipping, and a last batch of one row."""
     x, y = (np.concatenate([part, part[:1]]) for part in rows())
     algorithm = wf.Algorithm("adam", lr=0.01, batch_size=50, clip=0.5)
     training = wf.Training(wide, algorithm, epochs=EPOCHS, augment=augment)
     data = x, y, np.linspace(0.5, 1.5, len(y))
-    posterior = wf.marginalise(training, data, list(over), seed=2, compute=compute.but(dtype=torch.float64), **how)
+    posterior = wf.marginalise(training, data, OF_TWO, seed=2, compute=compute.but(dtype=torch.float64), **how)
     parts = ((member.trained.last, *member.trained.law.tensors().values()) for member in posterior.mixture)
     return [each for part in parts for each in part], [member.trained.losses for member in posterior.mixture]
 
@@ -251,8 +254,8 @@ def test_one_member_by_two_processes_is_that_of_one(cluster, tmp_path):
     there = shared_out(by_two(cluster, progress=heard.append), dying(tmp_path / "died"))
     assert (tmp_path / "died").exists()
     assert sum(heard) == 2 * EPOCHS
-    for ours, theirs in zip(shared_out(wf.Compute(engine="torch")), there, strict=True):
-        assert_equal_to_rounding(ours, theirs)
+    for one, two in zip(shared_out(wf.Compute(engine="torch")), there, strict=True):
+        assert_equal_to_rounding(one, two)
 
 
 def test_one_member_by_two_processes_goes_on_after_an_interruption(cluster, tmp_path):
@@ -264,8 +267,8 @@ def test_one_member_by_two_processes_goes_on_after_an_interruption(cluster, tmp_
     with pytest.raises(interruption.Interrupted, match="make the same call again"):
         shared_out(by_two(cluster, progress=once(stop, after=2)), **how)
     assert len(list((tmp_path / "kept").glob("*.safetensors"))) == 1
-    for ours, theirs in zip(shared_out(wf.Compute(engine="torch")), shared_out(by_two(cluster), **how), strict=True):
-        assert_equal_to_rounding(ours, theirs)
+    for one, two in zip(shared_out(wf.Compute(engine="torch")), shared_out(by_two(cluster), **how), strict=True):
+        assert_equal_to_rounding(one, two)
 
 
 def normalised() -> torch.nn.Module:
