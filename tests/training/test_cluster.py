@@ -13,7 +13,17 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from test_executors import EPOCHS, OVER, assert_equal, rows, trained, wide
+from test_executors import (
+    EPOCHS,
+    OVER,
+    RANDOM,
+    assert_equal,
+    assert_same_predictions,
+    posterior_over,
+    rows,
+    trained,
+    wide,
+)
 from typer.testing import CliRunner
 
 import wherefrom as wf
@@ -288,6 +298,13 @@ def test_what_several_processes_cannot_train_is_said_before(cluster):
     many = wf.executors.Ray(cluster.address, processes_per_member=50)
     with pytest.raises(ValueError, match="needs 50 cores at once, and the cluster has 2: take fewer, or add nodes"):
         shared_out(wf.Compute(executor=many))
+
+
+# ---------------------------------------------------------------------- prediction
+
+
+def test_predictions_are_the_same_to_the_last_bit(cluster):
+    assert_same_predictions(posterior_over(RANDOM), wf.executors.Ray(cluster.address))
 
 
 # ---------------------------------------------------------------------- the command

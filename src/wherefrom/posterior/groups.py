@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from wherefrom.laws import needs_statistics
 from wherefrom.posterior.member import network_of
 from wherefrom.predictive import batch_norm
-from wherefrom.predictive.monte_carlo import RandomTheta
+from wherefrom.predictive.monte_carlo import RandomTheta, Refresh
 from wherefrom.training.network import Network
 from wherefrom.training.workers import check_default_device
 
@@ -60,7 +61,7 @@ def inputs(posterior: Posterior, x: Any) -> Tensor:
     return posterior.scaler.x(posterior.schema.inputs(x), posterior.dtype).to(posterior.device)
 
 
-def refreshing(posterior: Posterior, group: Group) -> Callable[[Network, Tensor], Tensor] | None:
+def refreshing(posterior: Posterior, group: Group) -> Refresh | None:
     """Return what brings the running statistics of batch normalisation in line with sampled weights, if need be."""
     if not group.network.momenta or not any(needs_statistics(theta.law) for theta in group.thetas):
         return None  # points of a trajectory carry their own statistics
@@ -72,4 +73,4 @@ def refreshing(posterior: Posterior, group: Group) -> Callable[[Network, Tensor]
     augment, statistics, scaler = posterior.training.augment, posterior.statistics, posterior.scaler
     rows = batch_norm.TrainingRows(posterior.rows.x, scaler, posterior.dtype, posterior.device, augment, posterior.seed)
     number = statistics.number(posterior.rows, scaler, augment, group.network)
-    return lambda network, theta: batch_norm.refresh(network, theta, rows, statistics, number)
+    return partial(batch_norm.refresh, rows=rows, cache=statistics, number=number)

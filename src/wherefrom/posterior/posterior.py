@@ -220,6 +220,7 @@ class Posterior(Generic[P]):
         *,
         method: predicting.Method = "monte_carlo",
         tolerance: float = 0.05,
+        executor: Any = None,
     ) -> P:
         """Predict at x by Monte Carlo, with so many samples of each member.
 
@@ -230,10 +231,16 @@ class Posterior(Generic[P]):
         errors of mean and standard deviation within the tolerance, and samples otherwise; the check is made once, on
         the first rows that are asked for, and remembered. `prediction.method` says which it was. If the posterior is
         `calibrated`, so is the prediction.
-        """
-        return predicting.predicted(self, x, samples, method, seed, tolerance)
 
-    def predict_chunks(self, x: Any, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> Iterator[P]:
+        executor: `wf.executors.Processes(...)` or `wf.executors.Ray(...)`, whose processes sample the outputs, to the
+            same bits (default None: threads of this process). Moments are computed here in any case.
+        """
+        with predicting.sampling_elsewhere(self, executor, method) as elsewhere:
+            return predicting.predicted(self, x, samples, method, seed, tolerance, elsewhere=elsewhere)
+
+    def predict_chunks(
+        self, x: Any, samples: int = 100, *, method: predicting.Method = "monte_carlo", executor: Any = None
+    ) -> Iterator[P]:
         """Predict some rows at a time, in their order: yield predictions of 4,096 rows at most, fewer of many samples.
 
         So memory does not grow with the rows. Answers are those of `predict` up to rounding; by Monte Carlo, a row has
@@ -243,6 +250,7 @@ class Posterior(Generic[P]):
             iterable of those.
         samples: of each member (default 100).
         method: as for `predict` (default "monte_carlo").
+        executor: as for `predict` (default None). Members are sent to its processes once for all chunks.
 
         >>> import torch
         >>> import wherefrom as wf
@@ -253,10 +261,11 @@ class Posterior(Generic[P]):
         [30, 10]
         """
         parts = [x] if hasattr(x, "shape") else x
-        for part in parts:
-            take = (part.iloc if hasattr(part, "iloc") else part).__getitem__
-            for block in predicting.in_blocks(self, len(part), take, samples, method):
-                yield block.prediction.of_rows(torch.arange(len(block)))
+        with predicting.sampling_elsewhere(self, executor, method) as elsewhere:
+            for part in parts:
+                take = (part.iloc if hasattr(part, "iloc") else part).__getitem__
+                for block in predicting.in_blocks(self, len(part), take, samples, method, elsewhere=elsewhere):
+                    yield block.prediction.of_rows(torch.arange(len(block)))
 
     def out_of_fold(self, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> P:
         """Predict every training row by the members that did not see it, where the draws of D are `wf.Folds`.

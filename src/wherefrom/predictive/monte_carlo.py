@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,9 @@ from torch import Tensor
 from wherefrom.laws import Law
 from wherefrom.training import streams
 from wherefrom.training.network import Network, Site
-from wherefrom.training.workers import available_cores, on_threads
+from wherefrom.training.workers import available_cores, on_threads, one_core
+
+Refresh = Callable[[Network, Tensor], Tensor]  # samples of theta -> the same with statistics of batch normalisation
 
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
 _MOST_ROWS, _ROW_NUMBERS = 1024, 2**25  # of one call: activations of 128 MB, where a single row has many
@@ -77,28 +80,57 @@ def outputs(
     plan: Plan,
     x: Tensor,
     seed: int,
-    refresh: Callable[[Network, Tensor], Tensor] | None = None,
+    refresh: Refresh | None = None,
+    elsewhere: Callable[[Tensor, Sequence[Job]], list[NDArray[Any]]] | None = None,
 ) -> Tensor:
-    """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)"""
+    """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)
+
+    elsewhere: has jobs done by other processes, as `answer_job` does them (default None: threads of this one).
+    """
     has_masks = plan.vary_mask and bool(network.sites)
     if plan.samples > 1 and not has_masks and not any(member.law.is_random for member in members):
-        once = outputs(network, members, Plan(1, False, False), x, seed, refresh)  # all samples are the same
+        # All samples are the same.
+        once = outputs(network, members, Plan(1, False, False), x, seed, refresh, elsewhere)
         return once.expand(-1, plan.samples, -1, -1).contiguous()
     result = torch.empty(len(members), plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
     # Whole blocks of thetas, in jobs that are small enough to be shared out evenly.
     size = 2 * _THETAS_IN_A_BLOCK if plan.in_blocks else _THETAS_IN_A_BLOCK
     starts = range(0, plan.samples, size)
     jobs = [(k, np.arange(a, min(a + size, plan.samples))) for k in range(len(members)) for a in starts]
+    if elsewhere is not None:
+        given = elsewhere(x, [Job(k, plan, samples, seed) for k, samples in jobs])
+        for (k, samples), answers in zip(jobs, given, strict=True):
+            result.numpy()[k, samples[0] : samples[-1] + 1] = answers
+        return result
     work = result[..., 0].numel() * network.numbers_per_row
     threads = min(available_cores(), len(jobs)) if x.device.type == "cpu" and work > _THREAD_NUMBERS else 1
     networks = [network.private(worker) for worker in range(threads)]  # of this thread, for those that it starts
 
     def answer(worker: int) -> None:
         for k, samples in jobs[worker::threads]:
-            _answer(networks[worker], members[k], plan, samples, x, seed, refresh, result[k])
+            _answer(networks[worker], members[k], plan, samples, x, seed, refresh, result[k, samples[0] :])
 
     on_threads(answer, range(threads), threads)
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Some samples of one member."""
+
+    member: int  # its number among those with the same network
+    plan: Plan
+    samples: NDArray[np.int64]
+    seed: int
+
+
+def answer_job(common: tuple[Network, Refresh | None], member: RandomTheta, x: Tensor, job: Job) -> NDArray[Any]:
+    """Return a member's answers for the samples of a job, in any process.  # (samples, rows, outputs)"""
+    network, refresh = common
+    result = torch.empty(len(job.samples), len(x), network.outputs, dtype=member.law.mean.dtype)
+    with one_core():
+        _answer(network.private("answers"), member, job.plan, job.samples, x, job.seed, refresh, result)
+    return result.numpy()
 
 
 def _answer(
@@ -108,10 +140,10 @@ def _answer(
     samples: NDArray[np.int64],
     x: Tensor,
     seed: int,
-    refresh: Callable[[Network, Tensor], Tensor] | None,
+    refresh: Refresh | None,
     result: Tensor,
 ) -> None:
-    """Fill in some of a member's answers.  # result: (all samples, rows, outputs)"""
+    """Fill in some of a member's answers.  # result: (these samples, rows, outputs)"""
     rows = _evenly(len(x), min(_MOST_ROWS, max(1, _ROW_NUMBERS // network.numbers_per_row)))
     together = _evenly(len(samples), _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
     thetas = Thetas(member, seed)
@@ -125,7 +157,7 @@ def _answer(
             given = [torch.from_numpy(mask).to(theta) for mask in masks]
             for row in _starts(len(x), rows):
                 answers = network.answers(theta, x[row : row + rows], given)
-                result[some[0] : some[-1] + 1, row : row + rows] = answers
+                result[some[0] - samples[0] : some[-1] + 1 - samples[0], row : row + rows] = answers
 
 
 def _evenly(count: int, most: int) -> int:

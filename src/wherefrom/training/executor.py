@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
@@ -34,6 +35,25 @@ class Executor(Protocol):
 
     def map(self, units: Sequence[Unit], report: Report) -> list[list[Trained]]:
         """Train every unit, and return what the members of each left, in the units' order."""
+        ...
+
+
+Call = tuple[int, int, Any]  # numbers of what it has in common with others and of its part, and what is its own
+
+
+class Calls(Protocol):
+    """Has one function called by other processes, which have been sent what is common, and the parts, once."""
+
+    def run(self, function: Callable[..., Any], given: Any, calls: Sequence[Call]) -> list[Any]:
+        """Return `function(common[i], parts[j], given, own)` for every call (i, j, own), in their order."""
+        ...
+
+
+class Caller(Protocol):
+    """An executor that also predicts."""
+
+    def calling(self, common: Sequence[Any], parts: Sequence[Any]) -> AbstractContextManager[Calls]:
+        """Send what calls share to other processes, for as long as the context lasts."""
         ...
 
 

@@ -13,8 +13,8 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np
 from wherefrom.training import data_parallel, interruption
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data_parallel import PartnerLostError, Share
-from wherefrom.training.executor import Plan, Report, Tally, Trainer, Unit, plans_of
+from wherefrom.training.executor import Call, Plan, Report, Tally, Trainer, Unit, plans_of
 from wherefrom.training.parcels import Parcel, packed
 from wherefrom.training.workers import one_core
 
@@ -87,6 +87,11 @@ class Ray:
                 f"{resources.get('CPU', 0):g}: take fewer, or add nodes"
             )
         return _Work(self, self._connected(), units, plans, plan_of, Tally(units, report)).done()
+
+    @contextmanager
+    def calling(self, common: Sequence[Any], parts: Sequence[Any]) -> Iterator[_Calls]:
+        """Let `run` of what this returns have a function called by tasks; see `executor.Calls`."""
+        yield _Calls(self, self._connected(), common, parts)
 
     def _connected(self) -> Any:
         """Return Ray, connected; the connection stays until the end of the program."""
@@ -194,7 +199,7 @@ class _Work:
         return _Attempt(unit, tasks, reserved)
 
     def _collect(self, reference: Any, attempt: _Attempt) -> None:
-        returned, lost = self._outcome(reference)
+        returned, lost = _outcome(self.ray, reference)
         is_first = reference == attempt.tasks[0]
         if lost is None and not is_first:
             return  # the first one returns what all of them have trained
@@ -203,7 +208,7 @@ class _Work:
             ended, _ = self.ray.wait(others, num_returns=len(others), timeout=_ENDING_SECONDS)
             if lost is not None:  # perhaps because another one has raised an error, which is raised here
                 for each in ended:
-                    self._outcome(each)
+                    _outcome(self.ray, each)
         self._release(attempt)
         if lost is not None:
             self._again(attempt.unit, lost)
@@ -212,21 +217,6 @@ class _Work:
         self.results[attempt.unit] = trained
         self.units[attempt.unit].finished(trained)
         self.tally.finished(attempt.unit)
-
-    def _outcome(self, reference: Any) -> tuple[Any, BaseException | None]:
-        """Return what a task returned, or how the cluster lost it, and raise what the training itself raised."""
-        errors = self.ray.exceptions
-        try:
-            return self.ray.get(reference), None
-        except errors.RayTaskError as error:  # of the training itself, or of data that it did not get
-            cause = error.cause if isinstance(error.cause, BaseException) else error.as_instanceof_cause()
-            if not isinstance(cause, errors.RayError | PartnerLostError):
-                raise cause from None
-            return None, cause
-        except errors.TaskCancelledError:
-            raise
-        except errors.RayError as error:  # the cluster's: a node or an object is lost
-            return None, error
 
     def _release(self, attempt: _Attempt) -> None:
         """Give back what was reserved for the tasks of an attempt, which ends those that still run."""
@@ -264,6 +254,78 @@ class _Work:
         for attempt in attempts:
             with contextlib.suppress(Exception):
                 self._release(attempt)
+
+
+class _Calls:
+    """Calls of functions by tasks; what they share is in the object store, each part by itself."""
+
+    def __init__(self, how: Ray, ray: Any, common: Sequence[Any], parts: Sequence[Any]) -> None:
+        self.how, self.ray, self.common, self.parts = how, ray, common, parts
+        self.references: dict[tuple[str, int], Any] = {}
+        self.task = ray.remote(num_cpus=how.cpus, max_retries=how.retries, retry_exceptions=False)(_call)
+
+    def run(self, function: Callable[..., Any], given: Any, calls: Sequence[Call]) -> list[Any]:
+        """Return what the function returns for every call; an error in one of them stops the others."""
+        self._forget("given", 0)
+        left = [self.how.retries] * len(calls)  # how often each may be tried again by us
+        waiting, running, results = deque(range(len(calls))), dict[Any, int](), dict[int, Any]()
+        try:
+            while len(results) < len(calls):
+                while waiting and len(running) < 2 * max(self.how.workers or 0, self.how._room()):
+                    number = waiting.popleft()
+                    i, j, own = calls[number]
+                    common, part = self._put("common", i, self.common[i]), self._put("part", j, self.parts[j])
+                    rows = self._put("given", 0, given)
+                    running[self.task.remote(function, common, part, rows, own)] = number
+                ready, _ = self.ray.wait(list(running), timeout=_POLL_SECONDS)
+                for reference in ready:
+                    number = running.pop(reference)
+                    returned, lost = _outcome(self.ray, reference)
+                    if lost is None:
+                        results[number] = returned
+                        continue
+                    if not left[number]:
+                        raise RuntimeError(
+                            f"the cluster lost a call {self.how.retries + 1} times: {' '.join(str(lost).split())}"
+                        ) from lost
+                    left[number] -= 1
+                    i, j, _ = calls[number]
+                    for name, which in (("common", i), ("part", j), ("given", 0)):
+                        self._forget(name, which)  # perhaps the data was lost: it is put anew
+                    waiting.append(number)
+        except BaseException:
+            for reference in running:
+                with contextlib.suppress(Exception):
+                    self.ray.cancel(reference, force=True)
+            raise
+        return [results[number] for number in range(len(calls))]
+
+    def _put(self, name: str, number: int, thing: Any) -> Any:
+        """Put something into the object store, if it is not there, and return a reference."""
+        if (name, number) not in self.references:
+            parcel = packed(thing, self.ray.cloudpickle.CloudPickler)
+            written = secrets.token_hex(8), parcel.rest, np.asarray(parcel.numbers), parcel.ends
+            self.references[name, number] = self.ray.put(written)
+        return self.references[name, number]
+
+    def _forget(self, name: str, number: int) -> None:
+        self.references.pop((name, number), None)
+
+
+def _outcome(ray: Any, reference: Any) -> tuple[Any, BaseException | None]:
+    """Return what a task returned, or how the cluster lost it, and raise what the task itself raised."""
+    errors = ray.exceptions
+    try:
+        return ray.get(reference), None
+    except errors.RayTaskError as error:  # of the task itself, or of data that it did not get
+        cause = error.cause if isinstance(error.cause, BaseException) else error.as_instanceof_cause()
+        if not isinstance(cause, errors.RayError | PartnerLostError):
+            raise cause from None
+        return None, cause
+    except errors.TaskCancelledError:
+        raise
+    except errors.RayError as error:  # the cluster's: a node or an object is lost
+        return None, error
 
 
 # ---------------------------------------------------------------------- on the nodes
@@ -354,6 +416,22 @@ def _met(progress: Any, meeting: str, address: str | None) -> str:
 
 def _ignored(_: int) -> None:
     pass
+
+
+_common: dict[str, Any] = {}  # what the last calls of this process had in common, with what was recorded for it
+_MOST_COMMON = 8
+
+
+def _call(
+    function: Callable[..., Any], common: tuple[Any, ...], part: tuple[Any, ...], given: tuple[Any, ...], own: Any
+) -> Any:
+    """Call a function, as a task."""
+    name, *parcel = common
+    if name not in _common:
+        while len(_common) >= _MOST_COMMON:
+            _common.pop(next(iter(_common)))
+        _common[name] = Parcel(*parcel).opened()
+    return function(_common[name], Parcel(*part[1:]).opened(), Parcel(*given[1:]).opened(), own)
 
 
 class _Reporter:
