@@ -262,7 +262,7 @@ def learn(
         all_rows = None if whole is None else whole.without(table, encoder, encoded, filled, rows, together is not None)
         networks = train(data, filled.versions, together, target, request, began, tell, compute, folds, all_rows)
         if all_rows is not None:
-            counts["train"] = networks.trained_on
+            counts |= {"all": networks.trained_on + len(rows.calibrate) + len(rows.test), "train": networks.trained_on}
         posterior, samples = networks.posterior, networks.samples
         if is_by_folds:
             posterior, judges = Judges.left_out(posterior, encoded, filled)
