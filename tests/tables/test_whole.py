@@ -1,5 +1,7 @@
 """Files of more rows than are kept in memory: some choose the settings and judge, and all others are trained on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -84,6 +86,18 @@ def test_missing_values_are_drawn_given_the_target(tmp_path):
     b = rows.x[:, list(rows.x_names).index("b")]
     assert bool(torch.isfinite(rows.x).all())
     assert float((b - rows.y[:, 0]).abs().quantile(0.95)) < 0.5
+
+
+def test_classes_that_were_not_drawn_are_left_out_with_a_warning(tmp_path):
+    path = write(tmp_path / "data.csv", target=lambda x: np.where(x[:, 0] > 0, "up", "down"))
+    rest, _ = rest_of(write(tmp_path / "other.csv"))
+    target = Target.of(read(path), "y", None)
+    one_class = replace(target, classes=("down", "other"))
+    with pytest.warns(UserWarning, match=r"\d+ rows left out, with a 'y' that no row of the 200 has"):
+        rows, _ = replace(rest, whole=replace(rest.whole, path=path)).rows(
+            one_class, wf.Classification(("down", "other"))
+        )
+    assert rows.y.unique().tolist() == [0.0]
 
 
 def test_so_many_as_are_asked_for_are_drawn(tmp_path):

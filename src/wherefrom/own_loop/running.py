@@ -165,10 +165,10 @@ class Following:
 
     def restore(self, state: State) -> None:
         fresh = {f"own.{name}": getattr(self.collector, name) for name in self.collector.state}
-        own = checked_like({"count": self.count, **fresh}, state)
-        self.count = own["count"]
+        values = checked_like({"count": self.count, **fresh}, state)
+        self.count = values["count"]
         for name in self.collector.state:
-            setattr(self.collector, name, own[f"own.{name}"])
+            setattr(self.collector, name, values[f"own.{name}"])
 
 
 def checked_like(fresh: State, state: State) -> State:

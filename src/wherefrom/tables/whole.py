@@ -7,6 +7,7 @@ train on all of them but those that judge.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -75,14 +76,23 @@ class Rest:
 
     def rows(self, target: Target, likelihood: Objective) -> tuple[Rows, Rows | None]:
         """Return the rows, whose x is in a file, and those to fit the noise on, if there is noise to fit."""
-        columns, targets, first = MappedColumns(len(self.encoder.features)), [], 0
+        columns, targets, first, lost = MappedColumns(len(self.encoder.features)), [], 0, 0
         is_drawn = chosen_rows(self.whole.count, self.whole.most, self.whole.seed)
         for table in chunks(self.whole.path, self.whole.how, CHUNK):
             chosen = is_drawn(first, len(table))
             first += len(table)
-            x, some = self._encoded(table if chosen.all() else table.take(np.flatnonzero(chosen)), target)
+            table = table if chosen.all() else table.take(np.flatnonzero(chosen))
+            is_known = _has_class(table, target)
+            lost += int((~is_known).sum())
+            x, some = self._encoded(table if is_known.all() else table.take(np.flatnonzero(is_known)), target)
             columns.add(x.values)
             targets.append(some)
+        if lost:
+            warnings.warn(
+                f"{rows_of(lost)} left out, with a {target.name!r} that no row of the {SAMPLE:,} has by which classes "
+                "are known",
+                stacklevel=2,
+            )
         rows = as_rows((columns.tensor(), _named(np.concatenate(targets), target)), likelihood)
         rows = replace(rows, x_names=self.encoder.features)
         if not likelihood.fits_noise:
@@ -101,6 +111,14 @@ class Rest:
         if self.filled.given_targets is None:
             return self.filled.completion.once(encoded), y
         return self.filled.given_targets.like_these(encoded, target.numbers(y)), y
+
+
+def _has_class(table: RawTable, target: Target) -> NDArray[np.bool_]:
+    """Return which rows have a class that is known, or none."""
+    if not target.classes:
+        return np.ones(len(table), dtype=bool)
+    allowed = {*target.classes, None}
+    return np.array([label in allowed for label in target.values(table).tolist()], dtype=bool)
 
 
 def _named(y: NDArray[Any], target: Target) -> Any:

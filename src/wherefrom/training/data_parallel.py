@@ -118,7 +118,7 @@ def joined(share: Share, device: torch.device, meet: Callable[[str | None], str]
 class _Loss(nn.Module):
     """The loss of one member on its part of a batch, with its trained tensors as parameters, for torch to watch.
 
-    The parameters are theta's own memory: a step that changes theta changes them.
+    The parameters share the memory of theta: a step that changes theta changes them.
     """
 
     def __init__(self, cohort: Cohort, member: Trainee, theta: Tensor) -> None:

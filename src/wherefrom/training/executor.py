@@ -38,14 +38,14 @@ class Executor(Protocol):
         ...
 
 
-Call = tuple[int, int, Any]  # numbers of what it has in common with others and of its part, and what is its own
+Call = tuple[int, int, Any]  # numbers of what it has in common with others and of its part, and its details
 
 
 class Calls(Protocol):
     """Has one function called by other processes, which have been sent what is common, and the parts, once."""
 
     def run(self, function: Callable[..., Any], given: Any, calls: Sequence[Call]) -> list[Any]:
-        """Return `function(common[i], parts[j], given, own)` for every call (i, j, own), in their order."""
+        """Return `function(common[i], parts[j], given, detail)` for every call (i, j, detail), in their order."""
         ...
 
 

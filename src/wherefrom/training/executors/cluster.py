@@ -273,10 +273,10 @@ class _Calls:
             while len(results) < len(calls):
                 while waiting and len(running) < 2 * max(self.how.workers or 0, self.how._room()):
                     number = waiting.popleft()
-                    i, j, own = calls[number]
+                    i, j, detail = calls[number]
                     common, part = self._put("common", i, self.common[i]), self._put("part", j, self.parts[j])
                     rows = self._put("given", 0, given)
-                    running[self.task.remote(function, common, part, rows, own)] = number
+                    running[self.task.remote(function, common, part, rows, detail)] = number
                 ready, _ = self.ray.wait(list(running), timeout=_POLL_SECONDS)
                 for reference in ready:
                     number = running.pop(reference)
@@ -423,7 +423,7 @@ _MOST_COMMON = 8
 
 
 def _call(
-    function: Callable[..., Any], common: tuple[Any, ...], part: tuple[Any, ...], given: tuple[Any, ...], own: Any
+    function: Callable[..., Any], common: tuple[Any, ...], part: tuple[Any, ...], given: tuple[Any, ...], detail: Any
 ) -> Any:
     """Call a function, as a task."""
     name, *parcel = common
@@ -431,7 +431,7 @@ def _call(
         while len(_common) >= _MOST_COMMON:
             _common.pop(next(iter(_common)))
         _common[name] = Parcel(*parcel).opened()
-    return function(_common[name], Parcel(*part[1:]).opened(), Parcel(*given[1:]).opened(), own)
+    return function(_common[name], Parcel(*part[1:]).opened(), Parcel(*given[1:]).opened(), detail)
 
 
 class _Reporter:

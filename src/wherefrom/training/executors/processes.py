@@ -360,8 +360,8 @@ def _called(
     call: Parcel,
 ) -> Any:
     common, parts = shared["members"]
-    i, j, own = call.opened()
-    return function(common[i], parts[j], shared["given"], own)
+    i, j, detail = call.opened()
+    return function(common[i], parts[j], shared["given"], detail)
 
 
 def _listen(parent: Connection, messages: queue.SimpleQueue) -> None:
