@@ -35,6 +35,7 @@ from wherefrom.files.codec import stored
 from wherefrom.files.errors import FileError, MissingFileError
 from wherefrom.files.folders import Run, Writer
 from wherefrom.files.reading import blaming, check_format
+from wherefrom.likelihoods.quantities import checked_level
 from wherefrom.posterior import Posterior, store
 from wherefrom.posterior.predicting import Method
 from wherefrom.predictive.background import Background
@@ -239,8 +240,12 @@ class Model:
             codec.check(values, {name: hint for name, hint in get_type_hints(cls).items() if name in _STORED})
             noise, features = values.pop("noise"), values["encoder"].features
             posterior.schema.inputs(Encoded(np.zeros((1, len(features))), features))  # raises if networks take others
+            values["around"].check(values["encoder"])
             if values["donors"] is not None:
                 values["donors"].check()
+            checked_level(values["level"])
+            if values["samples"] < 1:
+                raise ValueError(f"networks cannot have {values['samples']} samples")
             if noise is not None:
                 x, y = (part.numpy() for part in noise)
                 rows = as_rows((Encoded(x, features), y[:, 0]), posterior.training.likelihood)
