@@ -250,7 +250,21 @@ class Model:
                 x, y = (part.numpy() for part in noise)
                 rows = as_rows((Encoded(x, features), y[:, 0]), posterior.training.likelihood)
                 posterior = replace(posterior, fold=replace(posterior.fold, held_out=rows))
-            return cls(posterior, **values).with_rows_to_judge()
+            model = cls(posterior, **values).with_rows_to_judge()
+            model._rehearse()
+            return model
+
+    def _rehearse(self) -> None:
+        """Raise if rows cannot be read, encoded, compared with the training rows and completed.
+
+        By two rows, one of which has the medians of its quantities, and the other nothing.
+        """
+        medians = {rule.name: getattr(rule, "median", None) for rule in self.encoder.rules}
+        kinds = {rule.name: getattr(rule, "kind", "") for rule in self.encoder.rules}
+        rows = {name: [medians[name] if kinds[name] == "number" else None, None] for name in self.encoder.names}
+        encoded = self.encoder.encode(self.as_table(rows))
+        self.around.look(encoded)
+        self.posterior.schema.inputs(encoded if self.completion is None else self.completion.drawn(encoded)[0])
 
     # ------------------------------------------------------------------ prediction
 
