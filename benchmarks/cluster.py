@@ -2,7 +2,7 @@
 
     python benchmarks/cluster.py processes      # the same trainings by two threads and by two processes
     python benchmarks/cluster.py nodes          # by one node of a Ray cluster, and by two; needs wherefrom[ray]
-    python benchmarks/cluster.py plan           # what 1,000 members of 25 million weights take, computed
+    python benchmarks/cluster.py plan           # what 1,000 members of 25 million weights take, by a measured step
 
 Each figure is the median of some repeats that take turns. All members must be equal to the last bit. How many cores are
 free is measured first: on a machine that others use as well, no executor is faster than that.
@@ -11,6 +11,7 @@ free is measured first: on a machine that others use as well, no executor is fas
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import statistics
@@ -153,25 +154,62 @@ def nodes(epochs: int, repeats: int) -> None:
     cluster.shutdown()
 
 
-def plan(members: int, weights: float, rank: int, workers: int, hours: float, gigabits: float) -> None:
-    """Print what a run takes; `hours` are those of one member on one worker, to be measured by a short training."""
+def large() -> nn.Module:
+    """A convolutional network of 25 million weights, for images of 32 x 32 pixels."""
+    layers: list[nn.Module] = []
+    widths = [3, 64, 128, 256, 256, 512, 512, 512, 512]
+    for number, (before, after) in enumerate(itertools.pairwise(widths)):
+        layers += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if number in (1, 3, 5, 7) else []
+    head = [nn.Flatten(), nn.Linear(2048, 5120), nn.ReLU(), nn.Linear(5120, 1024), nn.ReLU(), nn.Linear(1024, 10)]
+    return nn.Sequential(*layers, *head)
+
+
+def measured_step(batch_size: int, steps: int = 3) -> tuple[float, int]:
+    """Return the CPU seconds of one training step of the large network by one core, and its number of weights."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(batch_size * steps, 3, 32, 32, generator=generator)
+    y = torch.arange(len(x)) % 10
+    training = wf.Training(
+        large, wf.Algorithm("sgd", lr=1e-4, batch_size=batch_size), epochs=2, likelihood=wf.Classification()
+    )
+    posterior = wf.marginalise(training, (x, y), [], engine="torch", workers=1, progress=False)
+    member = posterior.mixture[0].trained
+    return member.seconds / (2 * steps), len(member.last)
+
+
+def plan(given: argparse.Namespace) -> None:
+    """Print what a run of many large members takes, by a step that is measured here, or given."""
+    seconds, weights = given.step_seconds, given.weights
+    if seconds is None:
+        seconds, weights = measured_step(given.batch_size)
     theta = 4 * weights
-    law = (2 + rank) * theta if rank else 0.0
-    left = theta + law
-    rounds = -(-members // workers)
+    law = (2 + given.rank) * theta if given.rank else 0.0
+    left, training = theta + law, 5 * theta + law
+    hours = seconds * given.steps / 3600
+    nodes = -(-given.members * hours // (24 * given.days * given.cores))
+    at_once = int(nodes * given.cores)
+    rounds = -(-given.members // at_once)
     rows = {
-        "first weights of one member, sent to a node": in_words(theta),
-        "one member while it trains, without activations": in_words(5 * theta + law),
+        "weights of one member": f"{weights:,.0f}",
+        f"one step of {given.batch_size} rows, on one core": f"{seconds:.2f} s",
+        f"one member, {given.steps:,} steps": f"{hours:.1f} h",
+        "all members": f"{given.members * hours / given.cores / 24:,.0f} days of one node",
+        f"nodes of {given.cores} cores, to be done in {given.days:g} days": f"{nodes:,.0f}",
+        "rounds, one member on each core": f"{rounds}",
+        "time": f"{rounds * hours / 24:.1f} days",
+        "one member while it trains, without activations": in_words(training),
+        f"all members of a node, while {given.cores} train": in_words(given.cores * training),
         "one member afterwards, sent back": in_words(left),
-        "all members: disk of the store, and memory to predict with all of them": in_words(members * left),
-        "first weights of all members, in the memory of the driver": in_words(members * theta),
-        "in the object store at once (two units for each worker)": in_words(2 * workers * theta),
-        f"traffic in all, at {gigabits:g} Gbit/s": f"{members * (theta + left) * 8 / gigabits / 1e9 / 60:.0f} min",
-        f"rounds of {workers} workers": f"{rounds}",
-        f"time, at {hours:g} h for a member": f"{rounds * hours:.0f} h",
-        "lost with a node, at most, without checkpoints": f"{hours:g} h of one worker",
+        "all members: disk of the store, and memory of the calling process": in_words(given.members * left),
+        "first weights of all members, in the memory of the calling process": in_words(given.members * theta),
+        "first weights in the object stores at once (two for each core)": in_words(2 * at_once * theta),
+        f"traffic in all, at {given.gigabits:g} Gbit/s": (
+            f"{given.members * (theta + left) * 8 / given.gigabits / 1e9 / 60:.0f} min"
+        ),
+        "lost with a core, at most, without checkpoints": f"{hours:.1f} h of it",
     }
-    print(f"| {members:,} members of {weights:,.0f} weights, {'SWAG of rank ' + str(rank) if rank else 'no law'} | |")
+    print(f"| {given.members:,} members, {'SWAG of rank ' + str(given.rank) if given.rank else 'last iterates'} | |")
     print("|---|---|")
     for name, value in rows.items():
         print(f"| {name} | {value} |")
@@ -186,14 +224,17 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=1000)
     parser.add_argument("--weights", type=float, default=25e6)
     parser.add_argument("--rank", type=int, default=0, help="of SWAG; 0 for the last iterates alone")
-    parser.add_argument("--workers", type=int, default=64)
-    parser.add_argument("--hours", type=float, default=2.0, help="that one member takes on one worker")
+    parser.add_argument("--step-seconds", type=float, help="of one core; measured on this machine if not given")
+    parser.add_argument("--steps", type=int, default=40_000, help="of one training")
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--cores", type=int, default=64, help="of one node")
+    parser.add_argument("--days", type=float, default=7.0, help="in which all members are to be trained")
     parser.add_argument("--gigabits", type=float, default=10.0, help="of the network, in a second")
     given = parser.parse_args()
     if given.what != "plan":
         control()
     if given.what == "plan":
-        plan(given.members, given.weights, given.rank, given.workers, given.hours, given.gigabits)
+        plan(given)
     elif given.what == "nodes":
         nodes(given.epochs, given.repeats)
     else:

@@ -2,7 +2,8 @@
 
     python benchmarks/reliability.py kills                      every file operation of every writer
     python benchmarks/reliability.py bits --count 1000          single bits flipped
-    python benchmarks/reliability.py mutations --minutes 15     files changed at random, with right and wrong digests
+    python benchmarks/reliability.py mutations --minutes 15     files changed at random, with right and wrong digests;
+                                                                --cases 100000 --minutes 600 for so many of them
     python benchmarks/reliability.py disk                       full, read-only, no descriptors, two writers, the clock
     python benchmarks/reliability.py signals --count 100        Ctrl-C and SIGTERM at random moments of trainings
 
@@ -46,11 +47,11 @@ def bits(folder: Path, options: argparse.Namespace) -> Iterator[Trial]:
 
 
 def mutations(folder: Path, options: argparse.Namespace) -> Iterator[Trial]:
-    """Change files at random, until the time is over."""
+    """Change files at random, until the time is over, or there were as many as are asked for."""
     results = {name: Trial(f"files mutated: {name}") for name in KINDS}
     kinds = {name: trials.mutated_kind(folder / name, name) for name in KINDS}
     end = time.monotonic() + 60 * options.minutes
-    while time.monotonic() < end:
+    while time.monotonic() < end and sum(each.tried for each in results.values()) < options.cases:
         for name, at_once in KINDS.items():
             first = options.first + results[name].tried
             trials.mutations(results[name], folder / name, kinds[name], range(first, first + at_once))
@@ -92,6 +93,7 @@ def main() -> int:
     parser.add_argument("which", choices=TRIALS)
     parser.add_argument("--count", type=int, default=1000, help="bits to flip, or signals to send (1000)")
     parser.add_argument("--minutes", type=float, default=15, help="for mutations (15)")
+    parser.add_argument("--cases", type=float, default=float("inf"), help="mutations at most, about")
     parser.add_argument("--first", type=int, default=0, help="number of the first mutation (0)")
     parser.add_argument("--times", type=int, default=20, help="two writers at once, each (20)")
     parser.add_argument("--folder", type=Path, default=None, help="for files (a temporary one)")

@@ -6,6 +6,7 @@ five decimals, one of text, an identifier, and the target; nothing is missing.
 
     python benchmarks/rows.py predict --rows 100000 1000000 10000000
     python benchmarks/rows.py fit --rows 100000 1000000
+    python benchmarks/rows.py fit --rows 10000000 --most-rows 10000000 --ending parquet
     python benchmarks/rows.py wide --columns 500 1000 10000
     python benchmarks/rows.py bomb
 """
@@ -125,6 +126,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, nargs="+", default=[500, 1000])
     parser.add_argument("--ending", choices=["csv", "parquet", "csv.gz"], default="csv")
     parser.add_argument("--quick", action="store_true", help="a run of two networks, without folds and calibration")
+    parser.add_argument("--most-rows", type=int, help="to train on, for fit; a million if not said")
     parser.add_argument("--folder", type=Path, help="for tables and runs; a temporary one if not said")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -146,11 +148,12 @@ def main() -> None:
                 show(f"{rows:,} rows", child(asked.what, str(run), str(path), "--out", str(out), "--quiet"))
         elif asked.what == "fit":
             for rows in asked.rows:
-                path = folder / f"rows-{rows}.csv"
+                path = folder / f"rows-{rows}.{asked.ending}"
                 if not path.exists():
                     write_table(path, rows, 1)
                 command = ("fit", str(path), "--target", "y", "--out", str(folder / f"fit-{rows}"), "--overwrite")
-                show(f"{rows:,} rows", child(*command, *_QUICK, "--draws", "2"))
+                most = ("--most-rows", str(asked.most_rows)) if asked.most_rows else ()
+                show(f"{rows:,} rows", child(*command, *_QUICK, "--draws", "2", *most))
         elif asked.what == "wide":
             for columns in asked.columns:
                 path = write_wide(folder / f"wide-{columns}.csv", columns, 60)

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import wherefrom as wf
 from reliable import mutating
 from reliable.cases import Case, fresh, problem, table, training
@@ -238,8 +240,9 @@ def loaded(read: Any, predict: Any, tried: Path, mutation: mutating.Mutation) ->
             return "loaded, though its digest is wrong", "silent"
         try:
             predict(run)
-        except Exception:
-            return None, "with forged digests loaded, and failed to predict"
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            return f"{type(error).__name__} {where} in predicting", "with forged digests loaded, and failed to predict"
         return None, "with forged digests loaded, and predict"
 
 
@@ -251,8 +254,7 @@ def mutated_kind(folder: Path, kind: str) -> MutatedKind:
         return wf.load, lambda posterior: posterior.predict(x, samples=2), mutating.contents(run)
     if kind == "table":
         run = _run_of_table(folder)
-        rows = {"a": [0.0, None], "b": ["u", "v"]}
-        return wf.load, lambda model: model.predict(rows), mutating.contents(run)
+        return wf.load, _predict_by_table, mutating.contents(run)
     if kind == "recorder":
         recorder = wf.Recorder(wf.SWAG(2))
         for _ in range(3):
@@ -265,6 +267,14 @@ def mutated_kind(folder: Path, kind: str) -> MutatedKind:
             {"member.safetensors": content},
         )
     raise ValueError(f"there is no kind {kind!r}")
+
+
+def _predict_by_table(run: Any) -> None:
+    """Predict two rows; a run whose manifest no longer names its table is that of a posterior."""
+    if isinstance(run, wf.Posterior):
+        run.predict(np.zeros((2, *run.schema.x_shape)), samples=2)
+    else:
+        run.predict({"a": [0.0, None], "b": ["u", "v"]})
 
 
 def _posterior(folder: Path) -> Path:

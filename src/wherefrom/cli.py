@@ -175,7 +175,11 @@ def fit(
         str | None, typer.Option(help="A date, or column=date: rows from then on are to test on alone.")
     ] = None,
     most_rows: Annotated[
-        int, typer.Option(help="Rows to learn from: of more, so many are drawn at random, which is said.")
+        int,
+        typer.Option(
+            help="Rows to learn from: of more, so many are drawn at random, which is said. More than a million rows of "
+            "a file are trained on from disk."
+        ),
     ] = 1_000_000,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     samples: Annotated[

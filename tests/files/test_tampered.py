@@ -110,6 +110,19 @@ def test_every_value_of_a_member(saved):
     assert len(read()) == 4
 
 
+def test_members_that_are_not_the_draws_of_the_design(saved):
+    folder, read = saved
+    metadata, tensors = Run.open(folder).tensors("member-1.safetensors")
+    about = json.loads(metadata["about"])
+    other = copy.deepcopy(about)
+    labels = other["member"]["run"]["labels"]
+    labels[list(labels)[-1]] = 2
+    rewrite_member(folder, "member-1.safetensors", lambda *_: (other, tensors))
+    with pytest.raises(wf.FileError, match="its 4 members do not cross their draws: 2 of F, 3 of h"):
+        read()
+    rewrite_member(folder, "member-1.safetensors", lambda *_: (about, tensors))
+
+
 def test_a_size_that_a_file_states_is_not_believed(saved):
     """A network of 10^12 weights is refused before anything of that size is made."""
     folder, read = saved
@@ -136,7 +149,7 @@ def test_every_value_of_a_recorder(tmp_path):
     for place, spot in enumerate(spots(about)):
         for change in (removed, lambda parent, key, place=place: parent.__setitem__(key, WRONG[place % len(WRONG)])):
             atomic.write_tensors(path, tensors, metadata | {"about": json.dumps(changed(about, spot, change))})
-            assert_words(lambda: wf.Recorder.load(path), "member.safetensors")
+            assert_words(lambda: wf.Recorder.load(path).law(), "member.safetensors")  # what loads has a law
     for other in ({"about": "{"}, {"about": "[]"}, {"wherefrom recorder": "one"}):
         atomic.write_tensors(path, tensors, metadata | other)
         with pytest.raises(ValueError, match=r"member\.safetensors"):

@@ -13,7 +13,17 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
-from test_executors import EPOCHS, OVER, assert_equal, trained, wide
+from test_executors import (
+    EPOCHS,
+    OVER,
+    RANDOM,
+    assert_equal,
+    assert_same_predictions,
+    posterior_over,
+    rows,
+    trained,
+    wide,
+)
 from typer.testing import CliRunner
 
 import wherefrom as wf
@@ -203,6 +213,101 @@ def test_the_driver_is_killed_and_started_again(cluster, tmp_path):
     there = on(cluster, **how, progress=heard.append)
     assert 0 < sum(heard) < 6 * EPOCHS  # some were finished, and some were not
     assert_equal(here(augment=lambda x, _: x), there)
+
+
+# ---------------------------------------------------------------------- one member by several processes
+
+
+OF_TWO = [wf.InitialCondition(2), wf.Iterations(wf.SWAG(2))]
+
+
+def shared_out(compute: wf.Compute, augment=None, **how):
+    """Members in double precision, with weights of rows, dropout, clipping, and a last batch of one row."""
+    x, y = (np.concatenate([part, part[:1]]) for part in rows())
+    algorithm = wf.Algorithm("adam", lr=0.01, batch_size=50, clip=0.5)
+    training = wf.Training(wide, algorithm, epochs=EPOCHS, augment=augment)
+    data = x, y, np.linspace(0.5, 1.5, len(y))
+    posterior = wf.marginalise(training, data, OF_TWO, seed=2, compute=compute.but(dtype=torch.float64), **how)
+    parts = ((member.trained.last, *member.trained.law.tensors().values()) for member in posterior.mixture)
+    return [each for part in parts for each in part], [member.trained.losses for member in posterior.mixture]
+
+
+def by_two(cluster: Any, **how) -> wf.Compute:
+    return wf.Compute(executor=wf.executors.Ray(cluster.address, processes_per_member=2), **how)
+
+
+def assert_equal_to_rounding(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), rtol=1e-9, atol=1e-11)
+
+
+def dying(mark: Path) -> Callable[[torch.Tensor, Any], torch.Tensor]:
+    """An augmentation that changes nothing, and kills one process of the cluster in its tenth batch, once."""
+    batches, here = [0], os.getpid()
+
+    def augment(x: torch.Tensor, _: Any) -> torch.Tensor:
+        batches[0] += 1
+        if batches[0] == 10 and os.getpid() != here:
+            try:
+                mark.touch(exist_ok=False)
+            except FileExistsError:
+                return x
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    return augment
+
+
+def test_one_member_by_two_processes_is_that_of_one(cluster, tmp_path):
+    """Also if one of the processes is killed in the middle: both begin anew."""
+    heard = []
+    there = shared_out(by_two(cluster, progress=heard.append), dying(tmp_path / "died"))
+    assert (tmp_path / "died").exists()
+    assert sum(heard) == 2 * EPOCHS
+    for one, two in zip(shared_out(wf.Compute(engine="torch")), there, strict=True):
+        assert_equal_to_rounding(one, two)
+
+
+def test_one_member_by_two_processes_goes_on_after_an_interruption(cluster, tmp_path):
+    def stop() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    (tmp_path / "nodes").mkdir()
+    how = dict(augment=signing(tmp_path / "nodes"), checkpoints=tmp_path / "kept")
+    with pytest.raises(interruption.Interrupted, match="make the same call again"):
+        shared_out(by_two(cluster, progress=once(stop, after=2)), **how)
+    assert len(list((tmp_path / "kept").glob("*.safetensors"))) == 1
+    for one, two in zip(shared_out(wf.Compute(engine="torch")), shared_out(by_two(cluster), **how), strict=True):
+        assert_equal_to_rounding(one, two)
+
+
+def normalised() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 1))
+
+
+def test_what_several_processes_cannot_train_is_said_before(cluster):
+    def broken(x, generator):
+        raise ZeroDivisionError("in the augmentation")
+
+    with pytest.raises(ZeroDivisionError, match="in the augmentation"):
+        shared_out(by_two(cluster), broken)
+    with pytest.raises(ValueError, match=r"1\.running_mean is computed from whole batches .* nn\.GroupNorm"):
+        trained(normalised, SEVERAL, compute=by_two(cluster))
+    with pytest.raises(ValueError, match='the native engine trains a member by one process: use engine="torch"'):
+        shared_out(by_two(cluster, engine="native"))
+    many = wf.executors.Ray(cluster.address, processes_per_member=50)
+    with pytest.raises(ValueError, match="needs 50 cores at once, and the cluster has 2: take fewer, or add nodes"):
+        shared_out(wf.Compute(executor=many))
+
+
+# ---------------------------------------------------------------------- prediction
+
+
+def test_predictions_are_the_same_to_the_last_bit(cluster):
+    assert_same_predictions(posterior_over(RANDOM), wf.executors.Ray(cluster.address))
+
+
+# ---------------------------------------------------------------------- the command
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of a run whose quality does not matter

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,63 @@ def test_interrupted_processes_keep_their_members(tmp_path):
     assert same
 
 
+def normalised() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(0.2), nn.Linear(8, 1))
+
+
+CERTAIN = [wf.InitialCondition(3)]  # a single sample of each is exact
+RANDOM = [wf.Families({"wide": wide, "normalised": normalised}), wf.Iterations(wf.SWAG(rank=2)), wf.Dropout()]
+
+
+def posterior_over(over, model=wide) -> wf.Posterior:
+    training = wf.Training(model, wf.Algorithm("adam", lr=0.01, batch_size=50), epochs=4)
+    return wf.marginalise(training, rows(), over, seed=2, engine="torch")
+
+
+def assert_same_predictions(posterior: wf.Posterior, executor) -> None:
+    """Samples of all members are the same here and by an executor, at once and in chunks."""
+    x = np.random.default_rng(1).normal(size=(500, 4))
+    here, there = posterior.predict(x, 120), posterior.predict(x, 120, executor=executor)
+    assert torch.equal(here.mixture.answers, there.mixture.answers)
+    assert torch.equal(here.mean, there.mean)
+    parts = [x[:300], x[300:]]
+    ours, theirs = (list(posterior.predict_chunks(parts, 8, executor=each)) for each in (None, executor))
+    assert len(theirs) > 1
+    assert all(torch.equal(one.mixture.answers, two.mixture.answers) for one, two in zip(ours, theirs, strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("over", [CERTAIN, RANDOM], ids=["certain", "random"])
+def test_predictions_are_the_same_to_the_last_bit(two, over):
+    assert_same_predictions(posterior_over(over), two)
+    assert not any(worker.has for worker in two._workers)  # memory is free again
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_while_it_predicts(two, tmp_path):
+    (tmp_path / "mark").touch()
+    parent = os.getpid()
+    posterior = posterior_over(CERTAIN, lambda: Deadly(str(tmp_path / "mark"), parent))
+    (tmp_path / "mark").unlink()
+    assert_same_predictions(posterior, two)
+    assert (tmp_path / "mark").exists()
+
+
+@dataclass(frozen=True)
+class OnlyTrains:
+    width: int = 1
+
+    def map(self, units, report):
+        return [unit.train(report) for unit in units]
+
+
+def test_an_executor_that_cannot_predict_is_named(problem):
+    posterior = posterior_over(CERTAIN)
+    with pytest.raises(TypeError, match=r"OnlyTrains.* trains, but does not predict: use wf\.executors\.Processes"):
+        posterior.predict(rows()[0], executor=OnlyTrains())
+    assert posterior.predict(rows()[0], method="one_shot", executor=OnlyTrains()).mean.shape == (300,)
+
+
 def test_large_tensors_travel_apart():
     thing = {"rows": torch.randn(5000, 3), "small": torch.ones(3), "array": np.arange(9), "name": "x"}
     parcel = packed(thing)
@@ -149,7 +207,7 @@ def test_large_tensors_travel_apart():
     assert torch.equal(again["rows"], thing["rows"])
     assert torch.equal(again["small"], thing["small"])
     np.testing.assert_array_equal(again["array"], thing["array"])
-    with processes._in_shared_memory(parcel) as shared:
+    with processes._in_shared_memory("given", parcel) as shared:
         assert os.pread(shared.descriptor, shared.size, 0) == bytes(parcel.numbers)
 
 

@@ -170,6 +170,7 @@ class Recorder:
             check_format(int(metadata[_MARK]), FORMAT, path)
             values = codec.unpack(parsed(metadata["about"]), tensors.__getitem__)
             codec.check(values, {"updates": int, "layout": Layout, "theta": Tensor, "whole": dict[str, Tensor]})
+            _check_layout(values["layout"], values["theta"])
             recorder = cls(values["law"], expected=values["expected"], device=device)
             recorder.layout, recorder.updates = values["layout"], values["updates"]
             recorder._theta, recorder._whole = values["theta"], values["whole"]
@@ -230,6 +231,15 @@ def _layout(tensors: dict[str, Tensor]) -> Layout:
     moving = [name for name in floating if not isinstance(tensors[name], nn.Parameter)]
     names = (*trained, *moving, *(name for name in floating if name not in moving))
     return Layout(names, tuple(tensors[name].shape for name in names), len(trained), len(moving))
+
+
+def _check_layout(layout: Layout, theta: Tensor) -> None:
+    """Raise unless a layout is one of theta."""
+    names, shapes = len(set(layout.names)), len(layout.shapes)
+    if not names == len(layout.names) == shapes or not 0 < layout.trained <= names - layout.moving <= names:
+        raise ValueError(f"its layout has {names} names, {shapes} shapes, {layout.trained} trained and {layout.moving}")
+    if theta.ndim != 1 or len(theta) != layout.size or not theta.is_floating_point():
+        raise ValueError(f"its weights have the shape {tuple(theta.shape)}, and must have {layout.size} numbers")
 
 
 def _difference(before: Layout, now: Layout) -> str:

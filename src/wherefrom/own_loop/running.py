@@ -114,10 +114,22 @@ class Running:
         return {"count": self.count, **moments, **kept}
 
     def restore(self, state: State) -> None:
-        self.count, self.mean, self.squares = state["count"], state["mean"], state["squares"]
-        self.reference = state["reference"]
-        kept = {name.removeprefix("kept."): theta for name, theta in state.items() if name.startswith("kept.")}
-        self.kept = {int(number): theta for number, theta in kept.items()}
+        checked_like({"count": self.count}, state)
+        moments = {name: getattr(self, name) for name in ("mean", "squares", "reference")}
+        for name, tensor in checked_like(moments, state).items():
+            setattr(self, name, tensor)
+        self.count = state["count"]
+        kept = {int(name.removeprefix("kept.")): name for name in state if name.startswith("kept.")}
+        for number in kept:
+            if not 0 <= number < self.count or not may_ask_for(self.how, number, self.count):
+                raise ValueError(f"it keeps iterate {number}, which {self.how} does not need of {self.count}")
+        last = self.count - 1
+        if last >= 0 and last not in kept and may_ask_for(self.how, last, self.count):
+            raise ValueError(f"it lacks the last of {self.count} iterates")
+        precision = self.precision if len(self.reference) else self.mean.dtype
+        like = self.mean.new_zeros(self.mean.shape[1], dtype=precision)
+        whole = checked_like(dict.fromkeys(kept.values(), like), state)
+        self.kept = {number: whole[name] for number, name in kept.items()}
 
     def _asked(self, theta: Tensor, count: int) -> Iterates:
         """Return what the law asks for of so many iterates like theta, with room for it."""
@@ -152,6 +164,29 @@ class Following:
         return {"count": self.count} | {f"own.{name}": getattr(self.collector, name) for name in self.collector.state}
 
     def restore(self, state: State) -> None:
-        self.count = state["count"]
+        fresh = {f"own.{name}": getattr(self.collector, name) for name in self.collector.state}
+        values = checked_like({"count": self.count, **fresh}, state)
+        self.count = values["count"]
         for name in self.collector.state:
-            setattr(self.collector, name, state[f"own.{name}"])
+            setattr(self.collector, name, values[f"own.{name}"])
+
+
+def checked_like(fresh: State, state: State) -> State:
+    """Return the values of a state that have these names; raise unless each has the type and shape of a fresh one."""
+    if not isinstance(state, dict):
+        raise ValueError(f"what was gathered is {type(state).__name__}, not a list of values by name")
+    for name, example in fresh.items():
+        if name not in state:
+            raise ValueError(f"{name} is missing from what was gathered")
+        if (expected := _form(example)) != (actual := _form(state[name])):
+            raise ValueError(f"{name} of what was gathered is {actual}, and must be {expected}")
+    return {name: state[name] for name in fresh}
+
+
+def _form(value: Any) -> Any:
+    """Return the type of a value, and the shape and type of its numbers if it is a tensor."""
+    if isinstance(value, Tensor):
+        return f"a tensor of {str(value.dtype)[6:]} and shape {tuple(value.shape)}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_form, value))})"
+    return type(value).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -72,4 +73,4 @@ def refreshing(posterior: Posterior, group: Group) -> batch_norm.Refresh | None:
     augment, statistics, scaler = posterior.training.augment, posterior.statistics, posterior.scaler
     rows = batch_norm.TrainingRows(posterior.rows.x, scaler, posterior.dtype, posterior.device, augment, posterior.seed)
     number = statistics.number(posterior.rows, scaler, augment, group.network)
-    return lambda network, theta, sampled: batch_norm.refresh(network, theta, sampled, rows, statistics, number)
+    return partial(batch_norm.refresh, rows=rows, cache=statistics, number=number)

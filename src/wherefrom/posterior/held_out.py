@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from wherefrom.files.digests import row_hashes
 from wherefrom.posterior.caller import users_stacklevel
 from wherefrom.training.data import Rows, as_rows
+from wherefrom.training.streamed import in_memory
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
 
 _WARNED, _REFUSED = 0.1, 0.5  # parts of some rows that were trained on
+_ROWS_AT_ONCE = 2**16
 _COARSE = 10  # where trained rows are so often the same, others hold them all by chance
 
 
@@ -94,16 +96,25 @@ def _overlap(trained: Rows, given: Rows) -> float:
     A new row equals some trained one about as often as trained ones equal each other.
     """
     is_single = torch.float32 in (trained.x.dtype, given.x.dtype)
-    before, now = (Counter(hash(row) for row in _bytes(rows, is_single)) for rows in (trained, given))
-    if before == now or (before.keys() <= now.keys() and len(trained) <= _COARSE * len(before)):
+    before, now = (_hashes(rows, is_single) for rows in (trained, given))
+    different, counts = np.unique(before, return_counts=True)
+    is_all = bool(np.isin(different, now).all())  # of those that were trained on
+    if (is_all and len(trained) <= _COARSE * len(different)) or np.array_equal(np.sort(before), np.sort(now)):
         return 1.0
-    overlap = sum(count for row, count in now.items() if row in before) / len(given)
-    chance = 1 - sum(count == 1 for count in before.values()) / len(trained)
+    overlap = float(np.isin(now, different).mean())
+    chance = 1 - float((counts == 1).sum()) / len(trained)
     margin = 2 * math.sqrt(chance * (1 - chance) / len(given))
     return overlap if overlap - chance - margin >= _WARNED else 0.0
 
 
-def _bytes(rows: Rows, is_single: bool) -> Iterator[bytes]:
-    """Yield every row's bytes, as it is or in single precision, which y may always have come in."""
-    for x, y in zip(rows.x.numpy(), rows.y.float().numpy(), strict=True):
-        yield (x.astype(np.float32) if is_single else x).tobytes() + y.tobytes()
+def _hashes(rows: Rows, is_single: bool) -> NDArray[np.uint64]:
+    """Return a number for every row that equal rows share, as it is or in single precision, which y may have come in.
+
+    A few rows at a time.  # (rows,)
+    """
+    each = []
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        x, y = (in_memory(part[start : start + _ROWS_AT_ONCE]).numpy() for part in (rows.x, rows.y))
+        x = x.reshape(len(x), -1)
+        each.append(row_hashes(x.astype(np.float32) if is_single else x, y.astype(np.float32)))
+    return np.concatenate(each)

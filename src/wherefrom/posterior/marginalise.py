@@ -17,7 +17,7 @@ from wherefrom.posterior.growth import Divergence, checked, redrawn, without_div
 from wherefrom.posterior.held_out import check_apart
 from wherefrom.posterior.kept import keeping
 from wherefrom.posterior.member import Origin
-from wherefrom.posterior.networks import build_networks
+from wherefrom.posterior.networks import PROBE_ROWS, build_networks
 from wherefrom.posterior.point import P, Training
 from wherefrom.posterior.posterior import Posterior
 from wherefrom.posterior.trainings import train_runs
@@ -144,7 +144,7 @@ def marginalise(
         )
         for number, index in enumerate([slice(None)] if folds is None else folds)
     ]
-    example = parts[0].scaler.x(parts[0].trained_on.x, compute.dtype)
+    example = parts[0].scaler.x(parts[0].trained_on.x[:PROBE_ROWS], compute.dtype)
     networks = build_networks(training, design, design.dropout, example, rows.targets, int(seed))
     networks = {family: network.to(device) for family, network in networks.items()}
     work = [(fold, design.runs(fold.seed)) for fold in parts]

@@ -16,7 +16,7 @@ from wherefrom.training.streamed import in_memory
 from wherefrom.variables import Design, Dropout, Hyperparameters
 from wherefrom.variables.family import Factory
 
-_PROBE_ROWS = 4
+PROBE_ROWS = 4  # by which networks are built
 
 
 def build_networks(
@@ -89,7 +89,7 @@ def _build_network(
     with streams.torch_seeded(seed, "theta0", 0):
         module = factory().to("cpu", x.dtype if x.is_floating_point() else None)
     try:
-        network = Network(module, in_memory(x[:_PROBE_ROWS]))
+        network = Network(module, in_memory(x[:PROBE_ROWS]))
     except (RuntimeError, IndexError) as error:
         hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
         raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error

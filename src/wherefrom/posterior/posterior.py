@@ -220,6 +220,7 @@ class Posterior(Generic[P]):
         method: predicting.Method = "monte_carlo",
         tolerance: float = 0.05,
         autocast: torch.dtype | None = None,
+        executor: Any = None,
     ) -> P:
         """Predict at x by Monte Carlo, with so many samples of each member.
 
@@ -231,10 +232,15 @@ class Posterior(Generic[P]):
         the first rows that are asked for, and remembered. `prediction.method` says which it was. If the posterior is
         `calibrated`, so is the prediction.
 
-        `autocast=torch.bfloat16` lets networks multiply in half the bits when they are sampled, for devices that are
-        faster so; answers have about two digits then. Moments are not rounded. The default, None, rounds nothing.
+        executor: `wf.executors.Processes(...)` or `wf.executors.Ray(...)`, whose processes sample the outputs, to the
+            same bits (default None: threads of this process). Moments are computed here in any case.
+        autocast: torch.bfloat16 lets networks multiply in half the bits when they are sampled, for devices that are
+            faster so; answers have about two digits then (default None: nothing is rounded). Moments are not rounded.
         """
-        return predicting.predicted(self, x, samples, method, seed, tolerance, autocast=autocast)
+        with predicting.sampling_elsewhere(self, executor, method) as elsewhere:
+            return predicting.predicted(
+                self, x, samples, method, seed, tolerance, autocast=autocast, elsewhere=elsewhere
+            )
 
     def predict_chunks(
         self,
@@ -243,6 +249,7 @@ class Posterior(Generic[P]):
         *,
         method: predicting.Method = "monte_carlo",
         autocast: torch.dtype | None = None,
+        executor: Any = None,
     ) -> Iterator[P]:
         """Predict some rows at a time, in their order: yield predictions of 4,096 rows at most, fewer of many samples.
 
@@ -254,6 +261,7 @@ class Posterior(Generic[P]):
         samples: of each member (default 100).
         method: as for `predict` (default "monte_carlo").
         autocast: as for `predict` (default None).
+        executor: as for `predict` (default None). Members are sent to its processes once for all chunks.
 
         >>> import torch
         >>> import wherefrom as wf
@@ -264,10 +272,14 @@ class Posterior(Generic[P]):
         [30, 10]
         """
         parts = [x] if hasattr(x, "shape") else x
-        for part in parts:
-            take = (part.iloc if hasattr(part, "iloc") else part).__getitem__
-            for block in predicting.in_blocks(self, len(part), take, samples, method, autocast=autocast):
-                yield block.prediction.of_rows(torch.arange(len(block)))
+        with predicting.sampling_elsewhere(self, executor, method) as elsewhere:
+            for part in parts:
+                take = (part.iloc if hasattr(part, "iloc") else part).__getitem__
+                blocks = predicting.in_blocks(
+                    self, len(part), take, samples, method, autocast=autocast, elsewhere=elsewhere
+                )
+                for block in blocks:
+                    yield block.prediction.of_rows(torch.arange(len(block)))
 
     def out_of_fold(self, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> P:
         """Predict every training row by the members that did not see it, where the draws of D are `wf.Folds`.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.likelihoods.likelihood import MemberScores
-from wherefrom.posterior.groups import assembled, groups, inputs, refreshing
+from wherefrom.posterior.groups import Group, assembled, groups, inputs, refreshing
 from wherefrom.posterior.left_out import outputs_left_out
 from wherefrom.posterior.weighing import crossed_axes, explicit_weights, missing, turns
 from wherefrom.predictive import monte_carlo
@@ -21,6 +23,7 @@ from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
 from wherefrom.predictive.shape import Shape
 from wherefrom.training.data import Rows, as_rows
+from wherefrom.training.executor import Calls
 from wherefrom.training.memory import as_bytes, in_words
 from wherefrom.training.precision import check_autocast
 
@@ -65,13 +68,15 @@ def predicted(
     drawn: CrossedAxis | None = None,
     left_out_by: Tensor | None = None,
     autocast: torch.dtype | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Any:
     """Predict at x in one of the ways that there are; rows that a draw of D left out, by its members alone.
 
     drawn: a variable whose draws are successive rows of x, so many for each row that is predicted (default: none).
     autocast: in which networks multiply when they are sampled, where that is not their own type (default: None).
+    elsewhere: other processes that sample the networks' outputs (default: none).
     """
-    mixture = outputs_at(posterior, x, samples, method, seed, tolerance, drawn, left_out_by, autocast)
+    mixture = outputs_at(posterior, x, samples, method, seed, tolerance, drawn, left_out_by, autocast, elsewhere)
     return predictive(posterior, mixture, left_out_by)
 
 
@@ -85,6 +90,7 @@ def outputs_at(
     drawn: CrossedAxis | None = None,
     left_out_by: Tensor | None = None,
     autocast: torch.dtype | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Mixture:
     """Return the networks' outputs at x, before the likelihood and the calibration; arguments as in `predicted`."""
     if method not in get_args(Method):
@@ -96,7 +102,7 @@ def outputs_at(
     def outputs(part: Posterior, some: Any) -> Mixture:
         if is_by_moments:
             return moments_of_outputs(part, some, None, "low_rank", None)
-        return sampled_outputs(part, some, samples, seed, autocast)
+        return sampled_outputs(part, some, samples, seed, autocast, elsewhere)
 
     if left_out_by is None:
         mixture = outputs(posterior, x)
@@ -150,6 +156,7 @@ def in_blocks(
     drawn: CrossedAxis | None = None,
     left_out_by: Tensor | None = None,
     autocast: torch.dtype | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Iterator[Block]:
     """Predict some rows at a time, since all samples of all rows may be more than fits into memory.
 
@@ -165,7 +172,16 @@ def in_blocks(
         filled = torch.cat([x, x[-1:].expand(missing, *x.shape[1:])])
         by = None if left_out_by is None else left_out_by[block]
         by = by if by is None else torch.cat([by, by[-1:].expand(missing // draws)])
-        prediction = predicted(posterior, filled, samples, method, drawn=drawn, left_out_by=by, autocast=autocast)
+        prediction = predicted(
+            posterior,
+            filled,
+            samples,
+            method,
+            drawn=drawn,
+            left_out_by=by,
+            autocast=autocast,
+            elsewhere=elsewhere,
+        )
         yield Block(block, prediction)
 
 
@@ -191,22 +207,54 @@ def _check_memory(posterior: Posterior, rows: int, samples: int) -> None:
 # ---------------------------------------------------------------------- by samples
 
 
+class Elsewhere:
+    """Other processes, which have the members of a posterior and sample their outputs."""
+
+    def __init__(self, calls: Calls, of_groups: list[Group]) -> None:
+        self.calls, self.first = calls, [0]  # number of each group's first member among all parts
+        for group in of_groups:
+            self.first.append(self.first[-1] + len(group.thetas))
+
+    def answers(self, group: int, x: Tensor, jobs: Sequence[monte_carlo.Job]) -> list[Any]:
+        """Return the answers of a group's members to rows, for the samples of each job."""
+        each = [(group, self.first[group] + job.member, job) for job in jobs]
+        return self.calls.run(monte_carlo.answer_job, x, each)
+
+
+@contextmanager
+def sampling_elsewhere(posterior: Posterior, executor: Any, method: Method) -> Iterator[Elsewhere | None]:
+    """Send the members to the processes of an executor, and yield what samples there; None where nothing does."""
+    if executor is None or method == "one_shot":
+        yield None
+        return
+    if not hasattr(executor, "calling"):
+        raise TypeError(f"{executor!r} trains, but does not predict: use wf.executors.Processes or wf.executors.Ray")
+    if posterior.device.type != "cpu":
+        raise ValueError(f"executors predict on CPUs, but the posterior is on {posterior.device}: leave executor out")
+    each = groups(posterior)
+    common = [(group.network, refreshing(posterior, group)) for group in each]
+    with executor.calling(common, [theta for group in each for theta in group.thetas]) as calls:
+        yield Elsewhere(calls, each)
+
+
 def sampled_outputs(
-    posterior: Posterior, x: Any, samples: int, seed: int, autocast: torch.dtype | None = None
+    posterior: Posterior,
+    x: Any,
+    samples: int,
+    seed: int,
+    autocast: torch.dtype | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Mixture:
-    """Sample the networks' outputs at x, so many times for each member."""
+    """Sample the networks' outputs at x, so many times for each member; here, or elsewhere."""
     rows, design = inputs(posterior, x), posterior.design
     plan = monte_carlo.Plan.of(samples, vary_theta=design.iterations is not None, vary_mask=design.dropout is not None)
     _check_memory(posterior, len(rows), plan.samples)
-    answers = assembled(
-        {
-            group: monte_carlo.outputs(
-                group.network, group.thetas, plan, rows, seed, refreshing(posterior, group), autocast
-            )
-            for group in groups(posterior)
-        }
-    )
-    return _mixture(posterior, answers, plan)
+    answers = {}
+    for number, group in enumerate(groups(posterior)):
+        refresh = refreshing(posterior, group)
+        there = None if elsewhere is None else partial(elsewhere.answers, number)
+        answers[group] = monte_carlo.outputs(group.network, group.thetas, plan, rows, seed, refresh, autocast, there)
+    return _mixture(posterior, assembled(answers), plan)
 
 
 def member_scores(posterior: Posterior, data: Any) -> MemberScores:

@@ -29,6 +29,7 @@ from wherefrom.files.folders import Run, Writer
 from wherefrom.files.reading import DAMAGED, blaming, check_format
 from wherefrom.files.stand_in import NotStoredError, StandIn
 from wherefrom.laws.law import Gaussian, Points
+from wherefrom.posterior import weighing
 from wherefrom.posterior.fitting import Fitted
 from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.member import Member, Origin
@@ -235,6 +236,7 @@ def read(
             origin,
             Fitted(values["noise"], values["calibration"]),
         )
+        _check_design(posterior)
         for name, (member, expected) in {each[0].family: each for each in reversed(members)}.items():
             answers = probe(networks[name], posterior.fold, member)
             if not agree(answers, expected.to(answers.dtype)):
@@ -310,6 +312,16 @@ def _check_member(member: Member, layout: Layout, axes: Sequence[str]) -> None:
         raise ValueError(f"{member.run} has a law that is not over its {size} weights")
     if list(member.run.labels) != list(axes) or min(member.run.labels.values(), default=0) < 0:
         raise ValueError(f"{member.run} is not a draw of {', '.join(axes) or 'nothing'}")
+
+
+def _check_design(posterior: Posterior) -> None:
+    """Raise unless the members are all that the design crosses, or it is known why some are missing."""
+    weighing.crossed_axes(posterior)  # raises if the weights of an axis are not those of its draws
+    counts = {axis.name: len(posterior.draws(axis.name)) for axis in posterior.design.axes}
+    is_whole = posterior.origin.missing is None and posterior.origin.weights is None
+    if is_whole and len(posterior) != math.prod(counts.values()):
+        words = ", ".join(f"{count} of {name}" for name, count in counts.items())
+        raise ValueError(f"its {len(posterior)} members do not cross their draws: {words}")
 
 
 def _built(folder: Path, training: Training, values: Mapping[str, Any], data: Any) -> dict[str, Network]:

@@ -19,6 +19,7 @@ from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
 from wherefrom.training.cohort import Cohort, Collection, Examples, FitsItself, SharedRows, Trained, Trainee
 from wherefrom.training.compute import Compute
+from wherefrom.training.mapped import release
 from wherefrom.training.network import Network
 from wherefrom.training.progress import progress_bar
 from wherefrom.training.streamed import Streamed
@@ -223,6 +224,7 @@ class _Trainings:
         if fold not in self.inputs:
             one = self.work[fold][0]
             self.inputs[fold] = one.scaler.x(one.trained_on.x, self.compute.dtype)
+            release(one.trained_on.x)
         return self.inputs[fold]
 
 

@@ -13,8 +13,9 @@ there would be without blocks.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ from wherefrom.laws import Law, beside
 from wherefrom.predictive.batch_norm import Refresh, Sampled
 from wherefrom.training import streams
 from wherefrom.training.network import Network, Site
-from wherefrom.training.workers import available_cores, on_threads
+from wherefrom.training.workers import available_cores, on_threads, one_core
 
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
 _MOST_ROWS, _ROW_NUMBERS = 1024, 2**25  # of one call: activations of 128 MB, where a single row has many
@@ -89,24 +90,31 @@ def outputs(
     seed: int,
     refresh: Refresh | None = None,
     autocast: torch.dtype | None = None,
+    elsewhere: Callable[[Tensor, Sequence[Job]], list[NDArray[Any]]] | None = None,
 ) -> Tensor:
     """The network's outputs for every member, sample and row, in bounded memory.  # (members, samples, rows, out)
 
     autocast: in which the network multiplies, where that is not theta's own type (default: None).
+    elsewhere: has jobs done by other processes, as `answer_job` does them (default None: threads of this one).
     """
     has_masks = plan.vary_mask and bool(network.sites)
     if not has_masks and not any(member.law.is_random for member in members):
         if plan.samples > 1:
-            once = outputs(network, members, Plan(1, False, False), x, seed, refresh, autocast)
+            once = outputs(network, members, Plan(1, False, False), x, seed, refresh, autocast, elsewhere)
             return once.expand(-1, plan.samples, -1, -1).contiguous()  # all samples are the same
         different, which = _different(members)
-        if len(different) < len(members):
+        if len(different) < len(members) and elsewhere is None:  # others know the members by their numbers
             return outputs(network, different, plan, x, seed, refresh, autocast)[which]
     result = torch.empty(len(members), plan.samples, len(x), network.outputs, dtype=members[0].law.mean.dtype)
     # Whole blocks of thetas, in jobs that are small enough to be shared out evenly.
     size = 2 * _THETAS_IN_A_BLOCK if plan.in_blocks else _THETAS_IN_A_BLOCK
     starts = range(0, plan.samples, size)
     jobs = [(k, np.arange(a, min(a + size, plan.samples))) for k in range(len(members)) for a in starts]
+    if elsewhere is not None:
+        given = elsewhere(x, [Job(k, plan, samples, seed, autocast) for k, samples in jobs])
+        for (k, samples), answers in zip(jobs, given, strict=True):
+            result.numpy()[k, samples[0] : samples[-1] + 1] = answers
+        return result
     work = result[..., 0].numel() * network.numbers_per_row
     threads = min(available_cores(), len(jobs)) if x.device.type == "cpu" and work > _THREAD_NUMBERS else 1
     networks = [network.private(worker) for worker in range(threads)]  # of this thread, for those that it starts
@@ -116,7 +124,7 @@ def outputs(
         for k, samples in jobs[worker::threads]:
             if thetas is None or thetas.member is not members[k]:
                 thetas = Thetas(members[k], seed)
-            _answer(networks[worker], thetas, plan, samples, x, refresh, autocast, result[k])
+            _answer(networks[worker], thetas, plan, samples, x, refresh, autocast, result[k, samples[0] :])
 
     on_threads(answer, range(threads), threads)
     return result
@@ -145,6 +153,27 @@ def _different(members: Sequence[RandomTheta]) -> tuple[list[RandomTheta], list[
     return different, which
 
 
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Some samples of one member."""
+
+    member: int  # its number among those with the same network
+    plan: Plan
+    samples: NDArray[np.int64]
+    seed: int
+    autocast: torch.dtype | None = None
+
+
+def answer_job(common: tuple[Network, Refresh | None], member: RandomTheta, x: Tensor, job: Job) -> NDArray[Any]:
+    """Return a member's answers for the samples of a job, in any process.  # (samples, rows, outputs)"""
+    network, refresh = common
+    result = torch.empty(len(job.samples), len(x), network.outputs, dtype=member.law.mean.dtype)
+    with one_core():
+        thetas = Thetas(member, job.seed)
+        _answer(network.private("answers"), thetas, job.plan, job.samples, x, refresh, job.autocast, result)
+    return result.numpy()
+
+
 def _answer(
     network: Network,
     thetas: Thetas,
@@ -155,7 +184,7 @@ def _answer(
     autocast: torch.dtype | None,
     result: Tensor,
 ) -> None:
-    """Fill in some of a member's answers.  # result: (all samples, rows, outputs)"""
+    """Fill in some of a member's answers.  # result: (these samples, rows, outputs)"""
     rows = _evenly(len(x), min(_MOST_ROWS, max(1, _ROW_NUMBERS // network.numbers_per_row)))
     together = _evenly(len(samples), _CALL_NUMBERS // max(1, network.numbers_per_row * rows))
     member, seed = thetas.member, thetas.seed
@@ -171,7 +200,7 @@ def _answer(
             given = [torch.from_numpy(mask).to(theta) for mask in masks]
             for row in _starts(len(x), rows):
                 answers = network.answers(theta, x[row : row + rows], given, autocast)
-                result[some[0] : some[-1] + 1, row : row + rows] = answers
+                result[some[0] - samples[0] : some[-1] + 1 - samples[0], row : row + rows] = answers
 
 
 def _evenly(count: int, most: int) -> int:

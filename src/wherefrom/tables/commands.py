@@ -25,9 +25,9 @@ from wherefrom.tables.options import Request
 from wherefrom.tables.raw import Format
 from wherefrom.tables.reading import read
 from wherefrom.tables.reporting import report
-from wherefrom.tables.sampling import read_sampled
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.streaming import Totals, looked_at
+from wherefrom.tables.whole import rows_to_learn
 from wherefrom.tables.writing import DIGITS, as_json, check_digits, check_writable, decimal, finite, writing
 
 
@@ -99,8 +99,8 @@ def _fit_table(
     talk: Talk,
 ) -> None:
     to_test = None if test is None else read(test, how)
-    table = read_sampled(path, how, request.most_rows, request.seed, request.as_text)
-    run = learn(table, request, talk.say, talk.progress, how, talk.note, to_test)
+    table, whole = rows_to_learn(path, how, request)
+    run = learn(table, request, talk.say, talk.progress, how, talk.note, to_test, whole=whole)
     run.put(writer, keeps_data=keeps_data, command=command_line())
     talk.say()
     by = "each by the networks that did not see it" if "folds" in run.about["rows"] else "that had no part in it"

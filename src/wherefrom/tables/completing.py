@@ -58,6 +58,7 @@ class TrainingRows:
     cells: Cells  # and the target as the last column, or several of them
     donors: Donors
     itself: Integers  # the donor that a row is, or -1
+    classes: int  # of the target, 0 for a quantity
 
     @classmethod
     def of(cls, encoder: TableEncoder, x: Encoded, y: Numbers, classes: int, seed: int) -> TrainingRows | None:
@@ -72,7 +73,7 @@ class TrainingRows:
         chosen = donor_rows(len(x), seed)
         itself[chosen] = np.arange(len(chosen))
         cells = x.cells.beside(y, classes)
-        return cls(encoder, x, cells, Donors.of(cells, seed), itself)
+        return cls(encoder, x, cells, Donors.of(cells, seed), itself, classes)
 
     def completed(self, times: int) -> tuple[Encoded, ...]:
         """Complete each row so many times, given its target; no time has the lower or the higher values."""
@@ -80,6 +81,16 @@ class TrainingRows:
         order = streams.generator(self.donors.seed, "gaps", "versions").random(drawn.shape[:2]).argsort(axis=1)
         drawn = np.take_along_axis(drawn, order[:, :, None], axis=1)
         return tuple(self.encoder.completed(self.x, drawn[:, k : k + 1]) for k in range(times))
+
+    def like_these(self, x: Encoded, y: Numbers) -> Encoded:
+        """Complete other training rows once, given their targets.
+
+        y: as for `of`.
+        """
+        if x.cells is None or not len(x):
+            return x
+        drawn = self.donors.draws(x.cells.beside(y, self.classes), 1)
+        return self.encoder.completed(x, drawn[:, :, : len(x.cells.levels)])
 
     def completion(self) -> Completion:
         """Return what completes rows whose target is not known."""
@@ -104,6 +115,7 @@ class Filled:
     versions: tuple[Encoded, ...]
     completion: Completion | None  # of rows to predict; None if no column can be drawn
     itself: Integers | None  # the donor that each row is, or -1
+    given_targets: TrainingRows | None = None  # what completes training rows, if some of these have gaps
 
     @classmethod
     def of(cls, encoder: TableEncoder, x: Encoded, y: NDArray[Any], target: Target, seed: int, folds: int) -> Filled:
@@ -115,11 +127,9 @@ class Filled:
             return cls(x, (), None, None)
         if not x.has_gaps.any():
             return cls(x, (), Completion(encoder, Donors.of(x.cells, seed)), None)
-        classes = {label: number for number, label in enumerate(target.classes)}
-        numbers = [classes[label] for label in y.tolist()] if classes else y
-        rows = TrainingRows.of(encoder, x, np.asarray(numbers, dtype=np.float64), len(classes), seed)
+        rows = TrainingRows.of(encoder, x, target.numbers(y), len(target.classes), seed)
         assert rows is not None
         completion = rows.completion()
         if not folds:
-            return cls(rows.completed(1)[0], (), completion, rows.itself)
+            return cls(rows.completed(1)[0], (), completion, rows.itself, rows)
         return cls(completion.once(x, rows.itself), rows.completed(folds), completion, rows.itself)

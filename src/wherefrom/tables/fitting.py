@@ -30,7 +30,7 @@ from wherefrom.tables.options import Request
 from wherefrom.tables.outside import Surroundings, weight
 from wherefrom.tables.predicting import Predicted, predict_rows
 from wherefrom.tables.raw import Format, Integers, RawTable
-from wherefrom.tables.sampling import MOST_ROWS, read_sampled, sampled
+from wherefrom.tables.sampling import MOST_ROWS, sampled
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.splitting import after, everything, fixed_order, kept_together, likely_groups, split
 from wherefrom.tables.target import Target, known
@@ -38,6 +38,7 @@ from wherefrom.tables.telling import Notes, Tell, warnings_as
 from wherefrom.tables.threads import one_thread
 from wherefrom.tables.training import train
 from wherefrom.tables.weighing import weighted, with_classes
+from wherefrom.tables.whole import Whole, rows_to_learn
 from wherefrom.tables.wording import option
 from wherefrom.training import streams
 from wherefrom.training.compute import Compute
@@ -115,7 +116,8 @@ def fit(
     test: another table, or file, of rows to score the model by; `model.tested` has the scores.
     test_after: a date, such as "2024-01-01": rows from then on are not learnt from, but scored, like those of `test`.
         Where there are several columns of dates, "column=2024-01-01".
-    most_rows: to learn from (default 1,000,000): of more, so many are drawn at random, which is said.
+    most_rows: to learn from (default 1,000,000): of more, so many are drawn at random, which is said. More than a
+        million rows of a file are trained on from disk, with settings, calibration and scores by 200,000 of them.
     level: of the intervals (default 0.95).
     samples: of each network (default 500 of all together, and 20 of each at least).
     seed: the same seed gives the same model.
@@ -168,16 +170,17 @@ def fit(
     how = Format(missing=tuple(missing))
     tell: Tell = print if verbose else lambda _: None
     to_test = None if test is None else as_table(test, how)
-    model = learn(_rows_to_learn(table, request, how), request, tell, None if verbose else False, how, test=to_test)
+    rows, whole = _rows_to_learn(table, request, how)
+    model = learn(rows, request, tell, None if verbose else False, how, test=to_test, whole=whole)
     for note in (*model.verdict(), *model.notes):
         warnings.warn(note, stacklevel=2)
     return model
 
 
-def _rows_to_learn(table: Any, request: Request, how: Format) -> RawTable:
+def _rows_to_learn(table: Any, request: Request, how: Format) -> tuple[RawTable, Whole | None]:
     if isinstance(table, str | Path):
-        return read_sampled(table, how, request.most_rows, request.seed, request.as_text)
-    return sampled(as_table(table, how), request.most_rows, request.seed)
+        return rows_to_learn(table, how, request)
+    return sampled(as_table(table, how), request.most_rows, request.seed), None
 
 
 @one_thread()
@@ -190,10 +193,12 @@ def learn(
     note: Tell | None = None,
     test: RawTable | None = None,
     target: Target | None = None,
+    whole: Whole | None = None,
 ) -> Model:
     """Learn from a table: `tell` hears what is done, `note` what the user should know; `test` has rows to score.
 
     target: what to predict (default: as the cells of the column that is asked for say).
+    whole: the file that the rows were drawn from, if all of its rows are to be trained on (default: none).
     """
     began = time.monotonic()
     target = target or Target.of(table, request.target, request.task, request.least)
@@ -226,7 +231,8 @@ def learn(
             f"{option('group', name)}, so that none is trained on while another is held out"
         )
     different = len(y) if copies is None else len(np.unique(copies))
-    folds = 0 if request.held_out is not None else plan.folds(request.variables(1.0), len(y), different)
+    is_apart = request.held_out is not None or whole is not None
+    folds = 0 if is_apart else plan.folds(request.variables(1.0), len(y), different)
     is_by_folds, is_few = bool(folds), plan.is_few(len(y), different)
     if is_by_folds or is_few:
         rows = everything(len(y))
@@ -258,7 +264,10 @@ def learn(
         compute = request.compute.but(progress=progress)
         if compute.engine == "auto" and len(y) >= _MANY_ROWS:
             compute = compute.but(engine="fastest")
-        networks = train(data, filled.versions, together, target, request, began, tell, compute, folds)
+        all_rows = None if whole is None else whole.without(table, encoder, encoded, filled, rows, together is not None)
+        networks = train(data, filled.versions, together, target, request, began, tell, compute, folds, all_rows)
+        if all_rows is not None:
+            counts |= {"all": networks.trained_on + len(rows.calibrate) + len(rows.test), "train": networks.trained_on}
         posterior, samples = networks.posterior, networks.samples
         if is_by_folds:
             posterior, judges = Judges.left_out(posterior, encoded, filled)

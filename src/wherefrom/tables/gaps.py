@@ -196,6 +196,17 @@ class Donors:
         values = made_up_rows(self.values, self._z, self.levels, _MOST_MADE_UP, random)
         return replace(self, values=values, is_measured=np.ones_like(values, dtype=bool))
 
+    def check(self) -> None:
+        """Raise unless the values are complete, and those of text are numbers of its levels."""
+        shape, columns = self.values.shape, len(self.levels)
+        if len(shape) != 2 or not len(self.values) or self.is_measured.shape != shape or shape[1] != columns:
+            raise ValueError(f"values to draw from have the shape {shape}, for {columns} columns")
+        if len(self.rules) != columns or min(self.levels, default=0) < 0 or not np.isfinite(self.values).all():
+            raise ValueError("values to draw from are not complete, or lack a rule")
+        for column, levels in zip(self.values.T, self.levels, strict=True):
+            if levels and not (column.min() >= 0 and column.max() < levels and (column == np.floor(column)).all()):
+                raise ValueError(f"values to draw from are not among the {levels} levels of a column")
+
     # ------------------------------------------------------------------ what was learnt
 
     @cached_property

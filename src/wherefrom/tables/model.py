@@ -35,6 +35,7 @@ from wherefrom.files.codec import stored
 from wherefrom.files.errors import FileError, MissingFileError
 from wherefrom.files.folders import Run, Writer
 from wherefrom.files.reading import blaming, check_format
+from wherefrom.likelihoods.quantities import checked_level
 from wherefrom.posterior import Posterior, store
 from wherefrom.posterior.predicting import Method
 from wherefrom.predictive.background import Background
@@ -237,12 +238,33 @@ class Model:
         with blaming(path):
             values = codec.unpack(document["run"], tensors.__getitem__)
             codec.check(values, {name: hint for name, hint in get_type_hints(cls).items() if name in _STORED})
-            noise = values.pop("noise")
+            noise, features = values.pop("noise"), values["encoder"].features
+            posterior.schema.inputs(Encoded(np.zeros((1, len(features))), features))  # raises if networks take others
+            values["around"].check(values["encoder"])
+            if values["donors"] is not None:
+                values["donors"].check()
+            checked_level(values["level"])
+            if values["samples"] < 1:
+                raise ValueError(f"networks cannot have {values['samples']} samples")
             if noise is not None:
                 x, y = (part.numpy() for part in noise)
-                rows = as_rows((Encoded(x, values["encoder"].features), y[:, 0]), posterior.training.likelihood)
+                rows = as_rows((Encoded(x, features), y[:, 0]), posterior.training.likelihood)
                 posterior = replace(posterior, fold=replace(posterior.fold, held_out=rows))
-            return cls(posterior, **values).with_rows_to_judge()
+            model = cls(posterior, **values).with_rows_to_judge()
+            model._rehearse()
+            return model
+
+    def _rehearse(self) -> None:
+        """Raise if rows cannot be read, encoded, compared with the training rows and completed.
+
+        By two rows, one of which has the medians of its quantities, and the other nothing.
+        """
+        medians = {rule.name: getattr(rule, "median", None) for rule in self.encoder.rules}
+        kinds = {rule.name: getattr(rule, "kind", "") for rule in self.encoder.rules}
+        rows = {name: [medians[name] if kinds[name] == "number" else None, None] for name in self.encoder.names}
+        encoded = self.encoder.encode(self.as_table(rows))
+        self.around.look(encoded)
+        self.posterior.schema.inputs(encoded if self.completion is None else self.completion.drawn(encoded)[0])
 
     # ------------------------------------------------------------------ prediction
 

@@ -201,6 +201,20 @@ class Surroundings:
             max(_SLACK * _edge(joint), _LEAST_EDGE) if len(places) > 1 else math.inf,
         )
 
+    def check(self, encoder: TableEncoder) -> None:
+        """Raise unless it is of the quantities of an encoder, and its numbers are of so many."""
+        rules = [rule for rule in encoder.rules if isinstance(rule, Quantity | Date)]
+        names, kinds = [rule.name for rule in rules], [rule.kind for rule in rules]
+        if (list(self.names), list(self.kinds), list(self.places)) != (names, kinds, list(encoder.quantities())):
+            raise ValueError(
+                f"the region of the training rows is of {', '.join(self.names)}, not of {', '.join(names)}"
+            )
+        count, together = len(names), min(len(names), _MOST_TOGETHER)
+        shapes = dict.fromkeys(("low", "high", "median", "size"), (count,)) | {"margin": (2, count)}
+        shapes |= {"centre": (together,), "spread": (together,), "precision": (together, together)}
+        if wrong := [name for name, shape in shapes.items() if getattr(self, name).shape != shape]:
+            raise ValueError(f"{wrong[0]} of the region of the training rows is not of {count} columns")
+
     def look(self, encoded: Encoded) -> tuple[Numbers, list[str]]:
         """Return each row's distance (above 1 it is outside), and the reason."""
         distance = np.zeros(len(encoded))

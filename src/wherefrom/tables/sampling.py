@@ -10,7 +10,7 @@ text: those that are named, and those with leading zeros or whole numbers that a
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,14 +41,30 @@ def read_sampled(path: str | Path, how: Format | None, most: int, seed: int, as_
 
     as_text: columns whose text matters (default: none).
     """
+    return read_counted(path, how, most, seed, as_text)[0]
+
+
+def read_counted(
+    path: str | Path, how: Format | None, most: int, seed: int, as_text: Collection[str] = ()
+) -> tuple[RawTable, int]:
+    """Read what `read_sampled` reads, and return it with the number of all rows."""
     how = how or Format()
     is_open = how.decimal is None and Path(path).suffix.lower() not in PARQUET
     if is_open and (str(path) == "-" or decimal_of(path, how) is None):
-        return sampled(read(path, how), most, seed)  # the decimal sign depends on all rows
+        whole = read(path, how)  # the decimal sign depends on all rows
+        return sampled(whole, most, seed), len(whole)
     kept = _Kept(most, seed)
     for table in chunks(path, how, CHUNK):
         kept.add(table)
-    return kept.table(how, as_text)
+    return kept.table(how, as_text), kept.count
+
+
+def chosen_rows(count: int, most: int, seed: int) -> Callable[[int, int], NDArray[np.bool_]]:
+    """Return (first, rows) -> which of these rows of a table are drawn, of so many in all.  # (rows,)"""
+    if count <= most:
+        return lambda first, rows: np.ones(rows, dtype=bool)
+    limit = np.partition(_keys(0, count, seed), most - 1)[most - 1]
+    return lambda first, rows: _keys(first, rows, seed) <= limit
 
 
 def with_note(table: RawTable, count: int) -> RawTable:

@@ -82,6 +82,11 @@ class Target:
         labels[-1] = None
         return labels[text.codes]
 
+    def numbers(self, y: NDArray[Any]) -> Numbers:
+        """Return targets, none of which is missing, as numbers; classes by theirs.  # (rows,) or (rows, several)"""
+        classes = {label: number for number, label in enumerate(self.classes)}
+        return np.asarray([classes[label] for label in y.tolist()] if classes else y, dtype=np.float64)
+
 
 def _otherwise() -> str:
     return f", or use {option('task', 'classification')} if they are classes"

@@ -6,7 +6,7 @@ import importlib.util
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,8 +25,9 @@ from wherefrom.tables.raw import Integers
 from wherefrom.tables.target import Target
 from wherefrom.tables.telling import Tell
 from wherefrom.training.compute import Compute
-from wherefrom.training.data import as_rows
+from wherefrom.training.data import Rows, as_rows
 from wherefrom.training.native import COMPILING_SECONDS, is_compiled
+from wherefrom.training.objective import Objective
 from wherefrom.training.pieces import Pieces
 from wherefrom.training.sparse import SparseLinear
 from wherefrom.variables import Design, Folds
@@ -40,6 +41,14 @@ _MOST_PIECES, _MOST_NUMBERS = 1000, 50_000_000  # of all columns, and of all row
 _PILOT_SHARE, _TRAINING_SHARE = 0.3, 0.6  # of the budget, and of what is left of it: noise and calibration take time
 
 
+class AllRows(Protocol):
+    """Rows to train on that are in a file."""
+
+    def rows(self, target: Target, likelihood: Objective) -> tuple[Rows, Rows | None]:
+        """Return the rows, and others to fit the noise on, if there is noise to fit."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Networks:
     """The networks of a table, and the pilot that chose their settings, where there was one."""
@@ -49,6 +58,7 @@ class Networks:
     samples: int  # of each network, to predict by
     ways: tuple[Way, ...] = ()  # to treat t, that were compared; the chosen one is among them
     families: tuple[Family, ...] = ()  # that were weighed, if any were beside networks
+    trained_on: int = 0  # rows
 
 
 def train(
@@ -61,12 +71,14 @@ def train(
     tell: Tell,
     compute: Compute,
     folds: int,
+    all_rows: AllRows | None = None,
 ) -> Networks:
     """Train the networks that a request asks for, at settings that a pilot finds where they are left open.
 
     data: x, y, and the weights of the rows or None.
     versions: x for each fold to train on, where its rows have gaps that are drawn.
     folds: in how many D is drawn, too; 0 if not.
+    all_rows: to train on, if the data is only some of them (default: the data).
     """
     count, asked = len(data[1]), request.settings
     training = plan.training_for(count, target, asked)
@@ -108,6 +120,12 @@ def train(
         training = replace(training, epochs=request.epochs)
     if request.budget is not None and first is not None:
         training, over = _within_budget(training, over, request, first, began, tell)
+    apart = None
+    if all_rows is not None:
+        rows, apart = all_rows.rows(target, training.likelihood)
+        if request.epochs is None:  # as many steps as were found to be enough
+            training = replace(training, epochs=max(1, -(-training.epochs * count // len(rows))))
+        count, copies = len(rows), None
     steps = training.algorithm.steps_per_epoch(count)
     over = plan.collecting(over, training.epochs, steps)
     if request.epochs is None:
@@ -117,11 +135,14 @@ def train(
     tell(
         f"training {design.size} network{'s' * (design.size != 1)}{each}: {_sizes(training)}, {training.epochs} epochs"
     )
-    x, y, weights = data
-    rows = as_rows((x, Encoded(y, target.several) if target.several else y, weights), training.likelihood)
+    if all_rows is None:
+        x, y, weights = data
+        rows = as_rows((x, Encoded(y, target.several) if target.several else y, weights), training.likelihood)
     if versions:
         rows = replace(rows, versions=torch.from_numpy(np.stack([each.values for each in versions])))
-    posterior = marginalise(training, rows, over, request.seed, groups=copies, compute=compute)
+    posterior = marginalise(training, rows, over, request.seed, held_out=apart, groups=copies, compute=compute)
+    if all_rows is not None:  # whose memory is free then
+        posterior = replace(posterior, fold=replace(posterior.fold, rows=None))
     samples = request.samples or plan.samples_of_each(len(posterior))
     compared: tuple[Way, ...] = ()
     if design.parts and request.over is None and request.recipe is None:
@@ -132,7 +153,7 @@ def train(
     together = np.arange(count) if copies is None else np.unique(copies, return_inverse=True)[1]
     validation = stopping.folds(together, np.asarray(y).reshape(count, -1)[:, 0], request.seed)
     posterior, judged = with_families(posterior, others, rows, copies, validation, samples, compute, tell)
-    return Networks(posterior, first, samples, compared, judged)
+    return Networks(posterior, first, samples, compared, judged, trained_on=len(rows))
 
 
 def _is_late(budget: float | None, began: float) -> bool:

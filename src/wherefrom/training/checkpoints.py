@@ -71,10 +71,15 @@ class Checkpoints:
 
 
 class Keeper:
-    """The checkpoints of one cohort, trained by one engine."""
+    """The checkpoints of one cohort, trained by one engine.
 
-    def __init__(self, where: Checkpoints, cohort: Cohort, engine: Engine, device: torch.device) -> None:
-        self.where, self.cohort, self.engine, self.device = where, cohort, engine, device
+    writes: False goes on from what is in the files, and leaves writing and stopping to another process.
+    """
+
+    def __init__(
+        self, where: Checkpoints, cohort: Cohort, engine: Engine, device: torch.device, *, writes: bool = True
+    ) -> None:
+        self.where, self.cohort, self.engine, self.device, self.writes = where, cohort, engine, device, writes
         self.folder = Path(where.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         atomic.clean(self.folder, _NAME)
@@ -124,8 +129,11 @@ class Keeper:
             if any(one.last.shape != shape or not one.losses for one in trained):
                 raise FileError(f"{file.path} holds no members of this network: {_ADVICE}")
             return [replace(one, last=one.last.to(self.device)) for one in trained]
-        stop_if_requested()
+        if self.writes:
+            stop_if_requested()
         keeping = Keeping(self, file, members, digests)
+        if not self.writes:
+            return keeping.finished(self.engine.train(members, report, keeping))
 
         def report_or_keep(done: int) -> None:
             try:
@@ -160,6 +168,8 @@ class Keeper:
 
     def save(self, members: Sequence[Trainee], digests: Sequence[str], values: dict[str, Any]) -> None:
         """Write one file for these members, which replaces the one before."""
+        if not self.writes:
+            return
         tensors: dict[str, Tensor] = {}
         probes = tuple(self._probe(member) for member in members)
         about = codec.pack({"members": tuple(digests), "probes": probes, **values}, tensors)
@@ -197,7 +207,7 @@ class Keeping:
 
     def between_steps(self) -> None:
         """Stop within an epoch where that is asked for and the file holds the last finished one."""
-        if is_requested() and self.training is not None and self.in_file == self.training.epochs:
+        if self.keeper.writes and is_requested() and self.training is not None and self.in_file == self.training.epochs:
             stop_if_requested()
 
     def write(self) -> None:

@@ -17,6 +17,7 @@ import torch
 
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Trained
+from wherefrom.training.data_parallel import check_can_be_shared
 from wherefrom.training.engines import Choice
 from wherefrom.training.executor import Executor, Report, Threads, Trainer, Unit
 from wherefrom.training.executors.processes import Processes
@@ -113,10 +114,14 @@ class Compute:
         check_dtype(self.dtype, device)
         check_autocast(self.autocast, device)
         executor = self.executor or self._own_executor(device)
-        trainers = [Trainer(cohort, self.engine, device, checkpoints) for cohort in cohorts]
+        processes = getattr(executor, "processes_per_member", 1)
+        engine = self.engine if processes == 1 else self._shared_engine(cohorts)
+        trainers = [Trainer(cohort, engine, device, checkpoints) for cohort in cohorts]
         with self._interruptible():
             groups = [trainer.engine(self.announce).groups(executor.width) for trainer in trainers]
-            if getattr(executor, "has_device_each", False):
+            if processes > 1:
+                groups = [cut(of_cohort, 1) for of_cohort in groups]
+            elif getattr(executor, "has_device_each", False):
                 groups = [cut(each, -(-sum(map(len, each)) // executor.width)) for each in groups]
             executor, groups = self._within_memory(executor, cohorts, groups)
             units = [
@@ -153,6 +158,14 @@ class Compute:
                 "give it fewer workers, or raise memory_limit"
             )
         return executor, [cut(of_cohort, each) for of_cohort, each in zip(groups, most, strict=True)]
+
+    def _shared_engine(self, cohorts: Sequence[Cohort]) -> Choice:
+        """Return the engine that trains one member by several processes, and raise if a cohort cannot be trained so."""
+        if self.engine == "native":
+            raise ValueError('the native engine trains a member by one process: use engine="torch", or "auto"')
+        for cohort in cohorts:
+            check_can_be_shared(cohort)
+        return "torch"
 
     def _interruptible(self) -> AbstractContextManager[None]:
         """Let signals stop trainings between two epochs, where these are kept; elsewhere they stop at once."""

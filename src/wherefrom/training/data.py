@@ -19,6 +19,7 @@ from wherefrom.training.pieces import Knots, Pieces
 from wherefrom.training.streamed import Streamed
 
 _ROWS_AT_ONCE = 10_000
+_NUMBERS_AT_ONCE = 2**25  # of all columns: of more, moments are computed one column at a time
 _MOST = 1e100  # whose squares, and sums of them, are numbers
 
 
@@ -195,9 +196,14 @@ def as_inputs(x: Any) -> Tensor:
     if column_names(x) and not tensor.is_floating_point():
         tensor = tensor.double()
     _check_finite(tensor, "x", column_names(x))
-    if tensor.dtype == torch.float64 and tensor.numel() and float(largest := tensor.abs().max()) > _MOST:
+    if tensor.dtype == torch.float64 and tensor.numel() and (largest := _largest(tensor)) > _MOST:
         raise ValueError(f"x is as large as {float(largest):.3g}, too large to be squared: give it in other units")
     return tensor
+
+
+def _largest(tensor: Tensor) -> float:
+    """Return the largest number, whatever its sign."""
+    return max(abs(float(end)) for end in tensor.aminmax())
 
 
 def as_targets(y: Any) -> Tensor:
@@ -333,7 +339,7 @@ def _first_column_without_numbers(array: np.ndarray, names: tuple[str, ...]) -> 
 
 
 def _check_finite(tensor: Tensor, what: str, names: tuple[str, ...]) -> None:
-    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
+    if not tensor.is_floating_point() or all(bool(torch.isfinite(some).all()) for some in tensor.split(2**18)):
         return
     bad = torch.nonzero(~torch.isfinite(tensor))
     row = int(bad[0, 0])
@@ -391,7 +397,10 @@ class Scaler(NamedTuple):
 
     def scaled(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if self.knots is None:
-            return self._standardised(x.double(), dtype)
+            result = torch.empty_like(x, dtype=dtype)
+            for some, block in zip(result.split(_ROWS_AT_ONCE), x.split(_ROWS_AT_ONCE), strict=True):
+                some.copy_(self._standardised(block.double(), dtype))  # in memory once, however many rows there are
+            return result
         blocks = [block.double() for block in x.split(_ROWS_AT_ONCE)]  # there are many pieces: a few rows at a time
         return torch.cat([torch.cat([self._standardised(x, dtype), self.knots(x).to(dtype)], 1) for x in blocks])
 
@@ -408,6 +417,9 @@ class Scaler(NamedTuple):
 
 def column_moments(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each column; a constant one has a deviation of 1.  # (columns,) each"""
+    if columns.numel() > _NUMBERS_AT_ONCE and columns.shape[1] > 1:
+        each = [column_moments(columns[:, k : k + 1], weights) for k in range(columns.shape[1])]
+        return torch.cat([mean for mean, _ in each]), torch.cat([std for _, std in each])
     columns = columns.double()
     if weights is None:
         mean, std = columns.mean(0), columns.std(0, correction=0)

@@ -10,6 +10,7 @@ import torch
 
 from wherefrom.training import native
 from wherefrom.training.cohort import Cohort, Engine
+from wherefrom.training.data_parallel import Share
 from wherefrom.training.fitted import FittingEngine
 from wherefrom.training.native.plain import PlainMLP
 from wherefrom.training.torch_engine import TorchEngine
@@ -21,8 +22,12 @@ _STEP, _MULTIPLICATION = 3e-4, 4e-10
 _WORTH_COMPILING = 0.5  # seconds
 
 
-def engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: Callable[[str], None]) -> Engine:
+def engine_for(
+    cohort: Cohort, device: torch.device, choice: Choice, announce: Callable[[str], None], share: Share | None = None
+) -> Engine:
     """Choose an engine for a cohort; `announce` hears of a compilation.
+
+    share: the part of this process where several train one member; then it is torch's (default None).
 
     "auto" takes the native engine where it can train the cohort, if what one member costs is worth a compilation. That
     looks neither at how many members there are nor at what happens to be compiled: a member is the same alone and among
@@ -32,8 +37,8 @@ def engine_for(cohort: Cohort, device: torch.device, choice: Choice, announce: C
         return FittingEngine(cohort, device)
     if choice not in get_args(Choice):
         raise ValueError(f"engine must be one of {', '.join(map(repr, get_args(Choice)))}, not {choice!r}")
-    if choice == "torch":
-        return TorchEngine(cohort, device)
+    if choice == "torch" or share is not None:
+        return TorchEngine(cohort, device, share)
     try:
         mlp = native.examine(cohort, device)
     except native.Obstacle as reason:

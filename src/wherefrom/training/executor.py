@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast
 
@@ -17,6 +18,7 @@ import torch
 
 from wherefrom.training.checkpoints import Checkpoints, Keeper
 from wherefrom.training.cohort import Cohort, Engine, Trained, Trainee
+from wherefrom.training.data_parallel import Share
 from wherefrom.training.engines import Choice, engine_for
 from wherefrom.training.workers import on_threads, one_core
 
@@ -37,6 +39,25 @@ class Executor(Protocol):
         ...
 
 
+Call = tuple[int, int, Any]  # numbers of what it has in common with others and of its part, and its details
+
+
+class Calls(Protocol):
+    """Has one function called by other processes, which have been sent what is common, and the parts, once."""
+
+    def run(self, function: Callable[..., Any], given: Any, calls: Sequence[Call]) -> list[Any]:
+        """Return `function(common[i], parts[j], given, detail)` for every call (i, j, detail), in their order."""
+        ...
+
+
+class Caller(Protocol):
+    """An executor that also predicts."""
+
+    def calling(self, common: Sequence[Any], parts: Sequence[Any]) -> AbstractContextManager[Calls]:
+        """Send what calls share to other processes, for as long as the context lasts."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """All that the units of one cohort share: its rows, its network and its settings, but no member."""
@@ -46,21 +67,33 @@ class Plan:
     device: torch.device
     checkpoints: Checkpoints | None
 
-    def trainer(self, members: Sequence[Trainee], device: torch.device | None = None) -> Trainer:
-        """Return a trainer, on the plan's device or another, whose engine is rehearsed by the first of the members."""
+    def trainer(
+        self, members: Sequence[Trainee], device: torch.device | None = None, share: Share | None = None
+    ) -> Trainer:
+        """Return a trainer, whose engine is rehearsed by the first of the members.
+
+        device: to train on (default None: the plan's).
+        share: the part of this process, where several train one member (default None: it trains alone).
+        """
         device = self.device if device is None else device
         network = copy.copy(self.cohort.network).to(device)
         cohort = replace(self.cohort, network=network, members=tuple(members))
-        return Trainer(cohort, self.engine, device, self.checkpoints)
+        return Trainer(cohort, self.engine, device, self.checkpoints, share)
 
 
 class Trainer:
     """Trains members of one cohort in this process, by an engine that is made when it is first needed."""
 
     def __init__(
-        self, cohort: Cohort, choice: Choice, device: torch.device, checkpoints: Checkpoints | None = None
+        self,
+        cohort: Cohort,
+        choice: Choice,
+        device: torch.device,
+        checkpoints: Checkpoints | None = None,
+        share: Share | None = None,
     ) -> None:
         self.cohort, self.choice, self.device, self.checkpoints = cohort, choice, device, checkpoints
+        self.share = share
         self._engine: Engine | None = None
         self._trains: Engine | Keeper | None = None
         self._lock = threading.Lock()
@@ -70,10 +103,11 @@ class Trainer:
         with self._lock:
             if self._engine is None:
                 with one_core():
-                    self._engine = engine_for(self.cohort, self.device, self.choice, announce)
+                    self._engine = engine_for(self.cohort, self.device, self.choice, announce, self.share)
                 self._trains = self._engine
                 if self.checkpoints is not None:
-                    self._trains = Keeper(self.checkpoints, self.cohort, self._engine, self.device)
+                    writes = self.share is None or self.share.is_first
+                    self._trains = Keeper(self.checkpoints, self.cohort, self._engine, self.device, writes=writes)
             return self._engine
 
     def train(self, members: Sequence[Trainee], report: Report) -> list[Trained]:

@@ -23,6 +23,7 @@ from wherefrom.devices import can_pin, fits, free_bytes, sent
 from wherefrom.training import device_streams, graphs, program, streams
 from wherefrom.training.augmentation import augmented, drawn_ahead, draws_first, not_finite, seen
 from wherefrom.training.cohort import Cohort, SharedRows, Trained, Trainee, orders, parts
+from wherefrom.training.data_parallel import Share, shared_step
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.finishing import finished
 from wherefrom.training.losses import together
@@ -49,8 +50,8 @@ class TorchEngine:
 
     name = "torch"
 
-    def __init__(self, cohort: Cohort, device: torch.device) -> None:
-        self.cohort, self.device = cohort, device
+    def __init__(self, cohort: Cohort, device: torch.device, share: Share | None = None) -> None:
+        self.cohort, self.device, self.share = cohort, device, share
 
     def groups(self, threads: int) -> list[range]:
         """Even groups, small enough for the processor's cache; if there are several, enough to keep all threads busy.
@@ -95,6 +96,9 @@ class TorchEngine:
             )
             for i, site in enumerate(network.sites)
         ]
+        step, record = _step(cohort, members, theta), program.record
+        if self.share is not None:  # what goes from process to process is no operation on memory alone
+            step, record = shared_step(cohort, members[0], theta, self.share), program.called
         steps: dict[int, graphs.Step] = {}  # by the number of rows: the last batch of an epoch may be short
         collection = cohort.collection
         collector = collection.collector(varying) if collection else None
@@ -120,6 +124,8 @@ class TorchEngine:
 
         training = Resumable({"theta": theta, "losses": torch.from_numpy(losses)}, rule, collector)
         first = keeping.begin(training)[0]
+        if self.share is not None:
+            self.share.check_same(first, device)
         done = first * cohort.steps_per_epoch
         for _ in range(first):
             epoch_done(count)
@@ -137,8 +143,8 @@ class TorchEngine:
                 if rows not in steps:
                     short = [mask.mask[:, :rows] for mask in masks]
                     flipped = x.flip(1), y.flip(1), [w.flip(1) for w in row_weights]
-                    recorded = program.record(
-                        _step(cohort, members, theta),
+                    recorded = record(
+                        step,
                         (theta, x, y, row_weights, short, gradient),
                         (theta, *flipped, short, gradient),
                         cohort.autocast,

@@ -1,7 +1,7 @@
 """Processes of this machine, for what Python's global lock holds back.
 
-    parent  -> worker     plans (once for all units: rows in shared memory), members to train, "stop"
-    worker  -> parent     epochs done, what the members left, or an error
+    parent  -> worker     what tasks share (once: rows, members, in shared memory), members to train, calls, "stop"
+    worker  -> parent     epochs done, what the members left, what a call returned, or an error
 
 Rows are in a file without a name that is mapped into the memory of all processes, so nothing is left behind, however
 they end. A worker whose parent has gone stops between two epochs.
@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import connection, reduction
@@ -32,7 +32,7 @@ import torch
 
 from wherefrom.training import interruption
 from wherefrom.training.cohort import Trained
-from wherefrom.training.executor import Plan, Report, Tally, Trainer, Unit, plans_of
+from wherefrom.training.executor import Call, Plan, Report, Tally, Trainer, Unit, plans_of
 from wherefrom.training.parcels import Parcel, packed
 from wherefrom.training.workers import available_cores, one_core
 
@@ -83,8 +83,16 @@ class Processes:
         """Train the units; an error in one of them, or an interruption, stops the others between two epochs."""
         plans, plan_of = plans_of(units)
         can_keep = any(plan.checkpoints is not None for plan in plans)
-        with _in_shared_memory(_parcel(plans)) as shared:
-            work = _Work(units, plan_of, shared, Tally(units, report), self.retries, self.devices)
+        tally = Tally(units, report)
+
+        def message(number: int) -> tuple[Any, ...]:
+            return "train", number, plan_of[number], _parcel(units[number].members)
+
+        def described(number: int) -> str:
+            return f"trained {len(units[number].members)} members"
+
+        with _in_shared_memory("plans", _parcel(plans)) as shared:
+            work = _Work(len(units), message, [shared], self.retries, described, self.devices, units, tally)
             try:
                 return work.done_by(self._workers, min(self.width, len(units)))
             except BaseException:
@@ -93,11 +101,45 @@ class Processes:
                 _end(self._workers)
                 raise
 
+    @contextmanager
+    def calling(self, common: Sequence[Any], parts: Sequence[Any]) -> Iterator[_Calls]:
+        """Let `run` of what this returns have a function called by the processes; see `executor.Calls`."""
+        with _in_shared_memory("members", _parcel((list(common), list(parts)))) as shared:
+            try:
+                yield _Calls(self, shared)
+            finally:
+                for worker in self._workers:
+                    worker.forget()
 
-@dataclass(frozen=True)
+
+class _Calls:
+    """Calls of functions by processes that have been sent what the calls share."""
+
+    def __init__(self, executor: Processes, shared: _Shared) -> None:
+        self.executor, self.shared = executor, shared
+
+    def run(self, function: Callable[..., Any], given: Any, calls: Sequence[Call]) -> list[Any]:
+        """Return what the function returns for every call; an error in one of them ends all processes."""
+        executor = self.executor
+
+        def message(number: int) -> tuple[Any, ...]:
+            return "call", number, function, _parcel(calls[number])
+
+        with _in_shared_memory("given", _parcel(given)) as rows:
+            tasks = len(calls), message, [self.shared, rows], executor.retries, lambda _: "predicted"
+            work = _Work(*tasks, executor.devices)
+            try:
+                return work.done_by(executor._workers, min(executor.width, len(calls)))
+            except BaseException:
+                _end(executor._workers)
+                raise
+
+
+@dataclass(frozen=True, eq=False)
 class _Shared:
-    """A parcel whose numbers are in a file without a name."""
+    """A parcel whose numbers are in a file without a name; workers know it as plans, members or what is given."""
 
+    name: str
     rest: bytes
     ends: tuple[tuple[int, int], ...]
     descriptor: int
@@ -105,8 +147,9 @@ class _Shared:
 
 
 @contextmanager
-def _in_shared_memory(parcel: Parcel) -> Iterator[_Shared]:
-    numbers = memoryview(cast(Any, parcel.numbers))
+def _in_shared_memory(name: str, parcel: Parcel) -> Iterator[_Shared]:
+    numbers, rest, ends = memoryview(cast(Any, parcel.numbers)), parcel.rest, parcel.ends
+    del parcel  # so that its numbers are in memory once
     with contextlib.ExitStack() as files:
         for folder in (_SHARED, None):
             try:
@@ -117,7 +160,9 @@ def _in_shared_memory(parcel: Parcel) -> Iterator[_Shared]:
             except OSError:  # no such folder, or no room there
                 if folder is None:
                     raise
-        yield _Shared(parcel.rest, parcel.ends, file.fileno(), len(numbers))
+        size = len(numbers)
+        del numbers
+        yield _Shared(name, rest, ends, file.fileno(), size)
 
 
 def _parcel(thing: Any) -> Parcel:
@@ -125,8 +170,8 @@ def _parcel(thing: Any) -> Parcel:
         return packed(thing)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ValueError(
-            f"this training cannot be sent to another process: {error}. Define its network, loss and augmentation at "
-            "the top level of a module, or leave the executor out"
+            f"this cannot be sent to another process: {error}. Define its network, loss and augmentation at the top "
+            "level of a module, or leave the executor out"
         ) from error
 
 
@@ -141,17 +186,25 @@ class _Worker:
         self.process.start()
         theirs.close()
         self.unit: int | None = None
-        self.plans: int | None = None  # which file of plans it has
+        self.has: dict[str, _Shared] = {}  # what it has been sent, by name
         self.is_ready = False
 
     def send(self, *message: Any) -> None:
         with contextlib.suppress(OSError):  # it has died, which its end will tell
             self.connection.send_bytes(pickle.dumps(message))
 
-    def send_plans(self, shared: _Shared) -> None:
-        self.send("plans", shared.rest, shared.ends, shared.size)
+    def send_shared(self, shared: _Shared) -> None:
+        if self.has.get(shared.name) is shared:
+            return
+        self.has[shared.name] = shared
+        self.send("shared", shared.name, shared.rest, shared.ends, shared.size)
         with contextlib.suppress(OSError):
             reduction.send_handle(self.connection, shared.descriptor, self.process.pid)
+
+    def forget(self) -> None:
+        """Let it free the memory of what it has been sent."""
+        self.has.clear()
+        self.send("forget", None)
 
     def end(self) -> None:
         self.connection.close()
@@ -165,34 +218,42 @@ def _end(workers: list[_Worker]) -> None:
 
 
 class _Work:
-    """The units of one call."""
+    """The tasks of one call.
+
+    message: what is sent to a worker for the task of a number.
+    shared: what workers must have for it.
+    described: what a worker does for it, for errors.
+    units, tally: of trainings, to be told of what is done.
+    """
 
     def __init__(
         self,
-        units: Sequence[Unit],
-        plan_of: Sequence[int],
-        shared: _Shared,
-        tally: Tally,
+        count: int,
+        message: Callable[[int], tuple[Any, ...]],
+        shared: Sequence[_Shared],
         retries: int,
+        described: Callable[[int], str],
         devices: Sequence[str],
+        units: Sequence[Unit] = (),
+        tally: Tally | None = None,
     ) -> None:
-        self.units, self.plan_of, self.shared, self.tally, self.devices = units, plan_of, shared, tally, devices
-        self.left = [retries] * len(units)  # how often each may be tried again
-        self.waiting = deque(range(len(units)))
-        self.results: dict[int, list[Trained]] = {}
+        self.count, self.message, self.shared, self.described = count, message, shared, described
+        self.devices, self.units, self.tally = devices, units, tally
+        self.left = [retries] * count  # how often each may be tried again
+        self.waiting = deque(range(count))
+        self.results: dict[int, Any] = {}
 
-    def done_by(self, workers: list[_Worker], width: int) -> list[list[Trained]]:
+    def done_by(self, workers: list[_Worker], width: int) -> list[Any]:
         while len(workers) < width:
             taken = {worker.device for worker in workers}
             workers.append(_Worker(next((device for device in self.devices if device not in taken), None)))
         for worker in workers:
-            worker.send_plans(self.shared)
             self._give(worker)
-        while len(self.results) < len(self.units):
+        while len(self.results) < self.count:
             interruption.stop_if_requested()
             for worker in self._that_speak(workers):
                 self._hear(worker, workers)
-        return [self.results[number] for number in range(len(self.units))]
+        return [self.results[number] for number in range(self.count)]
 
     def stop(self, workers: list[_Worker]) -> None:
         """Wait until all workers have written down their last finished epoch."""
@@ -214,8 +275,9 @@ class _Work:
     def _give(self, worker: _Worker) -> None:
         worker.unit = self.waiting.popleft() if self.waiting else None
         if worker.unit is not None:
-            members = _parcel(self.units[worker.unit].members)
-            worker.send("train", worker.unit, self.plan_of[worker.unit], members)
+            for each in self.shared:
+                worker.send_shared(each)
+            worker.send(*self.message(worker.unit))
 
     def _hear(self, worker: _Worker, workers: list[_Worker]) -> None:
         try:
@@ -224,14 +286,16 @@ class _Work:
             self._replace(worker, workers)
             return
         worker.is_ready = True
-        if kind == "epochs":
+        if kind == "epochs" and self.tally is not None:
             self.tally.reached(*what)
         elif kind == "done":
-            number, trained = what
-            self.results[number] = trained
-            self.units[number].finished(trained)
+            number, result = what
+            self.results[number] = result
+            if self.units:
+                self.units[number].finished(result)
             self._give(worker)
-            self.tally.finished(number)
+            if self.tally is not None:
+                self.tally.finished(number)
         elif kind == "failed":
             worker.unit = None
             raise what[0]
@@ -250,14 +314,12 @@ class _Work:
             return
         if not self.left[unit]:
             raise RuntimeError(
-                f"a process died (exit code {worker.process.exitcode if code is None else code}) while it trained "
-                f"{len(self.units[unit].members)} members, and so did the one before it. If memory is short, take "
-                "fewer workers"
+                f"a process died (exit code {worker.process.exitcode if code is None else code}) while it "
+                f"{self.described(unit)}, and so did the one before it. If memory is short, take fewer workers"
             )
         self.left[unit] -= 1
         self.waiting.appendleft(unit)
         workers.append(_Worker(worker.device))
-        workers[-1].send_plans(self.shared)
         self._give(workers[-1])
 
 
@@ -265,33 +327,59 @@ class _Work:
 
 
 def _work(parent: Connection, device: str | None) -> None:
-    """Train what the parent sends, until it closes the connection."""
+    """Train and call what the parent sends, until it closes the connection."""
     for number in (signal.SIGINT, signal.SIGTERM):  # a terminal and some schedulers tell all processes; the parent says
         signal.signal(number, signal.SIG_IGN)
     parent.send_bytes(pickle.dumps(("ready",)))
     messages: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(parent, messages), daemon=True).start()
-    plans: list[Plan] = []
-    trainers: dict[int, Trainer] = {}
+    trainers: dict[int, Trainer] = {}  # by the number of their plan
+    shared: dict[str, Any] = {}
     with one_core():
         while (message := messages.get()) is not None:
-            kind, *what = message
-            if kind == "plans":
-                trainers.clear()
-                plans = what[0].opened()
-                continue
-            unit, number, parcel = what
+            kind, number, *what = message
             try:
-                members = parcel.opened()
-                if number not in trainers:
-                    trainers[number] = plans[number].trainer(members, torch.device(device) if device else None)
-                trained = trainers[number].train(members, _Reporter(parent, unit))
-                answer = "done", unit, [replace(one, last=one.last.cpu()) for one in trained]
-                text = pickle.dumps(answer, protocol=5)
+                if kind == "forget":
+                    trainers.clear()
+                    shared.clear()
+                    continue
+                if kind == "shared":
+                    trainers.clear()
+                    shared[number] = what[0].opened()
+                    continue
+                if kind == "train":
+                    where = torch.device(device) if device else None
+                    answer = _trained(parent, number, shared, trainers, where, *what)
+                else:
+                    answer = _called(shared, *what)
+                text = pickle.dumps(("done", number, answer), protocol=5)
             except BaseException as error:
                 text = _pickled_error(error)
             with contextlib.suppress(OSError):  # nobody is there to hear it
                 parent.send_bytes(text)
+
+
+def _trained(
+    parent: Connection,
+    unit: int,
+    shared: dict[str, Any],
+    trainers: dict[int, Trainer],
+    device: torch.device | None,
+    plan: int,
+    members: Parcel,
+) -> list[Trained]:
+    trainees = members.opened()
+    if plan not in trainers:
+        plans: list[Plan] = shared["plans"]
+        trainers[plan] = plans[plan].trainer(trainees, device)
+    trained = trainers[plan].train(trainees, _Reporter(parent, unit))
+    return [replace(one, last=one.last.cpu()) for one in trained]
+
+
+def _called(shared: dict[str, Any], function: Callable[..., Any], call: Parcel) -> Any:
+    common, parts = shared["members"]
+    i, j, detail = call.opened()
+    return function(common[i], parts[j], shared["given"], detail)
 
 
 def _listen(parent: Connection, messages: queue.SimpleQueue) -> None:
@@ -300,12 +388,12 @@ def _listen(parent: Connection, messages: queue.SimpleQueue) -> None:
             kind, *what = pickle.loads(parent.recv_bytes())
             if kind == "stop":
                 interruption.request()
-            elif kind == "plans":
-                rest, ends, size = what
+            elif kind == "shared":
+                name, rest, ends, size = what
                 descriptor = reduction.recv_handle(parent)
                 memory: Any = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ) if size else b""
                 os.close(descriptor)
-                messages.put(("plans", Parcel(rest, memoryview(memory), ends)))
+                messages.put(("shared", name, Parcel(rest, memoryview(memory), ends)))
             else:
                 messages.put((kind, *what))
     except (EOFError, OSError):  # the parent has gone

@@ -24,6 +24,8 @@ from wherefrom.training.native.layers import Net, Space
 from wherefrom.training.native.plain import Operation, PlainMLP
 from wherefrom.training.network import Layout
 
+_ROWS_AT_ONCE = 2**16
+
 
 def floats(*shape: int) -> NDArray[np.float32]:
     """Zeros that begin on a cache line, which numpy's own need not."""
@@ -106,7 +108,9 @@ class Packing:
         x = torch.zeros(count, stride, dtype=torch.float32)
         if len(self.net.width) > 2:
             x[:, inputs] = 1.0
-        x[:, :inputs] = torch.cat([table.x[:] for table in cohort.tables])
+        for some, table in zip(x.split(cohort.rows), cohort.tables, strict=True):
+            for start in range(0, cohort.rows, _ROWS_AT_ONCE):  # some are gathered
+                some[start : start + _ROWS_AT_ONCE, :inputs] = table.x[start : start + _ROWS_AT_ONCE]
         y = torch.cat([table.y.float() for table in cohort.tables])
         ones = torch.ones(cohort.rows, dtype=torch.float32)
         given = [ones if table.weights is None else table.weights.float() for table in cohort.tables]
