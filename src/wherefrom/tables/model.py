@@ -82,6 +82,7 @@ _STORED = (
     "neighbours",
 )
 REPORT = "report.html"
+_SMALL = 0.01  # a share
 
 
 @stored("HeldOut")
@@ -546,12 +547,23 @@ def sources_tables(overall: Mapping[str, Overall], has_families: bool = False) -
         ]
         tables.append(Table(("of all doubt", "share", "±"), lines))
     if of_model:
+        small = [part for name, part in of_model.items() if _is_small(name, part)]
         split = [
             (name, *_share(part.model_share, part.model_share_error), f"{part.share:.1%}", meaning(name, has_families))
             for name, part in of_model.items()
+            if len(small) < 2 or not _is_small(name, part)
         ]
+        if len(small) > 1:
+            share, of_all = (math.fsum(getattr(part, each) for part in small) for each in ("model_share", "share"))
+            error = math.sqrt(math.fsum(part.model_share_error**2 for part in small))
+            split.append(("other", *_share(share, error), f"{of_all:.1%}", f"{len(small)} interactions below 1% each"))
         tables.append(Table(("of the model's own doubt", "share", "±", "of all", ""), split))
     return tables
+
+
+def _is_small(name: str, part: Overall) -> bool:
+    """True of an interaction that is not worth a line of its own."""
+    return " x " in name and part.model_share < _SMALL
 
 
 def _share(share: float, error: float) -> tuple[str, str]:
