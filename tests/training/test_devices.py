@@ -45,11 +45,13 @@ def test_free_memory_is_what_torch_can_still_give(monkeypatch, kind, module, fre
 
 
 @pytest.mark.parametrize(
-    ("cpus", "gpus", "room"), [(1, 0, 16), (4, 0, 4), (1, 1, 3), (1, 0.5, 6), (8, 1, 2), (32, 0, 1)]
+    ("cpus", "gpus", "processes", "room"),
+    [(1, 0, 1, 16), (4, 0, 1, 4), (1, 1, 1, 3), (1, 0.5, 1, 6), (8, 1, 1, 2), (32, 0, 1, 1), (1, 0, 4, 4), (1, 1, 2, 1)],
 )
-def test_a_cluster_has_room_by_its_cores_and_gpus(cpus, gpus, room):
+def test_a_cluster_has_room_by_its_cores_and_gpus(monkeypatch, cpus, gpus, processes, room):
     ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 16.0, "GPU": 3.0})
-    assert cluster._room(ray, cpus, gpus) == room
+    monkeypatch.setattr(cluster.Ray, "_connected", lambda _: ray)
+    assert cluster.Ray(cpus=cpus, gpus=gpus, processes_per_member=processes).width == room
 
 
 def test_a_task_sees_its_own_gpus_from_0_on():
