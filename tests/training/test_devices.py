@@ -46,7 +46,16 @@ def test_free_memory_is_what_torch_can_still_give(monkeypatch, kind, module, fre
 
 @pytest.mark.parametrize(
     ("cpus", "gpus", "processes", "room"),
-    [(1, 0, 1, 16), (4, 0, 1, 4), (1, 1, 1, 3), (1, 0.5, 1, 6), (8, 1, 1, 2), (32, 0, 1, 1), (1, 0, 4, 4), (1, 1, 2, 1)],
+    [
+        (1, 0, 1, 16),
+        (4, 0, 1, 4),
+        (1, 1, 1, 3),
+        (1, 0.5, 1, 6),
+        (8, 1, 1, 2),
+        (32, 0, 1, 1),
+        (1, 0, 4, 4),
+        (1, 1, 2, 1),
+    ],
 )
 def test_a_cluster_has_room_by_its_cores_and_gpus(monkeypatch, cpus, gpus, processes, room):
     ray = SimpleNamespace(cluster_resources=lambda: {"CPU": 16.0, "GPU": 3.0})
