@@ -28,7 +28,7 @@ def model(how: wf.GaussianProcess, tensors, outputs: int) -> torch.nn.Module:
 
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_the_mean_is_that_of_scikit_learn_with_the_same_kernel(is_weighted):
-    """With no more rows than centres it is exact; a row's weight divides its noise."""
+    """It is exact with no more rows than centres; a row's weight divides its noise."""
     x, y = rows()
     weights = torch.linspace(0.5, 1.5, len(y), dtype=torch.float64) if is_weighted else None
     shares = torch.ones(len(y), dtype=torch.float64) if weights is None else weights

@@ -85,6 +85,13 @@ def test_joined_posteriors_are_as_if_trained_together(together):
     assert made.predict(new, 8).sources().overall.keys() == together.predict(new, 8).sources().overall.keys()
 
 
+def test_where_losses_level_off_is_asked_of_networks_alone():
+    families = wf.Families({name: FAMILIES[name] for name in ("network", "trees")})
+    longer = wf.Training(FAMILIES["network"], wf.Algorithm("adam", lr=0.01, batch_size=30), epochs=30)
+    posterior = wf.marginalise(longer, rows(), [families, wf.Iterations(wf.SWAG(2), start="auto")])
+    assert [member.trained.law is None for member in posterior.mixture] == [False, True]
+
+
 def test_trees_by_themselves_with_the_bootstrap():
     posterior = wf.marginalise(training(wf.Trees(30)), rows(), [wf.Resample(4)], seed=1)
     prediction = posterior.predict(rows(30)[0])

@@ -73,7 +73,7 @@ def factories_as_given(training: Training, design: Design) -> Mapping[str, Facto
 
 def _columns(inputs: tuple[int, ...]) -> int:
     if len(inputs) != 1:
-        raise ValueError(f"an MLP takes a table, but x has rows of shape {inputs}")
+        raise ValueError(f"this model takes a table, but x has rows of shape {inputs}")
     return inputs[0]
 
 

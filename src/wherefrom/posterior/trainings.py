@@ -92,9 +92,9 @@ class _Trainings:
         }
         fold = work[0][0]
         models = factories(training, design, fold.scaler.input_shape(fold.schema.x_shape), fold.schema.targets)
-        own = factories_as_given(training, design)
+        given = factories_as_given(training, design)
         self.initial = {
-            name: _InitialConditions(models[name], networks[name], compute.dtype, own[name]) for name in models
+            name: _InitialConditions(models[name], networks[name], compute.dtype, given[name]) for name in models
         }
         self.inputs: dict[int, Any] = {}  # by fold: a tensor, or a Streamed one
         self.tables: dict[tuple[int, int, float | None], Examples] = {}

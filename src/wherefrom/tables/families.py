@@ -90,6 +90,7 @@ def with_families(
             tell(f"families, weighted by left-out rows: {shares}")
     if best is networks:
         weights = {NETWORK: 1.0}
+        tell(f"{' and '.join(WORDS[name] for name in parts if name != NETWORK)} tried: no better on left-out rows")
     scores = {name: (float(each.nll.mean()), float(each.crps.mean())) for name, each in judged.items()}
     return best, tuple(Family(name, weights.get(name, 0.0), *scores[name]) for name in parts)
 

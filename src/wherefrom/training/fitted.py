@@ -52,7 +52,7 @@ class FittingEngine:
         return trained
 
     def _fitted(self, member: Trainee) -> tuple[Tensor, list[float], float]:
-        """Return theta, the loss before and after, and the seconds that it took, for the first that asks."""
+        """Return theta, its losses as if by epochs, and the seconds that it took the first that asks."""
         key = member.table, self.cohort.loss_of(member)
         with self.locks[key]:
             if key in self.done:
@@ -66,7 +66,8 @@ class FittingEngine:
                 tensors = self.fit.fit(rows.x, rows.y, rows.weights, self.cohort.loss_of(member), network.outputs)
                 theta = network.layout.flatten({name: tensor.to(member.theta0) for name, tensor in tensors.items()})
                 after = self._loss(theta, rows, member)
-            self.done[key] = theta, [before, after], time.thread_time() - began
+            losses = [*[before] * (self.cohort.epochs > 1), *[after] * max(1, self.cohort.epochs - 1)]  # as of epochs
+            self.done[key] = theta, losses, time.thread_time() - began
             return self.done[key]
 
     def _loss(self, theta: Tensor, rows: Examples, member: Trainee) -> float:

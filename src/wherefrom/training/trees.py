@@ -98,8 +98,8 @@ class ObliviousTrees(nn.Module):
         count, depth = self.columns.shape
         column = self.columns.flatten().long().clamp(0, x.shape[1] - 1)
         is_above = x[:, column] > self.thresholds.flatten()  # (rows, count * depth)
-        place = 2 ** torch.arange(depth - 1, -1, -1, device=x.device)
-        leaf = (is_above.unflatten(1, (count, depth)) * place).sum(2)  # (rows, count)
+        powers = 2 ** torch.arange(depth - 1, -1, -1, device=x.device)
+        leaf = (is_above.unflatten(1, (count, depth)) * powers).sum(2)  # (rows, count)
         leaf = leaf + 2**depth * torch.arange(count, device=x.device)
         return self.leaves.flatten(0, 1)[leaf].sum(1) + self.bias
 
