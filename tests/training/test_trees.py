@@ -120,7 +120,17 @@ def test_more_trees_begin_with_the_same_ones():
 
 
 @pytest.mark.parametrize(
-    "wrong", [dict(count=0), dict(depth=11), dict(rate=0.0), dict(rate=2.0), dict(penalty=0.0), dict(count=1.5)]
+    "wrong",
+    [
+        dict(count=0),
+        dict(depth=11),
+        dict(rate=0.0),
+        dict(rate=2.0),
+        dict(penalty=0.0),
+        dict(count=1.5),
+        dict(count=5.0),
+        dict(columns=0),
+    ],
 )
 def test_impossible_settings_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -135,3 +145,19 @@ def test_trees_without_numba_say_what_to_install(monkeypatch):
     x, y = rows()
     with pytest.raises(ImportError, match=r"wherefrom\[fast\]"):
         boosted(Trees(2), x, torch.from_numpy(y)[:, None], None, SquaredError(), 1)
+
+
+def test_one_far_row_does_not_run_away_with_its_variance():
+    """Newton's step on a log variance would go to 24; the best is 2 ln 44 = 7.6."""
+    x = torch.randn(2000, 3, generator=torch.Generator().manual_seed(0))
+    y = torch.randn(2000, 1, generator=torch.Generator().manual_seed(1)).double()
+    y[0] = 44.0
+    how = Trees(100, 4)
+    answers = model(how, boosted(how, x, y, None, GaussianNLL(), 2).tensors, 2)(x.double())
+    assert float(answers[:, 1].max()) < 9
+
+
+def test_a_loss_that_is_not_a_number_is_refused():
+    x, _ = rows()
+    with pytest.raises(ValueError, match="not a number"):
+        boosted(Trees(2), x, torch.full((60, 1), float("nan")), None, SquaredError(), 1)

@@ -116,3 +116,56 @@ def test_a_process_of_classes_is_refused():
     x, f = rows()
     with pytest.raises(ValueError, match="for quantities"):
         wf.marginalise(training(wf.GaussianProcess(), wf.Classification()), (x, f > 0), [wf.Resample(2)])
+
+
+@pytest.mark.parametrize("over", [[wf.InitialCondition(2)], [wf.Families({"n": wf.MLP([6]), "t": wf.Trees(20)})]])
+def test_classes_by_moments_are_probabilities(over):
+    x, f = rows()
+    posterior = wf.marginalise(training(wf.MLP([6]), wf.Classification()), (x, np.where(f > 0, "a", "b")), over)
+    torch.testing.assert_close(posterior.one_shot(x).probabilities, posterior.predict(x).probabilities)
+
+
+def test_by_moments_beside_several_components():
+    """The points of a trajectory are components of a network's law; trees have one."""
+    over = [wf.Families({"n": wf.MLP([6]), "t": wf.Trees(20)}), wf.Iterations(wf.Snapshots(3), start=0.0)]
+    posterior = wf.marginalise(training(), rows(), over)
+    new, trees = rows(20)[0], posterior.select(F="t")
+    torch.testing.assert_close(posterior.one_shot(new).mean, posterior.predict(new, 300).mean, atol=0.1, rtol=0)
+    torch.testing.assert_close(trees.one_shot(new).mean, trees.predict(new).mean)
+
+
+def test_weights_of_a_family_that_fits_itself_are_not_dropped():
+    families = wf.Families({"n": wf.MLP([6]), "g": wf.GaussianProcess(50)})
+    posterior = wf.marginalise(training(), rows(), [families, wf.Dropout(0.2, on="weights")])
+    assert not posterior.networks["g"].sites
+    assert posterior.networks["n"].sites
+    assert float(posterior.select(F="g").predict(rows(20)[0], 20).mixture.answers.std(1).max()) == 0
+
+
+def test_checkpoints_tell_settings_apart(tmp_path):
+    def mean(rate: float, **how) -> torch.Tensor:
+        return wf.marginalise(training(wf.Trees(5, 2, rate)), rows(), [wf.Resample(2)], **how).predict(rows()[0]).mean
+
+    kept = [mean(rate, checkpoints=tmp_path) for rate in (0.1, 1.0, 0.1)]
+    assert torch.equal(kept[0], kept[2])
+    assert torch.equal(kept[1], mean(1.0))
+
+
+def test_a_dataset_that_is_read_again_and_again():
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, index):
+            x = torch.randn(3, generator=torch.Generator().manual_seed(index))
+            return x + 0.01 * torch.randn(3), x[0]
+
+    how = wf.Training(wf.Trees(5, 2), wf.Algorithm("adam", lr=0.01, batch_size=20), epochs=2, standardise=False)
+    posterior = wf.marginalise(how, Noisy(), [wf.InitialCondition(2)])
+    assert posterior.predict(torch.zeros(2, 3)).mean.isfinite().all()
+
+
+def test_augmentations_are_refused():
+    how = wf.Training(wf.Trees(5), wf.Algorithm("adam", lr=0.01, batch_size=20), epochs=2, augment=lambda x, _: x)
+    with pytest.raises(ValueError, match="fits itself, to rows as they are"):
+        wf.marginalise(how, rows(), [wf.Resample(2)])

@@ -28,7 +28,9 @@ def joined(parts: Mapping[str, Posterior], weights: Sequence[float]) -> Posterio
     mixture = []
     for run in design.runs(first.seed):
         name = run.choices["family"]
-        member = members[name, *((axis.name, run.labels[axis.name]) for axis in parts[name].design.axes)]
+        member = members.get((name, *((axis.name, run.labels[axis.name]) for axis in parts[name].design.axes)))
+        if member is None:
+            raise ValueError(f"{name} has no member for {run}: {parts[name].origin.missing}")
         mixture.append(Member(run, member.algorithm, member.trained))
     networks = {name: part.networks[""] for name, part in parts.items()}
     return fitted_anew(replace(first, design=design, networks=networks, mixture=tuple(mixture), fitted=Fitted()))

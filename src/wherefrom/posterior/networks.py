@@ -9,7 +9,7 @@ from torch import Tensor
 
 from wherefrom.posterior.point import Training
 from wherefrom.training import streams
-from wherefrom.training.cohort import Sized
+from wherefrom.training.cohort import FitsItself, Sized
 from wherefrom.training.network import Network
 from wherefrom.training.objective import Objective
 from wherefrom.training.streamed import in_memory
@@ -28,14 +28,17 @@ def build_networks(
         raise ValueError("the dropout rate is drawn by Hyperparameters(dropout=...): leave it out of Dropout")
     models = factories(training, design, tuple(x.shape[1:]), targets)
     networks = {name: _build_network(f, name, training.likelihood, x, targets, seed) for name, f in models.items()}
+    fixed = {name for name, f in factories_as_given(training, design).items() if isinstance(f, FitsItself)}
     if draws_rates:
         for name, network in networks.items():
-            if not network.sites:
+            if not network.sites and name not in fixed:
                 raise ValueError(
                     f"Hyperparameters(dropout=...) needs units to drop, and {_called(name)} has no nn.Dropout"
                 )
     elif dropout is not None:
-        networks = {name: _dropping(network, dropout) for name, network in networks.items()}
+        networks = {  # those that fit themselves were fitted whole, and have no other sub-network
+            name: network if name in fixed else _dropping(network, dropout) for name, network in networks.items()
+        }
         if not any(network.sites for network in networks.values()):
             raise ValueError(
                 "Dropout() marginalises the sub-networks of a model with dropout; the model has no nn.Dropout. "

@@ -186,7 +186,7 @@ class Posterior(Generic[P]):
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engines that trained the members: torch, the native kernel, or each some of them."""
+        """The engines that trained the members: torch, the native kernel, or "fitted" of those that fit themselves."""
         return tuple(sorted({member.trained.engine for member in self.mixture}))
 
     def draws(self, name: str) -> list[int]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -98,6 +99,10 @@ def outputs_at(
     check_autocast(autocast, posterior.device)
     is_by_moments = method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance))
     seed = posterior.seed if seed is None else seed
+    if elsewhere is not None and left_out_by is not None:
+        raise ValueError(
+            "other processes have all members, and cannot tell those that left a row out: leave executor out"
+        )
 
     def outputs(part: Posterior, some: Any) -> Mixture:
         if is_by_moments:
@@ -299,8 +304,11 @@ def moments_of_outputs(posterior: Posterior, x: Any, x_std: Any, covariance: Cov
         )
         for group in groups(posterior)
     }
-    mean = assembled({group: part.mean for group, part in parts.items()})
-    spread = assembled({group: part.variance for group, part in parts.items()})
+    components = max(part.mean.shape[1] for part in parts.values())  # one where nothing is random within members
+    mean, spread = (
+        assembled({group: each(part).expand(-1, components, -1, -1) for group, part in parts.items()})
+        for each in (attrgetter("mean"), attrgetter("variance"))
+    )
 
     def named(name: str) -> str:
         """Components within members, as dropout is called in this design."""

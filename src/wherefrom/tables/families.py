@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.posterior import Posterior
+from wherefrom.posterior import DivergedError, Posterior
 from wherefrom.posterior.joining import joined
 from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.point import Training
@@ -27,6 +27,7 @@ from wherefrom.predictive.weights import crps_stacking, stacking
 from wherefrom.tables.options import FAMILIES
 from wherefrom.tables.raw import Integers
 from wherefrom.tables.telling import Tell
+from wherefrom.tables.weighing import drawn_by_weight
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import Rows, Scaler
 from wherefrom.training.gaussian_process import GaussianProcess
@@ -73,9 +74,15 @@ def with_families(
     training = networks.training
     parts, judged = {NETWORK: networks}, {NETWORK: _Judged.of(networks, samples)}
     for name, model in _models(training, others, rows, validation, judged[NETWORK].mean).items():
-        how, over = replace(training, model=model), [Folds(networks.design.parts)]
-        parts[name] = marginalise(how, rows, over, networks.seed, groups=copies, compute=compute)
-        judged[name] = _Judged.of(parts[name], samples)
+        over = [Folds(networks.design.parts)]
+        try:
+            part = marginalise(
+                replace(training, model=model), rows, over, networks.seed, groups=copies, compute=compute
+            )
+        except (DivergedError, torch.linalg.LinAlgError) as error:  # the networks are there
+            tell(f"{WORDS[name]} left out: {error}")
+            continue
+        parts[name], judged[name] = part, _Judged.of(part, samples)
     if len(parts) == 1:
         return networks, ()
     weights = {name: weight for name, weight in zip(parts, _weights(list(judged.values())), strict=True) if weight}
@@ -91,7 +98,7 @@ def with_families(
     if best is networks:
         weights = {NETWORK: 1.0}
         tell(f"{' and '.join(WORDS[name] for name in parts if name != NETWORK)} tried: no better on left-out rows")
-    scores = {name: (float(each.nll.mean()), float(each.crps.mean())) for name, each in judged.items()}
+    scores = {name: (each.mean_of(each.nll), each.mean_of(each.crps)) for name, each in judged.items()}
     return best, tuple(Family(name, weights.get(name, 0.0), *scores[name]) for name in parts)
 
 
@@ -142,7 +149,10 @@ def _is_far_behind(
     """Return True if the errors of a first fit are much larger than those of the networks."""
     x, y, _ = table.rows(aside)
     module = process.sized(x.shape[1], table.outputs)()
-    module.load_state_dict(process.fit(*table.rows(train), table.loss, table.outputs))
+    try:
+        module.load_state_dict(process.fit(*table.rows(train), table.loss, table.outputs))
+    except torch.linalg.LinAlgError:
+        return True
     with torch.no_grad():
         errors = (module(x)[:, : y.shape[1]] - y).abs().mean()
     return bool(errors > _FAR_BEHIND * (of_networks[aside] - y).abs().mean())
@@ -179,17 +189,20 @@ class _Judged:
         rows = posterior.held_out
         assert rows is not None
         answer = posterior.out_of_fold(samples)
-        times = torch.ones(len(rows)) if rows.weights is None else rows.weights / rows.weights.mean()
-        nll = times * answer.nll(rows.truth, by_row=True)
+        nll = answer.nll(rows.truth, by_row=True)
         if hasattr(answer, "crps"):
-            crps = times * answer.crps(rows.truth, by_row=True)
+            crps = answer.crps(rows.truth, by_row=True)
             return cls(nll, crps, answer.mean, answer.variance, rows.y, rows.weights)
-        return cls(nll, times * answer.brier(rows.truth, by_row=True), None, None, rows.y, rows.weights)
+        return cls(nll, answer.brier(rows.truth, by_row=True), None, None, rows.y, rows.weights)
+
+    def mean_of(self, scores: Tensor) -> float:
+        """Return the mean over rows, by their weights."""
+        return float(scores.mean() if self.weights is None else scores @ (self.weights / self.weights.sum()))
 
     def is_better_than(self, other: _Judged) -> bool:
         """Return True if the CRPS is lower by half a standard error, and the NLL not higher by more than one."""
         (crps, crps_error), (nll, nll_error) = (
-            (float(gain.mean()), float(gain.std()) / len(gain) ** 0.5)
+            (self.mean_of(gain), float(gain.std()) / len(gain) ** 0.5)
             for gain in (other.crps - self.crps, other.nll - self.nll)
         )
         return crps > _WORTH_IT * crps_error and nll >= -nll_error
@@ -199,7 +212,9 @@ def _weights(families: Sequence[_Judged]) -> list[float]:
     """Return the weights of the families, without those that are small."""
     first = families[0]
     if first.mean is None:
-        weights = stacking(-torch.stack([family.nll for family in families]))
+        by_weight = None if first.weights is None else first.weights.numpy()
+        rows = drawn_by_weight(np.arange(len(first.nll)), by_weight)
+        weights = stacking(-torch.stack([family.nll[rows] for family in families]))
     else:
         scale = first.truth.std(0, correction=0).clamp_min(1e-300)  # several targets count the same
         means, variances = (

@@ -149,7 +149,7 @@ def train(
         posterior, compared = _as_far_as_it_helps(posterior, samples, tell)
     others = request.families_asked[1:]
     if not others or not design.parts or is_few or _is_late(request.budget, began):
-        return Networks(posterior, first, samples, compared)
+        return Networks(posterior, first, samples, compared, trained_on=len(rows))
     together = np.arange(count) if copies is None else np.unique(copies, return_inverse=True)[1]
     validation = stopping.folds(together, np.asarray(y).reshape(count, -1)[:, 0], request.seed)
     posterior, judged = with_families(posterior, others, rows, copies, validation, samples, compute, tell)

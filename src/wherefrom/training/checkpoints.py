@@ -308,6 +308,7 @@ def _shared_digest(cohort: Cohort, engine: Engine) -> str:
         collection and (collection.law, vars(collection.law), collection.steps),
         _nameless(repr(cohort.augment)),
         cohort.autocast,
+        repr(cohort.fit),
     )
 
 

@@ -1,4 +1,7 @@
-"""Which engine trains what: torch for every network and device, the native kernel for plain MLPs on a CPU."""
+"""Which engine trains what: torch for every network and device, the native kernel for plain MLPs on a CPU.
+
+Families that fit themselves have an engine that lets them do so.
+"""
 
 from __future__ import annotations
 

@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from wherefrom.training.cohort import Cohort, Examples, Trained, Trainee, parts
 from wherefrom.training.resumable import NOT_KEPT, Keeping
+from wherefrom.training.streamed import in_memory
+
+_ROWS_AT_ONCE = 1024
 
 
 class FittingEngine:
@@ -31,8 +33,10 @@ class FittingEngine:
     def __init__(self, cohort: Cohort, device: torch.device) -> None:
         assert cohort.fit is not None
         self.cohort, self.fit, self.device = cohort, cohort.fit, device
-        self.locks: dict[Any, threading.Lock] = defaultdict(threading.Lock)
-        self.done: dict[Any, tuple[Tensor, list[float], float]] = {}
+        if cohort.augment is not None:
+            raise ValueError(f"{cohort.fit!r} fits itself, to rows as they are: leave augment out")
+        self.locks = [threading.Lock() for _ in cohort.tables]
+        self.done: dict[tuple[int, str], tuple[Tensor, list[float], float]] = {}
 
     def groups(self, threads: int) -> list[range]:
         """Return as many groups as there are threads."""
@@ -53,8 +57,8 @@ class FittingEngine:
 
     def _fitted(self, member: Trainee) -> tuple[Tensor, list[float], float]:
         """Return theta, its losses as if by epochs, and the seconds that it took the first that asks."""
-        key = member.table, self.cohort.loss_of(member)
-        with self.locks[key]:
+        key = member.table, repr(self.cohort.loss_of(member))
+        with self.locks[member.table]:
             if key in self.done:
                 theta, losses, _ = self.done[key]
                 return theta, losses, 0.0
@@ -71,11 +75,24 @@ class FittingEngine:
             return self.done[key]
 
     def _loss(self, theta: Tensor, rows: Examples, member: Trainee) -> float:
-        network = self.cohort.network.private("fitting").to(torch.device("cpu"))
-        outputs = network.call(network.layout.views(theta), rows.x, (), False)
-        return float(self.cohort.loss_of(member)(outputs, rows.y, rows.weights))
+        network, total = self.cohort.network.private("fitting").to(torch.device("cpu")), 0.0
+        views, loss = network.layout.views(theta), self.cohort.loss_of(member)
+        for start in range(0, len(rows.y), _ROWS_AT_ONCE):
+            some = slice(start, start + _ROWS_AT_ONCE)
+            outputs, weights = network.call(views, rows.x[some], (), False), rows.weights
+            weights = None if weights is None else weights[some]
+            total += len(outputs) * float(loss(outputs, rows.y[some], weights))
+        return total / len(rows.y)
 
 
 def _in_memory(rows: Examples) -> Examples:
-    x = rows.x if isinstance(rows.x, Tensor) else rows.x[torch.from_numpy(np.arange(len(rows.y)))]
+    everything = torch.arange(len(rows.y))
+    x = rows.x if isinstance(rows.x, Tensor) else in_memory(rows.x[everything])
     return Examples(x, rows.y, rows.weights)
+
+
+def check_whole(name: str, value: Any, most: int | None = None) -> None:
+    """Raise unless a setting is a whole number from 1 on."""
+    if not isinstance(value, Integral) or not 1 <= int(value) <= (most or int(value)):
+        up_to = "on" if most is None else f"to {most}"
+        raise ValueError(f"{name} must be a whole number from 1 {up_to}, not {value!r}")

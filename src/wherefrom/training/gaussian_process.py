@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from wherefrom.files.codec import stored
+from wherefrom.training.fitted import check_whole
 from wherefrom.training.losses import GaussianNLL, Loss, SquaredError
 
 _LIKELY_ROWS = 250  # by which lengths and variances are chosen
@@ -47,8 +48,9 @@ class GaussianProcess:
     columns: int | None = None
 
     def __post_init__(self) -> None:
-        if int(self.centres) != self.centres or self.centres < 1:
-            raise ValueError(f"centres must be a whole number, at least 1, not {self.centres!r}")
+        check_whole("centres", self.centres)
+        if self.columns is not None:
+            check_whole("columns", self.columns)
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
         """Return the factory for so many columns of x and outputs."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -21,6 +21,7 @@ class Loss(Protocol):
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor: ...  # -> (...)
 
 
+@runtime_checkable
 class Curved(Protocol):
     """A loss that knows its derivatives, row by row, without a graph."""
 

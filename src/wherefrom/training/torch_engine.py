@@ -116,7 +116,9 @@ class TorchEngine:
                 varying[:, layout.trained_size :] = buffers
                 total.add_(loss * rows)
 
-            if isinstance(rule, OneByOne):  # whose step is Python
+            if self.share is not None or isinstance(
+                rule, OneByOne
+            ):  # it goes to other processes, or its step is Python
                 return advance
             state = [theta, total, *(each for name in rule.state if isinstance(each := getattr(rule, name), Tensor))]
             times = (cohort.epochs - first) * (1 if rows < cohort.batch_size else cohort.rows // cohort.batch_size)

@@ -14,6 +14,7 @@ quantities with or without a variance for each row, classes, counts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +25,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wherefrom.files.codec import stored
-from wherefrom.training.losses import Loss
+from wherefrom.training.fitted import check_whole
+from wherefrom.training.losses import Curved, Loss, SquaredError
 
 _BINS = 64  # of a column
 _SLOPES = 2  # outputs whose slopes choose the questions; of more, those that have most to explain
 _FIRST_STEPS = 20  # Newton's, towards the best constant outputs
 _LEAST_CURVATURE = 1e-6
 _PATIENCE = 50  # trees
+_MOST_STEP = 1.0  # of an output by one tree: of a logarithm, say, Newton's step may go far too far
 
 
 @stored("Trees")
@@ -58,10 +61,10 @@ class Trees:
     columns: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least, most in (("count", 1, 100_000), ("depth", 1, 10)):
-            value = getattr(self, name)
-            if int(value) != value or not least <= value <= most:
-                raise ValueError(f"{name} must be a whole number from {least} to {most}, not {value!r}")
+        check_whole("count", self.count, 100_000)
+        check_whole("depth", self.depth, 10)
+        if self.columns is not None:
+            check_whole("columns", self.columns)
         if not 0 < self.rate <= 1 or not self.penalty > 0:
             raise ValueError(f"rate must lie in (0, 1] and penalty above 0; they are {self.rate} and {self.penalty}")
 
@@ -96,11 +99,11 @@ class ObliviousTrees(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs.  # (rows, columns) -> (rows, outputs)"""
         count, depth = self.columns.shape
-        column = self.columns.flatten().long().clamp(0, x.shape[1] - 1)
-        is_above = x[:, column] > self.thresholds.flatten()  # (rows, count * depth)
-        powers = 2 ** torch.arange(depth - 1, -1, -1, device=x.device)
-        leaf = (is_above.unflatten(1, (count, depth)) * powers).sum(2)  # (rows, count)
-        leaf = leaf + 2**depth * torch.arange(count, device=x.device)
+        column = self.columns.long().clamp(0, x.shape[1] - 1)
+        leaf = 2**depth * torch.arange(count, device=x.device)  # the first leaf of each tree
+        for level in range(depth):  # one after the other, in less memory than all at once
+            is_above = x[:, column[:, level]] > self.thresholds[:, level]  # (rows, count)
+            leaf = leaf + 2 ** (depth - 1 - level) * is_above
         return self.leaves.flatten(0, 1)[leaf].sum(1) + self.bias
 
     def extra_repr(self) -> str:
@@ -138,6 +141,7 @@ def boosted(
     leaves = torch.zeros(how.count, 2**how.depth, outputs, dtype=torch.float64)
     chosen, thresholds = np.zeros((how.count, how.depth)), np.zeros((how.count, how.depth), dtype=np.float32)
     aside = None if watched is None else _Watched(*watched, bias, loss)
+    most = math.inf if isinstance(loss, SquaredError) else _MOST_STEP  # a parabola is where Newton's step says it is
     for tree in range(how.count if questions.can_be_asked else 0):
         slope, curvature = _derivatives(answers, y, weights, loss)
         usual = curvature.mean(0).clamp_min(_LEAST_CURVATURE)
@@ -145,7 +149,7 @@ def boosted(
         chosen[tree], thresholds[tree], leaf = questions.best(explained)
         slopes = torch.zeros_like(leaves[tree]).index_add_(0, leaf, slope)
         curvatures = torch.zeros_like(leaves[tree]).index_add_(0, leaf, curvature)
-        leaves[tree] = -how.rate * slopes / (curvatures + how.penalty * usual)
+        leaves[tree] = (-how.rate * slopes / (curvatures + how.penalty * usual)).clamp(-most, most)
         answers += leaves[tree][leaf]
         if aside is not None:
             aside.add(chosen[tree], thresholds[tree], leaves[tree])
@@ -165,7 +169,7 @@ class _Questions:
         values = x.float().numpy().T
         self.how = how
         self.edges = [_edges(column) for column in values]  # a value's bin: how many edges it is larger than
-        self.bins = np.array([len(edges) + 1 for edges in self.edges])
+        self.bins = np.array([len(edges) + 1 for edges in self.edges], dtype=np.int64)
         codes = [np.searchsorted(edges, column) for edges, column in zip(self.edges, values, strict=True)]
         self.codes = np.array(codes, dtype=np.uint8).reshape(len(values), values.shape[1])  # (columns, rows)
         most = 2 ** (how.depth - 1)
@@ -185,6 +189,8 @@ class _Questions:
         for level in range(self.how.depth):
             self.best_split(*self._arguments(leaf, explained, level))
             column, split = int(self.split[0]), int(self.split[1])
+            if column < 0:
+                raise ValueError("the loss of some rows is not a number: trees cannot be fitted")
             columns.append(column)
             thresholds.append(self.edges[column][split])
             leaf = 2 * leaf + (self.codes[column] > split)
@@ -243,15 +249,15 @@ class _Watched:
 
 def _derivatives(answers: Tensor, y: Tensor, weights: Tensor | None, loss: Loss) -> tuple[Tensor, Tensor]:
     """Return first and second derivatives of each row's loss by its outputs.  # (rows, outputs) each"""
-    if hasattr(loss, "derivatives"):
+    if isinstance(loss, Curved):
         slope, curvature = loss.derivatives(answers, y)
         return (slope, curvature) if weights is None else (slope * weights[:, None], curvature * weights[:, None])
     with torch.enable_grad():
         at = answers.detach().requires_grad_()
         total = loss(at, y, weights) * len(y)
         (slope,) = torch.autograd.grad(total, at, create_graph=True)
-        curvature = [torch.autograd.grad(slope[:, k].sum(), at, retain_graph=True)[0][:, k] for k in range(at.shape[1])]
-    return slope.detach(), torch.stack(curvature, 1).detach().clamp_min(0)
+        each = [torch.autograd.grad(slope[:, k].sum(), at, retain_graph=True)[0][:, k] for k in range(at.shape[1])]
+    return slope.detach(), torch.stack(each, 1).detach().clamp_min(0)
 
 
 def _constant(y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Tensor:

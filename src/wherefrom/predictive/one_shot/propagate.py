@@ -76,6 +76,7 @@ def propagate(
     is_random = (vary_theta and any(member.law.is_random for member in members)) or (vary_mask and network.sites)
     if x_variance is None and not is_random:  # as families are that fit themselves: their answers are exact
         mean = outputs(network, members, Plan(1, False, False), x, 0, refresh)
+        mean = torch.softmax(mean, -1) if head == "softmax" else mean
         none = torch.zeros_like(mean)
         by_name = {" x ".join(chosen): _within(mean, none) for chosen in _subsets(names)}
         return Propagated(mean, none, lambda: by_name, covariance)

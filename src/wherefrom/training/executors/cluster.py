@@ -89,11 +89,12 @@ class Ray:
         if self.gpus == 0 and any(plan.device.type != "cpu" for plan in plans):
             raise ValueError("this trains on a GPU, of which tasks have none: give wf.executors.Ray(..., gpus=1)")
         resources, processes = self._connected().cluster_resources(), self.processes_per_member
-        if processes > 1 and resources.get("CPU", 0) < processes * self.cpus:
-            raise ValueError(
-                f"processes_per_member={processes} needs {processes * self.cpus:g} cores at once, and the cluster has "
-                f"{resources.get('CPU', 0):g}: take fewer, or add nodes"
-            )
+        for name, what, each in (("CPU", "cores", self.cpus), ("GPU", "GPUs", self.gpus)):
+            if resources.get(name, 0) < processes * each:
+                raise ValueError(
+                    f"processes_per_member={processes} needs {processes * each:g} {what} at once, and the cluster has "
+                    f"{resources.get(name, 0):g}: take fewer, or add nodes"
+                )
         return _Work(self, self._connected(), units, plans, plan_of, Tally(units, report)).done()
 
     @contextmanager
@@ -393,12 +394,13 @@ def _train_share(
     """Train a member together with other processes; the first one hears of interruptions, and returns the member."""
     from ray.util import get_node_ip_address
 
-    trainer = plan.trainer(trainees, _of_this_task(plan.device), share)
+    device = _of_this_task(plan.device)
+    trainer = plan.trainer(trainees, device, share)
     report = _Reporter(progress, unit) if share.is_first else _ignored
     with _hearing(can_keep and share.is_first):
-        with data_parallel.joined(share, plan.device, partial(_met, progress, meeting), get_node_ip_address()):
+        with data_parallel.joined(share, device, partial(_met, progress, meeting), get_node_ip_address()):
             trained = trainer.train(trainees, report)
-            trained = [replace(one, seconds=share.total(one.seconds, plan.device)) for one in trained]
+            trained = [replace(one, seconds=share.total(one.seconds, device)) for one in trained]
         return _sent(trained) if share.is_first else None
 
 
