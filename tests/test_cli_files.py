@@ -22,7 +22,7 @@ def wherefrom(*words):
 def fit(quantities, monkeypatch):
     """`wherefrom fit` that takes no time: the run was trained before."""
     path, run = quantities
-    monkeypatch.setattr(commands, "learn", lambda *_: run)
+    monkeypatch.setattr(commands, "learn", lambda *_, **__: run)
     monkeypatch.setattr(type(run), "advice", lambda self: ())
     return lambda out, *options: wherefrom("fit", path, "--target", "y", "--out", out, "--json", *options)
 

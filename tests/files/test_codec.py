@@ -93,6 +93,8 @@ CASES = {
     "Pieces": [Pieces(), Pieces((0, 2), 4)],
     "Knots": [Knots((1,), torch.rand(1, 5).double())],
     "SparseLinear": [SparseLinear(0.2)],
+    "Trees": [wf.Trees(20, 3, 0.2, 2.0, columns=4)],
+    "GaussianProcess": [wf.GaussianProcess(50, columns=4)],
     "VarianceScale": [VarianceScale((1.5, 2.0), (0.1, math.nan), FIT)],
     "Temperature": [Temperature(1.5, math.inf, FIT)],
     "Conformal": [Conformal(torch.randn(5, 2, dtype=torch.float64), FIT, is_signed=True)],

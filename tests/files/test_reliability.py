@@ -8,6 +8,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
+import apart
 from reliable import trials
 from reliable.cases import cases
 
@@ -38,7 +39,6 @@ def assert_held(trial, least):
         ("model.save (wherefrom fit --overwrite)", "die", 40),
         ("a file added to a run", "die", 5),
         ("wherefrom sign", "die", 8),
-        ("checkpoints", "die", 30),
         ("Recorder.save", "die", 5),
         ("Recorder.save", "fail", 8),
         ("predictions, CSV", "die", 4),
@@ -46,6 +46,20 @@ def assert_held(trial, least):
 )
 def test_interrupted_writers(name, how, every_nth, every, tmp_path):
     assert_held(trials.interruptions(every[name], tmp_path, how, has_old=True, every=every_nth), 2)
+
+
+def checkpoints_held(folder: Path) -> tuple[list, int, int]:
+    os.fsync = lambda descriptor: None
+    case = next(case for case in cases() if case.name == "checkpoints")
+    trial = trials.interruptions(case, folder, "die", has_old=True, every=30)
+    return trial.faults, trial.held, trial.tried
+
+
+def test_interrupted_checkpoints(tmp_path):
+    """In a process of its own: a forked one cannot train if its parent's autograd has started threads."""
+    faults, held, tried = apart.alone(checkpoints_held, tmp_path)
+    assert not faults
+    assert held == tried >= 2
 
 
 def test_interrupted_writers_where_nothing_was(every, tmp_path):

@@ -81,8 +81,10 @@ def test_blocks_change_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("law", [SWAG(5), SWAG(5, deviations="bfloat16"), Snapshots()])
-def test_what_is_gathered_lies_in_main_memory(law):
+def test_what_does_not_fit_beside_theta_lies_in_main_memory(law, monkeypatch):
     """Wherever theta is: here on torch's device without storage."""
+    monkeypatch.setattr(iterates, "fits", lambda size, device: False)
+    monkeypatch.setattr(iterates, "can_pin", lambda device: False)
     collector = law.collector(torch.zeros(2, 7, device="meta"), 10)
     tensors = [tensor for tensor in vars(collector).values() if isinstance(tensor, torch.Tensor)]
     assert len(tensors) == 4
