@@ -28,7 +28,7 @@ def locked():
 
 
 def asked():
-    """What the Makefile installs: the package's own dependencies, and those of `dev` with all extras it names."""
+    """Return what the Makefile installs: the dependencies of the package, and of `dev` with all extras it names."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras, todo, done = project["optional-dependencies"], ["dev"], set()
     requirements = [Requirement(each) for each in project["dependencies"]]

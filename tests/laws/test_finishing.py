@@ -202,8 +202,8 @@ def test_interrupted_and_resumed(engine, law, problem, tmp_path, monkeypatch):
         checkpoints.Keeping, "begin", lambda self, training: begun.append(begin(self, training)) or begun[-1]
     )
     for _ in range(2):  # resumed, and then read
-        found = wf.marginalise(point, problem, over, checkpoints=tmp_path, workers=1)  # one group: it begins once
-        for one, other in zip(found.laws(), expected.laws(), strict=True):
+        posterior = wf.marginalise(point, problem, over, checkpoints=tmp_path, workers=1)  # one group: it begins once
+        for one, other in zip(posterior.laws(), expected.laws(), strict=True):
             assert all(torch.equal(value, other.tensors()[name]) for name, value in one.tensors().items())
     assert len(begun) == 1
     assert max(begun[0]) > 0
@@ -212,9 +212,9 @@ def test_interrupted_and_resumed(engine, law, problem, tmp_path, monkeypatch):
 def test_one_that_diverged_is_not_finished(engine, problem):
     over = [wf.Hyperparameters(lr=[0.01, 1e30]), wf.Iterations(Laplace())]
     setup = training(lambda: nn.Linear(4, 1), algorithm=wf.Algorithm("sgd", lr=0.1, batch_size=25))
-    found = wf.marginalise(setup, problem, over, on_divergence="keep")
-    assert len(found) == 1
-    assert found.laws()[0].mean.isfinite().all()
+    posterior = wf.marginalise(setup, problem, over, on_divergence="keep")
+    assert len(posterior) == 1
+    assert posterior.laws()[0].mean.isfinite().all()
 
 
 def test_what_cannot_finish_is_named(engine, problem):

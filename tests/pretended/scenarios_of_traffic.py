@@ -55,7 +55,7 @@ def traffic(native, train, *given, **options) -> Counter:
 @pytest.mark.parametrize("rate", [0.0, 0.05, 0.2])
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_no_step_of_mlps_copies_or_waits(native, rate, optimiser):
-    """With twice as many steps in each epoch there is not one copy more."""
+    """Twice as many steps in each epoch make not one copy more."""
     few, many = (traffic(native, of_table, rows, rate, optimiser=optimiser) for rows in (80, 160))
     assert few == many
 
@@ -66,7 +66,7 @@ def test_no_step_of_a_convolutional_network_copies_or_waits(native):
 
 
 def test_an_epoch_asks_the_device_once_for_its_losses(native):
-    """And once more whether what augmentations made is finite."""
+    """The host also reads, once an epoch, whether what augmentations made is finite."""
     few, many = (traffic(native, of_images, 16, epochs=epochs) for epochs in (2, 4))
     assert many - few == {"D2H": 2, "SYNC aten::_local_scalar_dense": 2}
 

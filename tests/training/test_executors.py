@@ -116,7 +116,7 @@ def divided(x, generator):
 
 
 def interrupted(folder: Path) -> tuple[int, bool]:
-    """How many files an interrupted training left, and whether it ended in the same bits."""
+    """Return how many files an interrupted training left, and whether it ended in the same bits."""
     executor, left = wf.executors.Processes(2), [12]
     how = dict(engine="torch", checkpoints=folder)
 

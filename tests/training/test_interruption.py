@@ -34,7 +34,7 @@ def test_signals_at_many_moments(tmp_path, number, engine, workers):
 
 
 def steps_after_the_signal(folder: Path, seconds: float, signals: int) -> tuple[int, int, str]:
-    """How many steps of 20 in an epoch were taken when the sixth of the third sent signals; epochs kept; the words."""
+    """Return the steps taken when the sixth of 20 in the third epoch sent signals, the epochs kept, and the words."""
     steps = [0]
 
     def augment(x: torch.Tensor, _: torch.Generator) -> torch.Tensor:

@@ -23,7 +23,7 @@ def test_a_limit_is_a_size(wrong):
 
 
 def spied(monkeypatch) -> tuple[list[Need], list[tuple[int, list[int]]]]:
-    """What cohorts need, and what came of it: groups at once, and their sizes."""
+    """Return what cohorts need, and what came of it: groups at once, and their sizes."""
     needs, used = [], []
     of = Need.of
 
