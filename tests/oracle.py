@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from wherefrom.training.compute import Compute
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.losses import Loss, SquaredError
 from wherefrom.training.network import Network
+from wherefrom.training.noise import normals
 
 CPU = torch.device("cpu")
 
@@ -106,6 +108,67 @@ class Lion(torch.optim.Optimizer):
                 self.state[p]["m"] = beta2 * m + (1 - beta2) * p.grad
 
 
+class Langevin(torch.optim.Optimizer):
+    """A step of stochastic-gradient MCMC, weight by weight, with normal numbers that are given for each step."""
+
+    def __init__(self, params, rows, draw, **settings):
+        super().__init__(params, dict(rows=rows, **{"momentum": 0.0} | settings))
+        self.draw, self.steps, self.own_lr = draw, 0, settings["lr"]
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        (group,) = self.param_groups
+        z, first = torch.from_numpy(self.draw(self.steps)), 0
+        self.steps += 1
+        heat = group["temperature"] if group["lr"] <= group["noise_below"] * self.own_lr else 0.0
+        for p in group["params"]:
+            own, first = z[first : first + p.numel()].to(p).view_as(p), first + p.numel()
+            g, size = p.grad + group["weight_decay"] * p, torch.ones_like(p)
+            if group["preconditioned"]:
+                square = self.state[p].setdefault("square", torch.zeros_like(p))
+                square.copy_(group["alpha"] * square + (1 - group["alpha"]) * g**2)
+                size = 1 / ((square / (1 - group["alpha"] ** self.steps)).sqrt() + group["eps"])
+            v = self.state[p].setdefault("v", torch.zeros_like(p))
+            variance = 2 * (1 - group["momentum"]) * group["lr"] * size * heat / group["rows"]
+            v.copy_(group["momentum"] * v - group["lr"] * size * g + variance.sqrt() * own)
+            p.add_(v)
+
+
+class IVON(torch.optim.Optimizer):
+    """As its authors wrote it down (Shen et al. 2024, algorithm 1), with normal numbers that are given."""
+
+    def __init__(self, params, rows, draw, **settings):
+        super().__init__(params, dict(rows=rows, **settings))
+        self.draw, self.steps = draw, 0
+
+    @torch.no_grad()
+    def shake(self):
+        (group,) = self.param_groups
+        z, first, self.steps = torch.from_numpy(self.draw(self.steps)), 0, self.steps + 1
+        for p in group["params"]:
+            h = self.state[p].setdefault("h", torch.full_like(p, group["hess_init"]))
+            sigma = 1 / torch.sqrt(group["rows"] / group["temperature"] * (h + group["weight_decay"]))
+            own, first = z[first : first + p.numel()].to(p).view_as(p), first + p.numel()
+            self.state[p].update(m=p.clone(), sigma=sigma)
+            p.add_(sigma * own)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        (group,) = self.param_groups
+        (beta1, beta2), decay, lr = group["betas"], group["weight_decay"], group["lr"]
+        for p in group["params"]:
+            state = self.state[p]
+            m, h, g = state["m"], state["h"], state.get("g", torch.zeros_like(p))
+            h_hat = p.grad * (p - m) / state["sigma"] ** 2
+            g = beta1 * g + (1 - beta1) * p.grad
+            h_new = beta2 * h + (1 - beta2) * h_hat + (1 - beta2) ** 2 / 2 * (h - h_hat) ** 2 / (h + decay)
+            step = (g / (1 - beta1**self.steps) + decay * m) / (h_new + decay)
+            if group["clip_radius"]:
+                step = step.clamp(-group["clip_radius"], group["clip_radius"])
+            p.copy_(m - lr * (group["hess_init"] + decay) * step)
+            state.update(g=g, h=h_new)
+
+
 REFERENCES = {
     "sgd": torch.optim.SGD,
     "adam": torch.optim.Adam,
@@ -117,14 +180,22 @@ REFERENCES = {
     "adagrad": torch.optim.Adagrad,
     "adadelta": torch.optim.Adadelta,
     "lion": Lion,
+    "ivon": IVON,
+    "sgld": Langevin,
+    "sghmc": Langevin,
 }
 
 
-def reference(name: str, parameters, settings: dict[str, float]) -> torch.optim.Optimizer:
-    """torch's own optimiser with a member's settings."""
+def reference(
+    name: str, parameters: list[nn.Parameter], settings: dict[str, float], order: int, rows: int
+) -> torch.optim.Optimizer:
+    """torch's own optimiser with a member's settings; one that draws numbers has the member's stream."""
     own = {k: v for k, v in settings.items() if k != "clip"}
     if "beta1" in own:
         own["betas"] = own.pop("beta1"), own.pop("beta2")
+    if REFERENCES[name] in (Langevin, IVON):
+        key, size = np.array([streams.key(order, "noise")], dtype=np.uint64), sum(p.numel() for p in parameters)
+        own |= {"rows": rows, "draw": lambda step: normals(key, step, size)[0]}
     flags = ("nesterov", "amsgrad", "centered", "decoupled_weight_decay")
     return REFERENCES[name](parameters, **{k: bool(v) if k in flags else v for k, v in own.items()})
 
@@ -143,7 +214,8 @@ def trained_alone(
         for name, tensor in cohort.network.layout.views(member.theta0).items():
             own[name].copy_(tensor)
     parameters = list(network.parameters())
-    step_by = optimiser(parameters) if optimiser else reference(cohort.optimiser, parameters, member.settings)
+    named = partial(reference, cohort.optimiser, settings=member.settings, order=member.order, rows=cohort.rows)
+    step_by = (optimiser or named)(parameters)
     masks = [
         TrainingMasks(
             site,
@@ -166,6 +238,8 @@ def trained_alone(
                 factor = float(member.schedule(np.array([step / (cohort.epochs * steps)]))[0])
                 step_by.param_groups[0]["lr"] = member.settings["lr"] * factor
             step_by.zero_grad()
+            if hasattr(step_by, "shake"):
+                step_by.shake()
             rows = x[batch]
             if cohort.augment is not None:
                 rows = cohort.augment(rows, streams.torch_generator(member.augmentation, "step", step))

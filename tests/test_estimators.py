@@ -208,6 +208,18 @@ def test_regression_in_all_its_words(fitted, table):
     assert fitted.predict_interval(x).tolist() == fitted.predict_interval(x, 0.95).tolist()
 
 
+@pytest.mark.parametrize("likelihood", ["positive", "counts"])
+def test_readings_of_other_distributions_work_or_say_why(likelihood, random):
+    x = random.normal(size=(120, 2))
+    y = 1 + random.poisson(np.exp(1 + 0.5 * x[:, 0]))
+    fitted = wf.WherefromRegressor("deep_ensemble", draws=2, epochs=5, likelihood=likelihood, random_state=0).fit(x, y)
+    low, high = fitted.predict_quantiles(x, [0.1, 0.9], reading="mixture").T
+    assert (low <= high).all()
+    assert (np.diff(fitted.predict_interval(x, 0.8, reading="t"), axis=1) >= 0).all()
+    with pytest.raises(ValueError, match=r"for intervals"):
+        fitted.predict_quantiles(x, [0.5], reading="t")
+
+
 def test_several_outputs(table):
     x, y = table
     both = pd.DataFrame({"y": y, "opposite": -10 * y})
@@ -587,7 +599,7 @@ def test_parameters():
     assert clone(found).get_params() == found.get_params()
     assert repr(wf.WherefromRegressor("swag", lr=0.1)) == "WherefromRegressor(lr=0.1, over='swag')"
     own, other = (set(kind().get_params()) for kind in (wf.WherefromRegressor, wf.WherefromClassifier))
-    assert own - other == {"noise", "least"}
+    assert own - other == {"likelihood", "noise", "least"}
     assert other - own == {"label_smoothing", "class_weight"}
 
 

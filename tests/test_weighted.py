@@ -120,7 +120,7 @@ def test_the_file_mixes_by_weight(posterior, tmp_path):
     found.export_onnx(tmp_path / "model.onnx")
     session = runtime.InferenceSession(tmp_path / "model.onnx")
     mean, variance = session.run(None, {"x": NEW.astype(np.float32)})
-    known = found.one_shot(NEW, covariance="diagonal")
+    known = found.one_shot(NEW)
     assert np.allclose(mean, known.mean, rtol=1e-4)
     assert np.allclose(variance, known.variance, rtol=1e-4)
 

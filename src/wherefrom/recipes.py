@@ -6,6 +6,10 @@
 | deep ensemble   | .      | random | order  | .      |
 | SWAG, TRADI     | .      | .      | .      | random |
 | snapshots       | .      | .      | .      | random |
+| Laplace         | .      | .      | .      | random |
+| variational     | .      | .      | .      | random |
+| cyclical MCMC   | .      | .      | .      | random |
+| BatchEnsemble   | random | .      | .      | .      |
 | MC-dropout      | random | .      | .      | .      |
 | hyper-ensemble  | .      | random | random | .      |
 | multiSWAG       | .      | random | order  | random |
@@ -20,7 +24,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
-from wherefrom.laws import SWAG, TRADI, Snapshots
+from wherefrom.laws import SWAG, TRADI, Laplace, Snapshots, Variational
 from wherefrom.posterior import Posterior
 from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.point import Training
@@ -65,9 +69,46 @@ def snapshots(keep: int = 20, start: Start = 0.5) -> Variables:
     return [Iterations(Snapshots(keep), start)]
 
 
+def variational() -> Variables:
+    """Shen et al. (2024): the Gaussian with independent weights that the algorithm "ivon" learns.
+
+    The training's algorithm is to be that one: `Algorithm("ivon", lr=0.1, ...)`.
+    """
+    return [Iterations(Variational())]
+
+
+def cyclical_sg_mcmc(cycles: int = 4, each: int = 3, share: float = 0.25) -> Variables:
+    """Zhang et al. (2020): `each` snapshots in the last `share` of every cycle of the learning rate, equally likely.
+
+    The training's algorithm is to sample in as many cycles:
+    `Algorithm("sghmc", ..., schedule=schedules.Cyclical(4), noise_below=0.15)`.
+
+    >>> cyclical_sg_mcmc(cycles=2, each=2)
+    [Iterations(law=Snapshots(keep=4), steps=(0.4375, 0.5, 0.9375, 1.0))]
+    """
+    ends = [(cycle + 1 - share * k / each) / cycles for cycle in range(cycles) for k in reversed(range(each))]
+    return [Iterations(Snapshots(cycles * each), steps=tuple(ends))]
+
+
+def laplace(
+    structure: Literal["diagonal", "kron", "full", "last_layer"] = "kron",
+    prior_precision: float | Literal["marglik", "cv"] = "marglik",
+) -> Variables:
+    """MacKay (1992), Daxberger et al. (2021): the Gaussian with the curvature of the loss at the last iterate.
+
+    Predict with `method="linearised"`.
+    """
+    return [Iterations(Laplace(structure, prior_precision))]
+
+
 def mc_dropout(rate: float | None = None) -> Variables:
     """Gal and Ghahramani (2016): the sub-networks that dropout leaves."""
     return [Dropout(rate)]
+
+
+def batch_ensemble() -> Variables:
+    """Wen, Tran and Ba (2020): sub-networks that share their weights, of a model `wf.rank_one(model, networks=4)`."""
+    return [Dropout()]
 
 
 def hyper_ensemble(draws: int, **settings: Setting) -> Variables:
@@ -124,6 +165,7 @@ def everything(
     return [*hyper_ensemble(draws, **settings), *swag(rank, start), *mc_dropout(rate)]
 
 
+# Those of the command, which knows neither other algorithms and models for a recipe, nor other ways to predict.
 BY_NAME: dict[str, Callable[..., Variables]] = {
     recipe.__name__: recipe
     for recipe in (

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from wherefrom.tables.columns import Categories, Quantity, written_date
+from wherefrom.tables.columns import Categories, Exposure, Quantity, written_date
 from wherefrom.tables.dates import Date
 from wherefrom.tables.frames import table_of
 from wherefrom.tables.looking import FEWEST_SAMPLES, How, Looked
@@ -138,7 +138,7 @@ def row_model(model: Model) -> type[pydantic.BaseModel]:
         default = None if rule in model.encoder.dropped else ...
         names[rule.name] = text
         fields[f"column_{len(fields)}"] = (kind, pydantic.Field(default, alias=rule.name, description=text))
-    for other in (model.about.get("group"), model.about.get("weight"), model.target.name, *model.target.several):
+    for other in (model.about.get("group"), model.about.get("weight"), *model.target.columns):
         if other is not None and other not in names:
             names[other] = "not needed"
             kind = Number | Text | Truth | None
@@ -153,6 +153,8 @@ def _kind(rule: Any) -> tuple[Any, str]:
         return Number | Limit | None, f'a number, or a limit as "<0.6"{seen}'
     if isinstance(rule, Quantity):
         return Truth | Whole | Text | None, "true or false"
+    if isinstance(rule, Exposure):
+        return Number, "a number above zero: how long, or how many, the row is observed"
     if isinstance(rule, Date):
         seen = f"; training saw {written_date(rule.low)} to {written_date(rule.high)}"
         return Text | None, f"a date, as 2026-01-31{seen}"

@@ -17,6 +17,7 @@ from wherefrom.files import codec
 from wherefrom.files.codec import REGISTRY, fits, pack, unpack
 from wherefrom.files.stand_in import StandIn
 from wherefrom.laws import TRADI, Gaussian, Points
+from wherefrom.laws.rotated import Rotated
 from wherefrom.posterior.member import Member, Origin
 from wherefrom.predictive.background import Background
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale
@@ -24,7 +25,7 @@ from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.events import Alerts, Event
 from wherefrom.predictive.shape import Shape
 from wherefrom.tables.cells import Cells
-from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
+from wherefrom.tables.columns import Categories, Dropped, Exposure, Quantity, TableEncoder
 from wherefrom.tables.dates import Date
 from wherefrom.tables.gaps import Donors, Rule
 from wherefrom.tables.model import HeldOut
@@ -35,6 +36,7 @@ from wherefrom.tables.target import Target
 from wherefrom.training import schedules
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data import Scaler, Schema
+from wherefrom.training.joined import JoinedInputs
 from wherefrom.training.network import Layout
 from wherefrom.training.pieces import Knots, Pieces
 from wherefrom.training.sparse import SparseLinear
@@ -67,6 +69,9 @@ CASES = {
     "SWAG": [wf.SWAG(rank=3), wf.SWAG(diagonal_only=True, deviations="bfloat16")],
     "TRADI": [TRADI(memory=0.5)],
     "Snapshots": [wf.Snapshots(keep=3)],
+    "Laplace": [wf.Laplace(), wf.Laplace("full", 2.0, noise=0.1), wf.Laplace("diagonal", "cv")],
+    "Rotated": [Rotated(torch.randn(6), torch.rand(6), torch.randn(13), torch.tensor([[0, -1, 2, 3]]))],
+    "Variational": [wf.Variational()],
     **{name: [kind()] for name, kind in schedules.SCHEDULES.items()},
     "Warmup": [schedules.Warmup(0.05, schedules.ConstantFrom(0.6, 0.2, before=schedules.Cyclical(3)))],
     "CropAndFlip": [wf.augment.CropAndFlip(padding=2, flip=False)],
@@ -74,20 +79,34 @@ CASES = {
     "TorchOptimiser": [TorchOptimiser.of(torch.optim.Rprop, {}), TorchOptimiser("elsewhere", None)],
     "Algorithm": [ADAM, SGD, OWN, ADAM.but(replacement=True, clip=1.0)],
     "MLP": [wf.MLP([5, 6], "tanh", 0.1)],
+    "RankOne": [wf.rank_one(wf.MLP([5]), networks=2)],
     "Training": [wf.Training(wf.MLP(), OWN, 3, wf.Classification(), False, wf.augment.CropAndFlip())],
     "Layout": [Layout(("w", "b"), (torch.Size([2, 3]), torch.Size([])), 1, 1)],
+    "JoinedInputs": [
+        JoinedInputs(("a", "b"), ((3, 2), ()), (None, torch.int64), ((), ())),
+        JoinedInputs((), (), (), ()),
+    ],
     "Schema": [Schema((4,), ("a", "b"), True, 2, (), False, "digest", ("no", 1, True))],
-    "Scaler": [Scaler(*torch.randn(4, 2, dtype=torch.float64))],
+    "Scaler": [Scaler(*torch.randn(4, 2, dtype=torch.float64)), Scaler(*torch.ones(4, 1).double(), logs=True)],
     "Trained": [TRAINED, Trained(torch.randn(2), None, [1.0], 0, 0.0, "native")],
     "Member": [Member(RUN, ADAM, TRAINED)],
     "Origin": [Origin(("theta0 1",), True, (0.25, 0.75))],
-    "Regression": [wf.Regression("fit", 0.2), wf.Regression(0.5, least=-1.0)],
+    "Regression": [
+        wf.Regression("fit", 0.2),
+        wf.Regression(0.5, least=-1.0),
+        wf.Regression("fit", tails="student", df=3.0),
+    ],
     "Classification": [
         wf.Classification(["a", "b"], 0.1, {"a": 1.0, "b": 2.0}),
         wf.Classification([1, 2], class_weights={1: 0.5, 2: 1}),
         wf.Classification(3, class_weights="balanced"),
     ],
-    "Counts": [wf.Counts(), wf.Counts(0.5, 0.2), wf.Counts("predicted")],
+    "Counts": [wf.Counts(), wf.Counts(0.5, 0.2), wf.Counts("predicted"), wf.Counts(exposure="years", zeros="inflated")],
+    "Ordinal": [wf.Ordinal(), wf.Ordinal(["low", "high"])],
+    "Quantiles": [wf.Quantiles([0.1, 0.5])],
+    "Several": [wf.Several(stay=wf.Positive(), died=wf.Classification(2))],
+    "Positive": [wf.Positive(), wf.Positive(0.2, 0.3, zeros=True), wf.Positive(None)],
+    "Survival": [wf.Survival(), wf.Survival(None, 0.2), wf.Survival("predicted", law="weibull")],
     "Fit": [FIT],
     "Shape": [Shape(*torch.rand(2, 1, 2, 1), torch.ones(1, 2, 1), (0.1,), (math.nan,), FIT)],
     "Pieces": [Pieces(), Pieces((0, 2), 4)],
@@ -126,6 +145,7 @@ CASES = {
     "Date": [Date("a", 1.5, True, has_season=True, date_format="%d.%m.%Y")],
     "Categories": [Categories("b", ("x", "y"), (0.5, 0.25), True, False, ("z",), 0.25, (4, 2, 1))],
     "Dropped": [Dropped("c", "empty", is_identifier=True)],
+    "Exposure": [Exposure("years", 1.5)],
     "TableEncoder": [TableEncoder((Quantity("a", "number", 1.5, math.inf, False), Dropped("c", "empty")))],
     "Target": [Target("y", "regression", why="it holds numbers", least=0.0), Target("y", "classification", ("a", 2))],
     "Alerts": [ALERTS],

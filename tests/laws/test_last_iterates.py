@@ -47,7 +47,7 @@ def test_a_table_is_told_from_when_swag_collects():
         model = wf.fit(table, "y", draws=2, epochs=40, samples=20)
     ways = {way["name"]: way for way in model.about["ways"]}
     assert list(ways) == ["t as trained", "t from the last 10 iterates", "t from the last 5 iterates", "t left out"]
-    best = min(ways.values(), key=lambda way: way["nll"])
+    best = min(ways.values(), key=lambda way: way["loss"])
     assert best["behind"] == 0
     is_in = "t" in model.posterior.design.names
     assert is_in == (best["name"] != "t left out")

@@ -12,6 +12,7 @@ import wherefrom as wf
 from conftest import mlp, training
 from rewritten import rewrite
 from wherefrom.laws import Gaussian
+from wherefrom.predictive.one_shot import NoRuleError
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,16 @@ def test_a_kind_of_its_own_needs_its_class(problem, tmp_path):
     again = wf.load(tmp_path, mlp(), laws=[Boxes, Box])
     assert isinstance(again.laws()[1], Box)
     assert torch.equal(again.predict(problem[0]).answers, posterior.predict(problem[0]).answers)
+
+
+def test_one_shot_refuses_a_kind_that_it_cannot_follow(problem):
+    """Rather than take its mean for all of it. Independent weights it does follow, by their variances."""
+    posterior, x = trained(problem, Boxes()), problem[0]
+    with pytest.raises(
+        NoRuleError, match=r"laws that are Gaussian, or made of points, not Box: use predict\(x, samples"
+    ):
+        posterior.one_shot(x)
+    assert bool((posterior.one_shot(x, covariance="diagonal").variance > 0).all())
 
 
 def test_a_subclass_of_ours_is_not_taken_for_ours(problem, tmp_path):

@@ -12,19 +12,15 @@ from typer.testing import CliRunner
 import oracle
 import wherefrom as wf
 from wherefrom.cli import app
-from wherefrom.likelihoods.counts import (
-    CountPrediction,
-    NegativeBinomialNLL,
-    PoissonNLL,
-    PredictedDispersionNLL,
-)
+from wherefrom.likelihoods.counts import CountPrediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
-from wherefrom.predictive.negative_binomials import log_probability, probability_below
+from wherefrom.predictive.negative_binomials import probability_below
 from wherefrom.training.cohort import Examples
 from wherefrom.training.data import Scaler, Schema
-from wherefrom.training.losses import together
+from wherefrom.training.losses import NegativeBinomialNLL, PoissonNLL, together
+from wherefrom.training.negative_binomial import PredictedDispersionNLL, ZeroInflatedNLL, log_probability
 
 MEANS = torch.tensor([1e-6, 0.3, 2.0, 17.5, 400.0, 3e4], dtype=torch.float64)
 DISPERSIONS = torch.tensor([0.0, 1e-4, 0.05, 1.0, 8.0], dtype=torch.float64)
@@ -430,7 +426,7 @@ def test_a_table_of_counts_from_fit_to_report(tmp_path):
 
 def test_what_cannot_be_asked_of_a_prediction():
     found = predicted(np.array([[[3.0, 40.0]]]), 0.4)
-    with pytest.raises(ValueError, match='reading must be "mixture" or "conformal", not \'gaussian\''):
+    with pytest.raises(ValueError, match='"mixture", "paper" or "conformal", not \'gaussian\''):
         found.interval(0.9, "gaussian")
     with pytest.raises(ValueError, match="there is no conformal interval"):
         found.interval(0.9, "conformal")
@@ -439,3 +435,182 @@ def test_what_cannot_be_asked_of_a_prediction():
     with pytest.raises(ValueError, match=r"y has shape \(3,\), but the prediction is for 2 rows and 1 column"):
         found.crps([1.0, 2.0, 3.0])
     assert repr(found) == "CountPrediction(2 rows, 1 column, 1 member x 1 sample)"
+
+
+# ---------------------------------------------------------------------- exposure
+
+
+def observed(rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return x with the years in its last column, counts, and their means."""
+    random = np.random.default_rng(5)
+    age, years = random.normal(size=rows), random.gamma(2.0, size=rows)
+    mean = years * np.exp(0.4 * age - 0.2)
+    return np.stack([age, years], 1), random.poisson(mean).astype(float), mean
+
+
+@pytest.mark.parametrize("dispersion", [0.0, "fit", "predicted"])
+def test_means_are_proportional_to_the_exposure(dispersion, tmp_path):
+    x, y, mean = observed(900)
+    likelihood = wf.Counts(dispersion, exposure=-1)
+    how = wf.Training(wf.MLP([10]), wf.Algorithm("adam", lr=0.01, batch_size=90), 20, likelihood)
+    posterior = wf.marginalise(how, (x[:600], y[:600]), [wf.InitialCondition(3)])
+    prediction = posterior.predict(x[600:])
+    twice = x[600:] * [1.0, 2.0]
+    torch.testing.assert_close(posterior.predict(twice).mean, 2 * prediction.mean, rtol=1e-5, atol=0)
+    known = stats.poisson(mean[600:])
+    assert prediction.nll(y[600:]) == pytest.approx(-known.logpmf(y[600:]).mean(), abs=0.06)
+    posterior.save(tmp_path)
+    assert torch.equal(wf.load(tmp_path).predict(x[600:]).mean, prediction.mean)
+
+
+@pytest.mark.parametrize("zeros", [None, "inflated"])
+@pytest.mark.parametrize("dispersion", ["predicted", 0.5])
+def test_engines_agree_about_counts_whose_networks_say_more(dispersion, zeros):
+    """An exposure that is added to some outputs alone is left to torch, with words."""
+    pytest.importorskip("numba", reason="the native engine needs numba: pip install 'wherefrom[fast]'")
+    random = np.random.default_rng(4)
+    x = np.column_stack([random.normal(size=(240, 2)), random.uniform(0.5, 2.0, 240)])
+    y = random.poisson(x[:, 2] * np.exp(1 + 0.5 * x[:, 0])).astype(float)
+
+    def trained(engine, **settings):
+        likelihood = wf.Counts(dispersion, zeros=zeros, **settings)
+        how = wf.Training(wf.MLP([10]), wf.Algorithm("sgd", lr=0.01, batch_size=40), 6, likelihood)
+        return wf.marginalise(how, (x, y), [wf.InitialCondition(2), wf.Resample(2)], engine=engine)
+
+    ours, torchs = trained("native"), trained("torch")
+    assert (ours.engines, torchs.engines) == (("native",), ("torch",))
+    for a, b in zip(ours.mixture, torchs.mixture, strict=True):
+        torch.testing.assert_close(a.trained.last, b.trained.last, rtol=0, atol=1e-5)
+    if dispersion == "predicted" or zeros:
+        with pytest.raises(ValueError, match=r"it adds a column to some of its outputs alone\. Use engine='auto'"):
+            trained("native", exposure=2)
+        assert trained("fastest", exposure=2).engines == ("torch",)
+
+
+@pytest.mark.parametrize("dispersion", [(), (0.4,)])
+def test_members_with_means_of_their_own_train_together(dispersion):
+    outputs = torch.randn(2, 9, 3 - len(dispersion), generator=torch.Generator().manual_seed(0))
+    y = torch.tensor([0.0, 1.0, 4.0]).repeat(3)[:, None] / 2
+    losses = [ZeroInflatedNLL((scale,), dispersion) for scale in (2.0, 6.0)]
+    expected = torch.stack([loss(part, y) for loss, part in zip(losses, outputs, strict=True)])
+    torch.testing.assert_close(together(losses, outputs)(outputs, y.expand(2, -1, -1)), expected)
+
+
+def test_an_exposure_that_cannot_be(tmp_path):
+    x, y, _ = observed(60)
+    how = wf.Training(wf.MLP([5]), wf.Algorithm("adam", lr=0.01, batch_size=30), 2, wf.Counts(0, exposure=1))
+    posterior = wf.marginalise(how, (x, y), [])
+    none = x.copy()
+    none[7, 1] = 0
+    with pytest.raises(ValueError, match="the exposure, column 1 of x, must be above zero; it is 0 in row 7"):
+        posterior.predict(none)
+    with pytest.raises(ValueError, match="in row 7"):
+        wf.marginalise(how, (none, y), [])
+    with pytest.raises(TypeError, match="a column of x, by its name or its number"):
+        wf.Counts(exposure=x[:, 1])
+    trees = wf.Families({"network": wf.MLP([5]), "trees": wf.Trees()})
+    with pytest.raises(ValueError, match="fits itself, and cannot take an exposure"):
+        wf.marginalise(how, (x, y), [trees])
+
+
+def test_tables_have_a_column_of_exposure(tmp_path):
+    x, y, _ = observed(160)
+    table = {"age": x[:, 0], "years": x[:, 1], "visits": y.astype(int)}
+    model = wf.fit(table, "visits", task="counts", exposure="years", over="theta0=2", epochs=20)
+    rows = {"age": [0.1, 0.1], "years": [2.0, 500.0]}
+    predicted = model.predict(rows)
+    assert predicted["mean"][1] == pytest.approx(250 * predicted["mean"][0], rel=1e-5)
+    assert not any(predicted["outside"])
+    model.save(tmp_path / "run")
+    assert wf.load(tmp_path / "run").predict(rows)["mean"].tolist() == predicted["mean"].tolist()
+    with pytest.raises(ValueError, match="column 'years', row 1: the exposure is missing, and must be a number"):
+        model.predict({"age": [0.1, 0.2], "years": [2.0, None]})
+    with pytest.raises(ValueError, match="exposure= is not for quantities"):
+        wf.fit(table, "visits", task="regression", exposure="years", epochs=2)
+
+
+# ---------------------------------------------------------------------- inflated zeros
+
+
+def inflated_pmf(counts: np.ndarray, mean: float, a: float, never: float) -> np.ndarray:
+    return never * (counts == 0) + (1 - never) * distribution(mean, a).pmf(counts)
+
+
+def inflated(means: np.ndarray, a: float, never: np.ndarray) -> CountPrediction:
+    """Means of the rows that are counted, and probabilities of not being one, (members, rows) each."""
+    mixture = mixture_of(((1 - never) * means)[:, None])
+    zeros = torch.as_tensor(never, dtype=torch.float64)[:, None, :, None]
+    mean = mixture.answers / (1 - zeros)
+    noise = (1 - zeros) * (mean + (a + zeros) * mean.square())
+    whole = Mixture(mixture.answers, mixture.plan, mixture.axes, noise=noise)
+    one = torch.ones(1, dtype=torch.float64)
+    return CountPrediction(whole, a * one, one, never=zeros)
+
+
+@pytest.mark.parametrize("a", [0.0, 0.5])
+@pytest.mark.parametrize("mean", [0.7, 60.0, 3000.0])  # the table begins at 0, beyond it, and has panels
+def test_inflated_zeros_are_sums_over_counts(mean, a):
+    means, never = np.array([[mean, 2.0], [1.3 * mean, 5.0]]), np.array([[0.3, 0.1], [0.5, 0.6]])
+    found, y = inflated(means, a, never), np.array([round(0.8 * mean), 0.0])
+    counts = np.arange(0, 60_000)
+    for row in range(2):
+        pmf = np.mean([inflated_pmf(counts, means[m, row], a, never[m, row]) for m in range(2)], axis=0)
+        cdf = np.cumsum(pmf)
+        expected = (pmf * counts).sum()
+        assert float(found.mean[row]) == pytest.approx(expected, rel=1e-9)
+        assert float(found.variance[row]) == pytest.approx((pmf * counts**2).sum() - expected**2, rel=1e-8)
+        assert float(found.nll(y, by_row=True)[row]) == pytest.approx(-np.log(pmf[int(y[row])]), rel=1e-10)
+        assert float(found.cdf(y)[row]) == pytest.approx(cdf[int(y[row])], abs=1e-10)
+        crps = ((cdf - (counts >= y[row])) ** 2).sum()
+        assert float(found.crps(y, by_row=True)[row]) == pytest.approx(crps, rel=1e-5)
+        for p in (0.05, 0.3, 0.45, 0.7, 0.975):
+            assert float(found.quantile(p)[row]) == np.argmax(cdf >= p)
+    drawn = found.sample(20_000, seed=3)
+    share = np.mean([inflated_pmf(np.zeros(1), means[m, 1], a, never[m, 1])[0] for m in range(2)])
+    assert abs(float((drawn[:, 1] == 0).double().mean()) - share) < 4 * np.sqrt(share * (1 - share) / 20_000)
+
+
+def test_one_inflated_component_has_a_closed_form():
+    found = inflated(np.array([[4.0]]), 0.3, np.array([[0.4]]))
+    counts = np.arange(2000)
+    cdf = np.cumsum(inflated_pmf(counts, 4.0, 0.3, 0.4))
+    assert found.crps([3.0]) == pytest.approx(((cdf - (counts >= 3)) ** 2).sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize("predicts", [False, True])
+def test_the_inflated_loss_is_its_definition(predicts):
+    generator = torch.Generator().manual_seed(0)
+    outputs = torch.randn(30, 3 if predicts else 2, generator=generator, dtype=torch.float64, requires_grad=True)
+    count = torch.poisson(torch.full((30, 1), 2.0), generator=generator).double()
+    loss = ZeroInflatedNLL((2.5,), (0.4,))
+    f, z = outputs.detach()[:, 0].numpy(), outputs.detach()[:, -1].numpy()
+    a = np.exp(outputs.detach()[:, 1].numpy()) if predicts else np.full(30, 0.4)
+    never = 1 / (1 + np.exp(-z))
+    p = [inflated_pmf(count[i].numpy(), 2.5 * np.exp(f[i]), a[i], never[i])[0] for i in range(30)]
+    assert float(loss(outputs.detach(), count / 2.5)) == pytest.approx(-np.log(p).mean(), abs=1e-10)
+    assert torch.autograd.gradcheck(lambda each: loss(each, count / 2.5), (outputs,))
+
+
+@pytest.mark.parametrize("dispersion", [0.0, "fit", "predicted"])
+def test_inflated_zeros_are_learnt(dispersion, tmp_path):
+    """Fishers: 40% do not fish, more of them where x is low; NLL near the truth's, and PIT uniform."""
+    random = np.random.default_rng(7)
+    x = random.normal(size=(2500, 2))
+    never, mean = 1 / (1 + np.exp(0.4 + x[:, 0])), np.exp(1.5 + 0.4 * x[:, 1])
+    y = np.where(random.uniform(size=2500) < never, 0, random.poisson(mean)).astype(float)
+    likelihood = wf.Counts(dispersion, zeros="inflated")
+    how = wf.Training(wf.MLP([15]), wf.Algorithm("adam", lr=0.01, batch_size=100), 20, likelihood)
+    posterior = wf.marginalise(how, (x[:1500], y[:1500]), [wf.InitialCondition(2)])
+    prediction, truth = posterior.predict(x[1500:]), y[1500:]
+    known = never[1500:] * (truth == 0) + (1 - never[1500:]) * stats.poisson.pmf(truth, mean[1500:])
+    assert prediction.nll(truth) == pytest.approx(-np.log(known).mean(), abs=0.06)
+    upper = prediction.cdf(truth).numpy()
+    lower = np.where(truth > 0, prediction.cdf(np.maximum(truth - 1, 0)).numpy(), 0.0)
+    pit = lower + (upper - lower) * random.uniform(size=1000)
+    assert stats.kstest(pit, "uniform").pvalue > 0.005
+    with pytest.raises(ValueError, match="has no one-shot prediction"):
+        posterior.one_shot(x[:5])
+    scores = likelihood.member_scores(torch.zeros(2, 4, likelihood.outputs(1)), torch.ones(4, 1), posterior.scaler)
+    assert bool(scores.crps.isfinite().all())
+    posterior.save(tmp_path)
+    assert torch.equal(wf.load(tmp_path).predict(x[1500:]).mean, prediction.mean)

@@ -364,6 +364,30 @@ def test_what_the_loop_froze_does_not_vary(problem):
         wf.Posterior.from_members([recorder], model=froze, x=problem[0])
 
 
+def test_a_backbone_that_all_have_in_common_is_kept_once(problem, tmp_path):
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(4, 6), nn.Tanh()).requires_grad_(False).eval()
+
+    def on_body() -> nn.Module:
+        return nn.Sequential(nn.Sequential(nn.Linear(4, 6), nn.Tanh()).requires_grad_(False).eval(), nn.Linear(6, 1))
+
+    networks = [nn.Sequential(body, nn.Linear(6, 1)) for _ in range(3)]
+    posterior = wf.Posterior.from_members(networks, model=on_body, x=problem[0])
+    network = posterior.networks[""]
+    assert set(network.shared) == {"0.0.weight", "0.0.bias"}
+    assert network.head is not None
+    x = torch.tensor(problem[0]).float()
+    for member, each, answers in zip(posterior.mixture, networks, posterior.predict(problem[0]).answers, strict=True):
+        assert member.trained.last.numel() == 7
+        torch.testing.assert_close(answers[0], each(x).detach())
+    posterior.save(tmp_path / "run")
+    loaded = wf.load(tmp_path / "run", on_body)
+    assert torch.equal(loaded.predict(problem[0]).answers, posterior.predict(problem[0]).answers)
+    others = [nn.Sequential(nn.Linear(4, 6), nn.Tanh()) for _ in range(2)]
+    apart = [nn.Sequential(other, nn.Linear(6, 1)) for other in others]
+    assert not wf.Posterior.from_members(apart, model=on_body, x=problem[0]).networks[""].shared
+
+
 def test_live_state_dicts_are_noticed(problem):
     network, kept = mlp()(), []
     for _ in range(2):

@@ -163,6 +163,29 @@ def test_one_shot_of_classes_families_and_points():
         same(ours.std, expected.std)
 
 
+@pytest.mark.parametrize(
+    ("structure", "prior"), [("diagonal", 1.0), ("kron", "marglik"), ("full", "marglik"), ("last_layer", "cv")]
+)
+def test_laplace_is_that_of_a_cpu(structure, prior):
+    variables = [wf.InitialCondition(2), wf.Iterations(wf.Laplace(structure, prior))]
+    each = [marginalised(device, model=normalised, variables=variables) for device in (DEVICE, "cpu")]
+    ours, expected = (posterior.predict(X[NEW], method="linearised") for posterior in each)
+    same(ours.mean, expected.mean)
+    same(ours.std, expected.std, rtol=1e-2)
+    ours, expected = (posterior.predict(X[NEW], samples=8) for posterior in each)
+    same(ours.std, expected.std, rtol=1e-1)
+
+
+@pytest.mark.parametrize("name", ["sgld", "sghmc", "ivon"])
+def test_algorithms_that_draw_numbers_draw_those_of_a_cpu(name):
+    law = wf.Variational() if name == "ivon" else wf.Snapshots(3)
+    variables = [wf.InitialCondition(2), wf.Iterations(law)]
+    each = [marginalised(device, variables=variables, optimiser=name) for device in (DEVICE, "cpu")]
+    for ours, expected in zip(*(posterior.laws() for posterior in each), strict=True):
+        for mine, theirs in zip(ours.tensors().values(), expected.tensors().values(), strict=True):
+            same(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
 def normalised() -> nn.Module:
     return nn.Sequential(nn.Linear(3, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1))
 

@@ -15,7 +15,7 @@ from pretended import device
 from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.training import streams
 from wherefrom.training.dropout import TrainingMasks
-from wherefrom.training.network import Site
+from wherefrom.training.probing import Site
 
 DEVICE = torch.device(device.FIRST)
 QUICK = {"progress": False, "engine": "torch"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+import math
 import re
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -172,7 +174,8 @@ def test_scores_of_classes_are_those_of_the_prediction(made, documents):
 def test_doubt_about_classes_is_overlap_and_disagreement_by_its_sources(made, documents):
     posterior, x, _ = made["classes"]
     prediction, found = posterior.predict(x, 20), documents["classes"]["views"][0]["sources"]
-    entropy, overlap = float(prediction.entropy.mean()), float(prediction.expected_entropy.mean())
+    overlap = float(prediction.expected_entropy.mean())
+    entropy = overlap + float(prediction.mutual_information.mean())
     shares = {part["name"]: part["share"] for part in found["overall"]}
     assert shares["overlap"] == pytest.approx(overlap / entropy)
     assert sum(shares.values()) == pytest.approx(1)
@@ -282,7 +285,10 @@ def test_names_are_taken_from_frames_and_checked(made):
 
 def voice(kind: type = Quantity, noise: str | None = "fit", **settings: object) -> words.Voice:
     """How a page speaks of y: of a quantity with this noise, or of classes."""
-    output = Quantity(None, None, "y", noise=noise) if kind is Quantity else kind(None, None, "y")
+    plain = SimpleNamespace(
+        conformal=None, read_as="a Gaussian", doubt_of="{name}", noise_of="Regression", widened_by="variance"
+    )
+    output = Quantity(plain, None, "y", noise=noise) if kind is Quantity else kind(None, None, "y")
     return words.Voice(words=output.words, **settings)
 
 
@@ -459,16 +465,20 @@ def test_groups_that_are_off_are_found_and_told(made):
     posterior, x, y = made["quantity"]
     random = np.random.default_rng(1)
     x = random.normal(size=(1500, 4))
-    mean = posterior.predict(x, 4).mean.numpy()
-    wide = np.where(mean > np.quantile(mean, 0.8), 3.0, 0.2)  # around the same mean
-    y = mean + wide * random.normal(size=1500) * 0.3
+    prediction = posterior.predict(x, 4)
+    mean, (low, high) = prediction.mean.numpy(), (end.numpy() for end in prediction.interval(0.95))
+    # The interval's half width is one standard deviation of y where the mean is high, and ten elsewhere.
+    wide = (high - low) / 2 * np.where(mean > np.quantile(mean, 0.8), 1.0, 0.1)
+    y = mean + wide * random.normal(size=1500)
     document = content(posterior, x, y, samples=4, target="dose", speaks="command")
     groups = document["views"][0]["groups"]
     assert [group["count"] for group in groups] == [300] * 5
     assert groups[-1]["word"] == "too sure"
-    low, high = posterior.predict(x, 4).interval(0.95)
-    own = mean > np.quantile(mean, 0.8)
-    assert groups[-1]["observed"] == pytest.approx(((y >= low.numpy()) & (y <= high.numpy()))[own].mean(), abs=0.01)
+    is_high = mean > np.quantile(mean, 0.8)
+    assert groups[-1]["observed"] == ((y >= low) & (y <= high))[is_high].mean()
+    one_sigma = math.erf(math.sqrt(0.5))
+    assert abs(groups[-1]["observed"] - one_sigma) < 4 * math.sqrt(one_sigma * (1 - one_sigma) / 300)
+    assert {group["observed"] for group in groups[:-1]} == {1.0}
     (text,) = [text for text in document["views"][0]["advice"]["say"] if "Where dose is predicted to be" in text]
     assert "--noise predicted" in text
     view = document["views"][0]

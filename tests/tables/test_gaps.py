@@ -105,7 +105,7 @@ def test_columns_that_nearly_determine_each_other_are_drawn_finely():
         return np.column_stack([x, np.sin(3 * x[:, 0]) + x[:, 1] ** 2 + noise * random.normal(size=count)])
 
     donors = Donors.of(Cells.unlimited(rows(1000), (0, 0, 0)), 0)
-    assert donors.rules[2].adjustment == "near"
+    assert donors.with_rules.rules[2].adjustment == "near"
     new = rows(300)
     inside = np.abs(new[:, :2]).max(axis=1) < 0.9
     drawn = donors.draws(masked(new, [2], (0, 0, 0)))[inside, :, 2]
@@ -122,7 +122,7 @@ def test_a_column_has_a_rule_of_its_own():
     random = np.random.default_rng(0)
     x = random.integers(0, 2, 2000) * 1.0
     values = np.column_stack([random.normal(size=2000), 10 * x + random.normal(size=2000), x])
-    rules = Donors.of(Cells.unlimited(values, (0, 0, 0)), 0).rules
+    rules = Donors.of(Cells.unlimited(values, (0, 0, 0)), 0).with_rules.rules
     assert rules[0].decay >= 16
     assert rules[2].decay < rules[0].decay
 

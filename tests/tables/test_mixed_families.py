@@ -87,3 +87,11 @@ def test_whoever_says_how_to_train_networks_means_networks():
     assert [family["name"] for family in asked.about["families"]] == ["network", "trees"]
     with pytest.raises(ValueError, match=r"families= is auto, or some of network, trees, process.*not 'forest'"):
         fitted(table, families="network,forest")
+
+
+@pytest.mark.slow
+def test_trees_that_are_far_behind_in_a_first_fit_are_not_fitted_to_all_folds():
+    random = np.random.default_rng(3)
+    x = {name: random.normal(size=200) for name in "abcdef"}
+    model = fitted(x | {"y": sum(x.values()) + 0.05 * random.normal(size=200)}, families="network,trees")
+    assert model.about["families"] == []

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
+from scipy import stats
 
 from reloaded import reloaded
-from wherefrom.likelihoods import ClassPrediction, Prediction
+from wherefrom.likelihoods import ClassPrediction, CountPrediction, Prediction
+from wherefrom.predictive.row_scores import avoidable_coverage
 from wherefrom.tables import scores
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.writing import finite
@@ -105,3 +108,43 @@ def test_scores_go_into_a_file_and_back():
     found = together(class_rows(np.random.default_rng(5), 50), 0.95)
     assert reloaded(found) == found
     assert finite(Scores(2, {"NLL": np.inf}).shown())["scores"] == {"rows": 2, "NLL": None}
+
+
+def count_rows(random, rows, wider=0):
+    """Counts of a known distribution, with its own central intervals, and those that are wider by some counts."""
+    mean = np.exp(random.normal(0.3, 0.8, rows))
+    known = stats.nbinom(2.0, 2.0 / (2.0 + mean))
+    y, low, high = known.rvs(random_state=random), known.ppf(0.025), known.ppf(0.975) + wider
+    return {
+        "truth": [y.astype(float)],
+        "mean": [mean],
+        "covered": [(y >= low) & (y <= high)],
+        "lower": [low],
+        "upper": [high],
+        "width": [high - low],
+        "crps": [np.abs(y - mean)],
+        "nll": [-known.logpmf(y)],
+    }
+
+
+def test_intervals_of_counts_are_off_only_if_narrower_ones_would_do():
+    """By their own distribution they hold more than 95%: counts have no others, and one is too wide by a few counts."""
+    coverage, flagged = [], 0
+    for seed in range(40):
+        found = scores.together(CountPrediction.summary, count_rows(np.random.default_rng(seed), 1000), 0.95)
+        coverage.append(found["coverage of the 95% interval"])
+        flagged += found.off() is not None
+    assert np.mean(coverage) > 0.97
+    assert flagged <= 4  # one in twenty overall, and as many in a fifth
+    wide = scores.together(CountPrediction.summary, count_rows(np.random.default_rng(0), 1000, wider=4), 0.95)
+    assert wide.off().say.startswith("intervals hold the truth more often than they say: 99.")
+    assert reloaded(wide) == wide
+
+
+def test_where_single_values_have_no_probability_all_coverage_can_be_avoided():
+    random = np.random.default_rng(3)
+    for shift in (-1.0, 0.0, 0.7):
+        y, low, high = (torch.from_numpy(random.normal(mean, 0.3, 500)) for mean in (shift, -1.5, 1.5))
+        held = float(((y >= low) & (y <= high)).double().mean())
+        for level in (0.5, 0.9, 0.95, 0.999):
+            assert avoidable_coverage(y, low, high, level) == pytest.approx(held)

@@ -75,7 +75,7 @@ OTHERS = [
     ("adadelta", dict(rho=1.1), r"rho must lie in \[0, 1\]"),
     ("adagrad", dict(lr_decay=-1), "lr_decay must not be negative"),
     ("nadam", dict(momentum_decay=-1), "momentum_decay must not be negative"),
-    ("gradient descent", {}, "unknown algorithm 'gradient descent'; there are sgd, adam, .*lion, and every class"),
+    ("gradient descent", {}, "unknown algorithm 'gradient descent'; there are sgd, adam, .*sghmc, and every class"),
 ]
 
 

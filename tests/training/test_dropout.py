@@ -8,7 +8,7 @@ import torch
 
 from wherefrom.training import streams
 from wherefrom.training.dropout import TrainingMasks, dropped_cells, poisson_cumulative
-from wherefrom.training.network import Site
+from wherefrom.training.probing import Site
 
 CPU = torch.device("cpu")
 

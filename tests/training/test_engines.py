@@ -18,7 +18,21 @@ from conftest import mlp, training
 from wherefrom.training import engines, streams
 from wherefrom.training.cohort import Cohort, Collection, Examples, Trained, orders
 from wherefrom.training.compute import Compute
-from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
+from wherefrom.training.losses import (
+    CrossEntropy,
+    GaussianNLL,
+    HurdleError,
+    HurdleNLL,
+    NegativeBinomialNLL,
+    OrdinalNLL,
+    Pinball,
+    PoissonNLL,
+    SquaredError,
+    StudentError,
+    StudentNLL,
+)
+from wherefrom.training.negative_binomial import PredictedDispersionNLL, ZeroInflatedNLL
+from wherefrom.training.survival import LogLogisticNLL, LogNormalNLL, WeibullNLL
 from wherefrom.training.torch_engine import TorchEngine
 
 try:
@@ -42,12 +56,27 @@ def last(posterior: wf.Posterior) -> list[torch.Tensor]:
     return [component.trained.last for component in posterior.mixture]
 
 
-def examples(outputs: int = 1, classes: int = 0, weighted: bool = False, inputs: int = 4) -> Examples:
+def examples(
+    outputs: int = 1,
+    classes: int = 0,
+    weighted: bool = False,
+    inputs: int = 4,
+    absent: float = 0.0,
+    counts: int = 0,
+    times: bool = False,
+) -> Examples:
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(ROWS, inputs, generator=generator)
-    mix = torch.randn(inputs, max(outputs, classes), generator=generator)
-    y = torch.tanh(x @ mix) + 0.1 * torch.randn(ROWS, max(outputs, classes), generator=generator)
+    mix = torch.randn(inputs, max(outputs, classes, counts), generator=generator)
+    y = torch.tanh(x @ mix) + 0.1 * torch.randn(ROWS, max(outputs, classes, counts), generator=generator)
     weights = 2 * torch.rand(ROWS, generator=generator) if weighted else None
+    y = torch.where(torch.rand(y.shape, generator=generator) < absent, -math.inf, y) if absent else y
+    if counts:
+        y = torch.poisson(2 * y.exp(), generator=generator) / 2
+    if times:  # log time, whether the event was seen, log entry; a third is cut off, and half entered late
+        is_event, entered = (torch.rand(ROWS, generator=generator) < share for share in (0.67, 0.5))
+        entry = torch.where(entered, y[:, 0] - 0.1 - torch.rand(ROWS, generator=generator), -700.0)
+        y = torch.stack([y[:, 0], is_event.float(), entry], 1)
     return Examples(x, y.argmax(1, keepdim=True).float() if classes else y, weights)
 
 
@@ -146,6 +175,11 @@ ALGORITHMS = [
     wf.Algorithm("adam", lr=0.01, batch_size=BATCH, betas=(0.0, 0.0), eps=1e-3),
     wf.Algorithm("adamw", lr=0.01, batch_size=BATCH),
     wf.Algorithm("adamw", lr=0.01, batch_size=BATCH, weight_decay=0.5, betas=(0.7, 0.9)),
+    wf.Algorithm("sgld", lr=0.1, batch_size=BATCH, temperature=0.1),
+    wf.Algorithm("sgld", lr=0.003, batch_size=BATCH, temperature=0.01, weight_decay=0.1, preconditioned=True, eps=0.1),
+    wf.Algorithm("sghmc", lr=0.03, batch_size=BATCH, temperature=0.1, weight_decay=0.01),
+    wf.Algorithm("sghmc", lr=0.001, batch_size=BATCH, temperature=0.01, momentum=0.5, preconditioned=True, eps=0.1),
+    wf.Algorithm("sghmc", lr=0.03, batch_size=BATCH, temperature=0.0),
 ]
 
 
@@ -174,6 +208,31 @@ LOSSES = {
     "cross-entropy": (CrossEntropy(), dict(classes=3), 3),
     "smoothed": (CrossEntropy(label_smoothing=0.1), dict(classes=7), 7),
     "of many classes": (CrossEntropy(), dict(classes=20), 20),
+    "student error": (StudentError(0.5), dict(outputs=3), 3),
+    "student": (StudentNLL(3.0), dict(outputs=1), 2),
+    "student of several": (StudentNLL(), dict(outputs=3), 6),
+    "hurdle error": (HurdleError(), dict(outputs=2, absent=0.3), 4),
+    "hurdle": (HurdleNLL(), dict(outputs=2, absent=0.3), 6),
+    "poisson": (PoissonNLL(), dict(counts=1), 1),
+    "poisson of several": (PoissonNLL(), dict(counts=3), 3),
+    "negative binomial": (NegativeBinomialNLL((0.7,)), dict(counts=1), 1),
+    "negative binomial of several": (NegativeBinomialNLL((0.7, 3.0)), dict(counts=2), 2),
+    "dispersion": (PredictedDispersionNLL((2.0,)), dict(counts=1), 2),
+    "dispersion of several": (PredictedDispersionNLL((2.0, 90.0)), dict(counts=2), 4),
+    "inflated": (ZeroInflatedNLL((2.0,), (0.7,)), dict(counts=1), 2),
+    "inflated poisson": (ZeroInflatedNLL((2.0, 3.0), (0.0, 0.0)), dict(counts=2), 4),
+    "inflated, dispersion": (ZeroInflatedNLL((2.0, 90.0), ()), dict(counts=2), 6),
+    "two levels": (OrdinalNLL(), dict(classes=2), 1),
+    "levels": (OrdinalNLL(), dict(classes=5), 4),
+    "many levels": (OrdinalNLL(), dict(classes=12), 11),
+    "a quantile": (Pinball((0.3,), ()), dict(outputs=1), 1),
+    "quantiles": (Pinball((0.05, 0.3, 0.5, 0.95), (2.0, 0.7, 1.5)), dict(outputs=1), 4),
+    "weibull": (WeibullNLL((0.7,)), dict(times=True), 1),
+    "weibull, its scale predicted": (WeibullNLL(), dict(times=True), 2),
+    "log-normal": (LogNormalNLL((0.7,)), dict(times=True), 1),
+    "log-normal, its scale predicted": (LogNormalNLL(), dict(times=True), 2),
+    "log-logistic": (LogLogisticNLL((0.7,)), dict(times=True), 1),
+    "log-logistic, its scale predicted": (LogLogisticNLL(), dict(times=True), 2),
 }
 
 

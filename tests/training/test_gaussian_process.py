@@ -34,7 +34,7 @@ def test_the_mean_is_that_of_scikit_learn_with_the_same_kernel(is_weighted):
     shares = torch.ones(len(y), dtype=torch.float64) if weights is None else weights
     how = wf.GaussianProcess(centres=100)
     middle = (shares[:, None] * y).sum() / shares.sum()
-    prior = gp._likeliest(x, y - middle, shares)
+    prior = gp._Prior.of(gp._likeliest(x, y - middle, shares), 3)
     kernel = ConstantKernel(prior.variance) * Matern((1 / prior.scale).numpy(), nu=2.5)
     kernel += ConstantKernel(prior.slopes) * DotProduct(1e-12)
     oracle = GaussianProcessRegressor(kernel, alpha=(prior.noise / shares).numpy(), optimizer=None)
@@ -59,7 +59,7 @@ def test_the_prior_is_where_the_marginal_likelihood_is_flat(monkeypatch):
     monkeypatch.setattr(gp, "_STEPS", 600)
     x, y = rows()
     shares = torch.ones(len(y), dtype=torch.float64)
-    prior = gp._likeliest(x, y, shares)
+    prior = gp._Prior.of(gp._likeliest(x, y, shares), 3)
 
     def log_posterior(scale, variance, slopes, noise) -> float:
         process = gp._Prior(scale, variance, slopes, noise)

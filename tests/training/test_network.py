@@ -116,13 +116,14 @@ class RemembersTooMuch(nn.Linear):
 
 
 class Attention(nn.Module):
-    def __init__(self, rate: float) -> None:
+    def __init__(self, rate: float, weights: bool = False) -> None:
         super().__init__()
         self.attend, self.head = nn.MultiheadAttention(4, 2, dropout=rate, batch_first=True), nn.Linear(4, 1)
+        self.weights = weights
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.unsqueeze(1).expand(-1, 3, -1)
-        return self.head(self.attend(x, x, x, need_weights=False)[0].mean(1))
+        return self.head(self.attend(x, x, x, need_weights=self.weights)[0].mean(1))
 
 
 class WritesToItsInput(nn.Linear):
@@ -140,7 +141,10 @@ REFUSED = [
     (lambda: WritesToItsInput(4, 1), "changes its input in place"),
     (lambda: nn.LazyLinear(1), "lazy layers"),
     (hooked, "gradient hooks"),
-    (lambda: Attention(0.5), r"inside multi_head_attention_forward \(dropout_p=0.5\).*dropout=0.0"),
+    (
+        lambda: Attention(0.5, weights=True),
+        r"inside multi_head_attention_forward \(dropout_p=0.5\).*need_weights=False",
+    ),
     (lambda: RemembersTooMuch(4, 1), "neither nn.Parameter nor registered buffers"),
     (lambda: OwnNoise(4, 1), "random numbers of its own"),
     (lambda: HiddenNoise(4, 1), "draws random numbers"),

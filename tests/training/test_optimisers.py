@@ -68,6 +68,24 @@ CASES = {
         dict(lr=0.1, initial_accumulator_value=0.1, eps=1e-3),
     ],
     "adadelta": [dict(lr=1.0), dict(lr=0.5, rho=0.5, eps=1e-4), dict(lr=2.0, weight_decay=0.1)],
+    "ivon": [
+        dict(lr=0.05, temperature=0.1, beta2=0.999),
+        dict(lr=0.05, hess_init=0.3, beta1=0.8, beta2=0.99, weight_decay=0.05),
+        dict(lr=0.05, temperature=0.01, hess_init=0.5, clip_radius=0.1),
+    ],
+    "sgld": [
+        dict(lr=0.05, temperature=0.1),
+        dict(lr=0.05, temperature=0.0, weight_decay=0.05),
+        dict(lr=0.002, temperature=0.01, preconditioned=1.0),
+        dict(lr=0.002, temperature=0.01, preconditioned=1.0, alpha=0.9, eps=1e-2, weight_decay=0.05),
+        dict(lr=0.05, noise_below=0.5),
+    ],
+    "sghmc": [
+        dict(lr=0.01, temperature=0.1),
+        dict(lr=0.01, momentum=0.5, weight_decay=0.05, temperature=0.1),
+        dict(lr=0.01, momentum=0.0, noise_below=0.5),
+        dict(lr=0.001, temperature=0.01, preconditioned=1.0, alpha=0.9, eps=1e-2),
+    ],
     "lion": [dict(lr=0.001), dict(lr=0.002, beta1=0.5, beta2=0.7), dict(lr=0.001, weight_decay=0.2)],
 }
 

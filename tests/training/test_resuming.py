@@ -96,6 +96,7 @@ SETTINGS = {
     "sgd": [{}, {"momentum": 0.9, "dampening": 0.1}, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01}],
     "adam": [{}, {"amsgrad": True, "weight_decay": 0.01}],
     "rmsprop": [{}, {"centered": True, "momentum": 0.5}],
+    "sghmc": [{}, {"preconditioned": True}],
 }
 
 

@@ -257,14 +257,8 @@ class Attends(nn.Module):
         return self.last((scores @ h).mean(1))
 
 
-def test_dropout_within_attention_is_refused_with_its_cause(problem):
-    with pytest.raises(
-        ValueError, match=r"inside scaled_dot_product_attention \(dropout_p=0.1\).*attention_probs_dropout"
-    ):
-        wf.marginalise(training(lambda: Attends(True)), problem, [])
-
-
-def test_a_rate_that_is_zero_in_prediction_counts_as_in_training(problem):
-    posterior = wf.marginalise(training(lambda: Attends(False), epochs=2), problem, [wf.Dropout()], progress=False)
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_rate_that_is_zero_in_prediction_counts_as_in_training(fused, problem):
+    posterior = wf.marginalise(training(lambda: Attends(fused), epochs=2), problem, [wf.Dropout()], progress=False)
     assert posterior.network.rates == (0.1,)
     assert posterior.predict(problem[0][:5], samples=20).std.min() > 0

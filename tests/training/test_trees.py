@@ -9,13 +9,25 @@ import pytest
 import torch
 
 import wherefrom as wf
-from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
+from wherefrom.training.losses import (
+    CrossEntropy,
+    GaussianNLL,
+    HurdleError,
+    HurdleNLL,
+    SquaredError,
+    StudentError,
+    StudentNLL,
+)
 from wherefrom.training.trees import Trees, _derivatives, boosted
 
 LOSSES = [
     (SquaredError(), lambda f: f[:, None], 1),
     (GaussianNLL(), lambda f: f[:, None], 2),
     (CrossEntropy(0.1), lambda f: np.digitize(f, [-0.5, 0.5])[:, None].astype(float), 3),
+    (StudentError(), lambda f: f[:, None], 1),
+    (StudentNLL(5.0), lambda f: f[:, None], 2),
+    (HurdleError(), lambda f: np.where(f > 0, f, -np.inf)[:, None], 2),
+    (HurdleNLL(), lambda f: np.where(f > 0, f, -np.inf)[:, None], 3),
 ]
 
 
@@ -91,8 +103,27 @@ def test_derivatives_are_those_of_autograd(loss, target, outputs):
     at = torch.randn(len(f), outputs, dtype=torch.float64)
     (slope, curvature), (by_graph, second) = (_derivatives(at, y, weights, each) for each in (loss, AsWritten(loss)))
     torch.testing.assert_close(slope, by_graph)
-    if isinstance(loss, SquaredError):
+    if isinstance(loss, SquaredError | HurdleError):
         torch.testing.assert_close(curvature, second)
+    elif isinstance(loss, StudentError):  # a parabola that touches it, and is nowhere below
+        slope, curvature = loss.derivatives(at, y)
+        for step in (-3.0, -0.3, 0.1, 2.0):
+            above = [loss(at[k : k + 1], y[k : k + 1]) + step * slope[k, 0] for k in range(len(y))]
+            bound = torch.stack(above) + 0.5 * step**2 * curvature[:, 0]
+            there = torch.stack([loss(at[k : k + 1] + step, y[k : k + 1]) for k in range(len(y))])
+            assert bool((there <= bound + 1e-12).all())
+    elif isinstance(loss, StudentNLL):  # Fisher's information: the mean square of the slope
+        random = torch.from_numpy(np.random.default_rng(0).standard_t(5, size=(200_000, 1)))
+        one = torch.tensor([[0.3, -0.4]], dtype=torch.float64).expand(len(random), -1)
+        squares = _derivatives(one, 0.3 + np.exp(-0.2) * random, None, AsWritten(loss))[0].square()
+        expected = loss.derivatives(one[:1], random[:1])[1][0]
+        assert bool(((squares.mean(0) - expected).abs() <= 4 * squares.std(0) / len(random) ** 0.5).all())
+    elif isinstance(loss, HurdleNLL):  # what is there as the Gaussian's, the logits as they are
+        there = y[:, 0] > -np.inf
+        inner = GaussianNLL().derivatives(at[there, :2], y[there])[1] * weights[there, None]
+        torch.testing.assert_close(curvature[there, :2], inner)
+        assert not curvature[~there, :2].any()
+        torch.testing.assert_close(curvature[:, 2], second[:, 2])
     elif isinstance(loss, CrossEntropy):  # a bound
         torch.testing.assert_close(curvature, second * outputs / (outputs - 1))
     else:  # Fisher's information: the mean over y

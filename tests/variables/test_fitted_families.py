@@ -98,11 +98,23 @@ def test_trees_by_themselves_with_the_bootstrap():
     assert prediction.sources().overall["D"].variance > 0
 
 
-@pytest.mark.parametrize("likelihood", [wf.Classification(), wf.Counts(), wf.Regression(noise="predicted")])
+@pytest.mark.parametrize(
+    "likelihood",
+    [
+        wf.Classification(),
+        wf.Counts(),
+        wf.Regression(noise="predicted"),
+        wf.Regression(noise="predicted", tails="student"),
+        wf.Positive(0.3),
+        wf.Positive("predicted", zeros=True),
+    ],
+)
 def test_other_targets(likelihood):
     x, f = rows(200)
     counts = np.random.default_rng(0).poisson(np.exp(f))
-    y = {"Classification": np.where(f > 0, "a", "b"), "Counts": counts}.get(type(likelihood).__name__, f)
+    others = {"Classification": np.where(f > 0, "a", "b"), "Counts": counts, "Positive": np.exp(f)}
+    y = others.get(type(likelihood).__name__, f)
+    y = np.where(np.random.default_rng(1).random(200) < 0.3, 0.0, y) if getattr(likelihood, "zeros", False) else y
 
     def nll(model: wf.Trees) -> torch.Tensor:
         posterior = wf.marginalise(training(model, likelihood), (x[:150], y[:150]), [wf.Resample(3)])

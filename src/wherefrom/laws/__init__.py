@@ -2,6 +2,7 @@
 
 from wherefrom.laws.delta import delta
 from wherefrom.laws.iterates import Iterates
+from wherefrom.laws.laplace import Laplace
 from wherefrom.laws.law import (
     Collector,
     Finished,
@@ -14,9 +15,11 @@ from wherefrom.laws.law import (
     beside,
     needs_statistics,
 )
+from wherefrom.laws.rotated import Rotated
 from wherefrom.laws.snapshots import Snapshots
 from wherefrom.laws.swag import SWAG
 from wherefrom.laws.tradi import TRADI
+from wherefrom.laws.variational import Variational
 
 __all__ = [
     "SWAG",
@@ -26,11 +29,14 @@ __all__ = [
     "FinishingLaw",
     "Gaussian",
     "Iterates",
+    "Laplace",
     "Law",
     "Often",
     "Points",
+    "Rotated",
     "Snapshots",
     "TrajectoryLaw",
+    "Variational",
     "beside",
     "delta",
     "needs_statistics",

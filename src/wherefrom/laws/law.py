@@ -1,7 +1,8 @@
 """The law that a trajectory leaves over theta: p(theta | D, theta0, h), for one member.
 
-There are two: equally likely points, and a Gaussian with a diagonal and a low-rank part. Whatever summarises a
-trajectory (SWAG, TRADI, snapshots, the last iterate) ends in one of them, so that nothing later asks how it was made.
+There are three: equally likely points, a Gaussian with a diagonal and a low-rank part, and one that is diagonal in
+rotated coordinates (rotated.py). Whatever summarises a trajectory (SWAG, TRADI, snapshots, Laplace, the last iterate)
+ends in one of them, so that nothing later asks how it was made.
 
 A law is made in one or two steps: a collector watches the trajectory, and `finish`, where a law has it, looks at the
 trained member with its rows and its loss.
@@ -30,6 +31,7 @@ class Law(Protocol):
 
     Statistics of batch normalisation are estimated anew for its samples if it is random, unless it has an attribute
     `carries_statistics` that is true: then each sample has the statistics that go with it, as a point of a trajectory.
+    Linearised prediction needs a method `image(jacobian)`, the covariance of jacobian @ theta.
     """
 
     @property
@@ -112,7 +114,11 @@ class Finished:
     batches: count -> (x, y, weights or None), so many rows at a time in their order, standardised, on theta's device.
     outputs: (parameters, x) -> (rows, outputs), the network without dropout; `torch.func` can differentiate it.
     loss: (outputs, y, weights or None) -> the mean loss of these rows, as in training.
+    density: "whole" if the loss of a row, times y's columns, is -log p(y) but for a constant; "without its noise" if it
+        is that times twice the variance of the noise, as the squared error is; None if it is no log-likelihood.
+    information: (outputs, y) -> (rows, outputs, outputs), second derivatives of each row's loss, times y's columns.
     settings: of the algorithm: lr, weight_decay, ...
+    variance: (trained,), of each parameter by the algorithm itself, if it learns any; else None.
     rates: of dropout, at every site.
     generator: random numbers of this member alone.
     network: the `Network` that theta belongs to; `network.layout.views(theta)` has its tensors by name.
@@ -126,7 +132,10 @@ class Finished:
     batches: Callable[[int], Iterator[tuple[Tensor, Tensor, Tensor | None]]]
     outputs: Callable[[Tensor, Tensor], Tensor]
     loss: Callable[[Tensor, Tensor, Tensor | None], Tensor]
+    density: Literal["whole", "without its noise"] | None
+    information: Callable[[Tensor, Tensor], Tensor]
     settings: Mapping[str, float]
+    variance: Tensor | None
     rates: tuple[float, ...]
     generator: torch.Generator
     network: Any
@@ -155,6 +164,11 @@ class Points:
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         chosen = torch.randint(len(self.points), (count,), generator=generator)
         return self.points[chosen.to(self.points.device)]
+
+    def image(self, jacobian: Tensor) -> Tensor:
+        """Return the covariance of jacobian @ theta.  # (..., outputs, size) -> (..., outputs, outputs)"""
+        moved = jacobian @ (self.points - self.mean).T / len(self.points) ** 0.5
+        return moved @ moved.mT
 
     def stops(self, averages: bool) -> Tensor:
         """Return what a training that stopped at each of these points, in their order, would have left.
@@ -208,6 +222,11 @@ class Gaussian:
         for part, mean, factor in zip(*(t.split(_COLUMNS, -1) for t in (result, self.mean, self.factor)), strict=True):
             torch.addmm(mean, shared, factor.to(mean.dtype), out=part)
         return result.addcmul_(alone, self.diagonal.sqrt())
+
+    def image(self, jacobian: Tensor) -> Tensor:
+        """Return the covariance of jacobian @ theta.  # (..., outputs, size) -> (..., outputs, outputs)"""
+        alone, shared = jacobian * self.diagonal.sqrt(), jacobian @ self.factor.to(self.mean.dtype).T
+        return alone @ alone.mT + shared @ shared.mT
 
     def tensors(self) -> dict[str, Tensor]:
         return {"mean": self.mean, "diagonal": self.diagonal, "factor": self.factor}

@@ -21,19 +21,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from numbers import Integral, Real
-from typing import Any, ClassVar, Literal, get_args
+from numbers import Real
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods.likelihood import Cells, Columns, MemberScores, Moments, Summary, TableWishes
+from wherefrom.likelihoods.labels import OfLabels, checked_labels, ends_in_probabilities
+from wherefrom.likelihoods.likelihood import Columns, MemberScores, Summary, TableWishes
 from wherefrom.likelihoods.quantities import TIE_BREAK, checked_level
 from wherefrom.likelihoods.views import classes
-from wherefrom.predictive import background, class_scores, events
+from wherefrom.predictive import class_scores, events, tempering
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.calibration import By, or_nan
@@ -44,18 +44,13 @@ from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import Score, always_the_shares, of_classes
-from wherefrom.predictive.sources import Sources, sources
-from wherefrom.training.data import Rows, Scaler, Schema, as_classes, column_names, no_change
+from wherefrom.predictive.sources import Sources, missing_entropy, sources
+from wherefrom.training.data import Rows, Scaler, Schema, as_classes, column_names
 from wherefrom.training.losses import CrossEntropy, Loss
 from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
 
-_SMALLEST, _MOST_SPREAD, _TURNS, _ROWS_AT_ONCE = 1e-12, 12.0, 24, 256
-_NODES = torch.stack([torch.from_numpy(each) for each in np.polynomial.hermite_e.hermegauss(24)])
-_NODES[1] /= _NODES[1].sum()  # nodes and weights of a standard normal variable
-
-_SOFTMAX = {F.softmax, torch.softmax, Tensor.softmax, F.softmin}
-_SIGMOID = {F.sigmoid, torch.sigmoid, Tensor.sigmoid, torch.sigmoid_, Tensor.sigmoid_, F.hardsigmoid}
+_ROWS_AT_ONCE = 256
 
 SetRule = Literal["probability", "conformal"]
 Split = Literal["variance", "mutual_information", "entropy"]
@@ -64,7 +59,7 @@ Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance",
 
 @stored("Classification")
 @dataclass(frozen=True)
-class Classification:
+class Classification(OfLabels):
     """A y that is one of several classes; the network has one output, a logit, for each.
 
     Labels are whole numbers, words, or true and false. `classes` is their number, where y holds 0, 1, ... and may lack
@@ -83,16 +78,11 @@ class Classification:
     task: ClassVar[str] = "classification"
     target: ClassVar[str] = "classes"
     without_hidden: ClassVar[str] = "logistic regression"
-    has_density: ClassVar[bool] = True
-    noise_kind: ClassVar[str] = "none"
     settings: ClassVar[tuple[str, ...]] = ("label_smoothing",)
-    cells: ClassVar[Cells] = "labels"
     table_options: ClassVar[tuple[str, ...]] = ("classes",)
     calibrations: ClassVar[tuple[By, ...]] = ("temperature", "conformal")
     calibrates_tables: ClassVar[tuple[By, ...]] = ("temperature",)
     head: ClassVar[Head] = "softmax"
-    fits_noise: ClassVar[bool] = False  # whatever is left to chance, the probabilities say
-    held_out: ClassVar[float] = 0.0
     classes: int | tuple[Label, ...] | None = None
     label_smoothing: float = 0.0
     class_weights: Literal["balanced"] | tuple[float, ...] | Mapping[Label, float] | None = None
@@ -101,7 +91,7 @@ class Classification:
         if not isinstance(self.label_smoothing, Real):
             raise TypeError(f"label_smoothing must be a number, not {self.label_smoothing!r}")
         CrossEntropy(self.label_smoothing)  # checks it
-        object.__setattr__(self, "classes", _classes(self.classes))
+        object.__setattr__(self, "classes", checked_labels(self.classes, "classes"))
         weights: Any = self.class_weights
         if weights is None or (isinstance(weights, str) and weights == "balanced"):
             return
@@ -128,9 +118,6 @@ class Classification:
         numbers, labels = as_classes(y, classes or self.classes)
         return Encoded(numbers.unsqueeze(1), True, len(labels), column_names(y), labels)
 
-    def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        return no_change(1)
-
     def outputs(self, targets: int) -> int:
         """Number of outputs that the network must have for so many classes."""
         return targets
@@ -143,10 +130,6 @@ class Classification:
             return self
         return replace(self, label_smoothing=float(settings["label_smoothing"]))
 
-    def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
-        """Return a loss far above that of equal probabilities."""
-        return 2.0 * math.log(max(2, targets))
-
     def check_network(self, model: str, outputs: int, targets: int) -> None:
         if outputs != targets:
             raise ValueError(
@@ -157,18 +140,10 @@ class Classification:
     def doubt_network(
         self, model: str, outputs: Tensor, last_functions: frozenset[Any], is_trained: bool
     ) -> str | None:
-        """Return a warning if a network ends in a softmax or a sigmoid: with a second softmax it could never be sure.
-
-        The logarithm of a softmax does no harm: its softmax is the same again.
-        """
-        sums = outputs.sum(1)
-        add_up = bool((outputs >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=1e-5)
-        if add_up or not last_functions.isdisjoint(_SOFTMAX):
-            what, why = "a softmax", "its outputs add up to one"
-        elif not last_functions.isdisjoint(_SIGMOID):
-            what, why = "a sigmoid", "its outputs lie between 0 and 1"
-        else:
+        """Return a warning if a network ends in a softmax or a sigmoid: with another softmax it could never be sure."""
+        if (ending := ends_in_probabilities(outputs, last_functions)) is None:
             return None
+        what, why = ending
         return (
             f"{model} seems to end in {what}: {why}. They are taken as logits, of which the softmax is still to come: "
             "leave it out of the model"
@@ -206,13 +181,6 @@ class Classification:
 
     # ------------------------------------------------------------------ prediction
 
-    def moments(self, outputs: Tensor, spread: Tensor | None) -> Moments:
-        """Return the outputs: one-shot prediction has passed the softmax already, and probabilities have no noise."""
-        return Moments(outputs, spread, None)
-
-    def noise_of(self, moments: Moments, scaler: Scaler, fitted: Tensor | None) -> None:
-        return None
-
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> ClassPrediction:
         if outputs.spread is None:
             with one_core():
@@ -220,17 +188,6 @@ class Classification:
         else:
             logs = outputs.answers.clamp_min(torch.finfo(outputs.answers.dtype).tiny).log()
         return ClassPrediction(replace(outputs, answers=logs), schema.classes)
-
-    def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
-        raise ValueError(f"{self} has no noise to fit")
-
-    def background(self, y: Tensor, scaler: Scaler, targets: int) -> tuple[Tensor, Tensor]:
-        return background.of_classes(y, targets)
-
-    by_row: ClassVar[None] = None
-
-    def to_search(self, leaves_noise: bool) -> Classification:
-        return self
 
     def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> MemberScores:
         logs, numbers = torch.log_softmax(outputs.double(), -1), y.flatten().long()
@@ -246,23 +203,6 @@ def _with_mean_one(weights: Tensor) -> Tensor:
     if not float(weights.sum()) > 0:
         raise ValueError("all rows are of classes that weigh nothing")
     return weights / weights.mean()
-
-
-def _classes(given: Any) -> int | tuple[Label, ...] | None:
-    if given is None:
-        return None
-    if isinstance(given, Integral) and not isinstance(given, bool):
-        if given < 2:
-            raise ValueError(f"there must be at least 2 classes, not {given}")
-        return int(given)
-    if isinstance(given, str) or not hasattr(given, "__iter__"):
-        raise TypeError(f"classes must be their number, or a list of their labels, not {given!r}")
-    labels = tuple(label.item() if hasattr(label, "item") else label for label in given)
-    if not all(isinstance(label, str | int) for label in labels) or len({type(label) for label in labels}) > 1:
-        raise TypeError(f"labels are words, whole numbers, or true and false, all of one kind: not {given!r}")
-    if len(set(labels)) < len(labels) or len(labels) < 2:
-        raise ValueError(f"name at least two classes, each once, not {given!r}")
-    return labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -315,7 +255,7 @@ class ClassPrediction(HoldsMixture):
 
     # ------------------------------------------------------------------ rows outside
 
-    def blended(self, blend: Blend) -> ClassPrediction:
+    def blended(self, blend: Blend) -> Self:
         """Mix the shares of the classes among the training rows into the probabilities of each row, by its weight."""
         return replace(self, blend=blend)
 
@@ -403,7 +343,7 @@ class ClassPrediction(HoldsMixture):
         if spread is None:
             return replace(self, logs=replace(self.logs, answers=logs))
         blocks = [each.split(_ROWS_AT_ONCE, 2) for each in (self.log_probabilities, logs, spread)]
-        moments = [_tempered(old, new, some, temperature) for old, new, some in zip(*blocks, strict=True)]
+        moments = [tempering.moments(old, new, some, temperature) for old, new, some in zip(*blocks, strict=True)]
         means, variances = (torch.cat(part, 2) for part in zip(*moments, strict=True))
         cooler = replace(
             self.logs,
@@ -411,7 +351,7 @@ class ClassPrediction(HoldsMixture):
             spread=variances.to(spread.dtype),
         )
         changed = replace(self, logs=cooler)
-        times = _ratio(changed._variance_within(), self._variance_within())
+        times = tempering.ratio(changed._variance_within(), self._variance_within())
         return replace(self, logs=replace(cooler, within=self.logs.within_changed(lambda part: part * times)))
 
     def _variance_within(self) -> Tensor:
@@ -436,10 +376,19 @@ class ClassPrediction(HoldsMixture):
         weight = self.blend.weight.squeeze(-1)
         return (1 - weight) * networks + weight * class_scores.entropy(self._shares)
 
-    @property
+    @cached_property
+    @one_core()
     def mutual_information(self) -> Tensor:
-        """The doubt that comes from the answers' disagreement, in nats.  # (rows,)"""
-        return (self.entropy - self.expected_entropy).clamp_min(0.0)
+        """The doubt that comes from the answers' disagreement, in nats; never negative.  # (rows,)
+
+        It is an estimate of what all members and samples that could be drawn would show, corrected to second order for
+        those at hand: H(mean p) - mean H(p) + sum over classes of Var(mean p) / (2 mean p). Few members show less
+        disagreement, `entropy - expected_entropy`. In a single row the estimate can be above the log of the number of
+        classes; the mean over rows is about right.
+        """
+        shown = (self.entropy - self.expected_entropy).clamp_min(0.0)
+        missing = missing_entropy(self.mixture).squeeze(-1)
+        return shown + (missing if self.blend is None else (1 - self.blend.weight.squeeze(-1)) * missing)
 
     # ------------------------------------------------------------------ scores
 
@@ -505,17 +454,22 @@ class ClassPrediction(HoldsMixture):
     # ------------------------------------------------------------------ sources
 
     @one_core()
-    def sources(self, of: Split = "variance", by_class: bool = False) -> Sources:
-        """Split the variance of the class probabilities by its sources, row by row and overall.
+    def sources(
+        self, of: Split = "variance", by_class: bool = False, reading: Literal["paper"] | None = None
+    ) -> Sources:
+        """Split the doubt about the class by its sources, row by row and overall.
 
-        It is added up over the classes, or kept apart `by_class`. The mutual information, in nats, is split by its
-        second-order form, sum_c V_c / 2 p_c, which is a variance again, scaled to the whole. As the parts are estimated
-        without bias, and the whole is that of the draws at hand, they add up to somewhat more where draws are few.
+        of: "variance" (default) of the class probabilities; "mutual_information", in nats; or "entropy", all doubt in
+            nats, whose last line, "overlap", is the expected entropy.
+        by_class: keep the variances of the classes apart (default: add them up).
+        reading: "paper" takes the entropy of the mean of the answers at hand; left out, it is corrected for their
+            number, as `mutual_information` is.
 
-        The entropy is all doubt, in nats: its last line, "overlap", is the expected entropy, and the others divide the
-        mutual information by their shares of it, so that all of them add up to the entropy. A row without any doubt is
-        all overlap.
+        The mutual information is split in proportion to its second-order form, sum_c V_c / 2 p_c, which is a variance
+        again, and the parts add up to it. A row without any doubt is all overlap.
         """
+        if reading not in (None, "paper"):
+            raise ValueError(f'reading must be "paper", or left out, not {reading!r}')
         if of not in get_args(Split):
             raise ValueError(f'sources are of "variance", of "mutual_information" or of "entropy", not {of!r}')
         if by_class:
@@ -525,13 +479,15 @@ class ClassPrediction(HoldsMixture):
             return sources(self.mixture, ones, is_flat=False, added=self._added("variance", by_class))
         if of == "variance":
             return sources(self.mixture, together=torch.ones_like(self.probabilities), added=self._added(of))
-        networks = replace(self, blend=None)
-        each = 0.5 / networks.probabilities.clamp_min(torch.finfo(torch.float64).tiny)
-        second_order = (each * networks.variance).sum(1)
-        scale = torch.where(second_order > 0, networks.mutual_information / second_order, 0.0)
-        entropies = _entropies(self.answers, self.logs.spread) if of == "entropy" else None
-        together = each * scale[:, None]
-        return sources(self.mixture, together=together, entropies=entropies, unit="nats", added=self._added(of))
+        return sources(
+            self.mixture,
+            together=0.5 / self.mixture.mean.clamp_min(torch.finfo(torch.float64).tiny),
+            entropies=_entropies(self.answers, self.logs.spread),
+            with_overlap=of == "entropy",
+            is_plug_in=reading == "paper",
+            unit="nats",
+            added=self._added(of),
+        )
 
     def _added(self, of: Split, by_class: bool = False) -> Added | None:
         """The part of the doubt that the shares add: all that the networks' part, lowered by its weight, is not."""
@@ -556,7 +512,7 @@ class ClassPrediction(HoldsMixture):
     def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
         return classes.outputs(self, truth, names, noise, unit)
 
-    def of_rows(self, rows: Any) -> ClassPrediction:
+    def of_rows(self, rows: Any) -> Self:
         conformal = None if self.conformal is None else self.conformal.of_rows(rows)
         blend = None if self.blend is None else self.blend.of_rows(rows)
         return replace(self, logs=self.logs.of_rows(rows), conformal=conformal, blend=blend)
@@ -647,6 +603,9 @@ class ClassPrediction(HoldsMixture):
         """Mean and variance of the probabilities, which have no other unit.  # (rows, classes)"""
         return mean, variance
 
+    def exported_quantiles(self, probabilities: Sequence[float]) -> Any:
+        raise ValueError("classes have no quantiles: leave `quantiles` out, a file returns their probabilities")
+
     @property
     def unit(self) -> Tensor:
         return torch.ones(len(self.classes), dtype=torch.float64)
@@ -671,51 +630,6 @@ def _entropies(answers: Tensor, spread: Tensor | None) -> Tensor:
         return each
     less = spread.double() / (2 * answers.double().clamp_min(torch.finfo(torch.float64).tiny))
     return (each - less.sum(-1, keepdim=True)).clamp_min(0.0)
-
-
-def _tempered(logs: Tensor, new_logs: Tensor, variance: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Means and variances of probabilities p, where log-odds are divided by a temperature that takes the mean p to q.
-
-    What the normal variable's own moments are off by is put right in both: at a temperature of 1, nothing changes.
-    # (members, components, rows, classes)
-    """
-    p, q = (each.double().exp().clamp(_SMALLEST, 1 - _SMALLEST) for each in (logs, new_logs))
-    variance = variance.double()
-    spread = _spread_of_log_odds(p, variance)
-    shift = _centre(p, spread) - p.logit()
-    old_mean, old_variance = _logistic(p.logit() + shift, spread)
-    new_mean, new_variance = _logistic(q.logit() + shift / temperature, spread / temperature)
-    mean = torch.sigmoid(new_mean.logit(_SMALLEST) + p.logit() - old_mean.logit(_SMALLEST))
-    whole = mean.sum(-1, keepdim=True)
-    return mean / whole, variance * _ratio(new_variance, old_variance) / whole.square()
-
-
-def _spread_of_log_odds(p: Tensor, variance: Tensor) -> Tensor:
-    """The deviation of a normal variable whose logistic function has mean p and this variance, by bisection."""
-    low, high = torch.zeros_like(p), torch.full_like(p, _MOST_SPREAD)
-    for _ in range(_TURNS):
-        middle = (low + high) / 2
-        is_small = _logistic(_centre(p, middle), middle)[1] < variance
-        low, high = torch.where(is_small, middle, low), torch.where(is_small, high, middle)
-    return (low + high) / 2
-
-
-def _centre(p: Tensor, spread: Tensor) -> Tensor:
-    """The mean of that variable: MacKay's, E logistic(N(m, s^2)) = logistic(m / sqrt(1 + pi s^2 / 8)), nearly."""
-    return p.logit() * (1 + math.pi / 8 * spread.square()).sqrt()
-
-
-def _logistic(centre: Tensor, spread: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance of the logistic function of a normal variable."""
-    nodes, weights = _NODES.unbind()
-    values = torch.sigmoid(centre.unsqueeze(-1) + spread.unsqueeze(-1) * nodes)
-    mean = values @ weights
-    return mean, (values.square() @ weights - mean.square()).clamp_min(0.0)
-
-
-def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    """Zero where there is nothing to compare with."""
-    return torch.where(below > 0, above / below.clamp_min(torch.finfo(below.dtype).tiny), 0.0)
 
 
 def _of_prediction(outside: Any) -> ClassPrediction:

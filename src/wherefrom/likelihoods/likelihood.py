@@ -6,7 +6,7 @@ other room asks which likelihood it is. A new one is one file with both, registe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeVar
 
@@ -18,6 +18,7 @@ from wherefrom.predictive.background import Background, Blend
 from wherefrom.predictive.calibration import By
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores
 from wherefrom.predictive.events import Event
+from wherefrom.predictive.few_members import Few
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
@@ -26,7 +27,7 @@ from wherefrom.predictive.sources import Sources
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.objective import Label, Objective
 
-Cells = Literal["numbers", "labels"]  # what a table's column of y holds
+Cells = Literal["numbers", "labels", "times"]  # what a table's column of y holds; times have an event beside
 Columns = dict[str, NDArray[Any]]  # by name, a value for each row
 
 
@@ -34,7 +35,7 @@ class MemberScores(NamedTuple):
     """Scores of single networks, row by row."""
 
     nll: Tensor  # (members, rows)
-    crps: Tensor  # (members, rows); of classes, the Brier score
+    crps: Tensor  # (members, rows); of classes, the Brier score; of ordered ones, the ranked probability score
     deviation: Tensor | None = None  # (members, rows, outputs): (y - mean) / std, where the shape of y can be fitted
 
 
@@ -65,6 +66,8 @@ class TableWishes:
     noise: str = "auto"
     held_out: float = 0.1
     label_smoothing: float = 0.0
+    has_zeros: bool = False  # among a positive target
+    exposure: str | None = None
 
 
 class Predictive(Protocol):
@@ -128,6 +131,13 @@ class Predictive(Protocol):
         """The mean and variance that a file returns, from those of the mixture."""
         ...
 
+    def exported_quantiles(self, probabilities: Sequence[float]) -> Callable[[Tensor, Tensor, Few], Tensor]:
+        """The function of a file that returns quantiles, from the mixture's mean, variance and few members.
+
+        It is a program of tensors. Raises ValueError where there is none.  # -> (rows[, outputs], probabilities)
+        """
+        ...
+
     @property
     def unit(self) -> Tensor:
         """The size of y, to compare errors by.  # (outputs,)"""
@@ -186,16 +196,31 @@ class Likelihood(Objective, Protocol[P_co]):
 
     task: ClassVar[str]  # its name on the command line
     target: ClassVar[str]  # what is predicted, in the plural: "quantities"
+    doubt_of: ClassVar[str]  # what the sources split the variance, or the entropy, of, by its {name}
     without_hidden: ClassVar[str]  # what a network without hidden units is called
     cells: ClassVar[Cells]
     table_options: ClassVar[tuple[str, ...]]  # of `TableWishes`, that it understands
     calibrations: ClassVar[tuple[By, ...]]  # that it has
     calibrates_tables: ClassVar[tuple[By, ...]]  # those that a table applies by itself, in this order
-    head: ClassVar[Head]
+    head: ClassVar[Head]  # what one-shot prediction applies to the outputs
+
+    @property
+    def own_calibrations(self) -> tuple[By, ...]:
+        """Return those of `calibrations` that it has with these settings."""
+        ...
 
     @property
     def named_classes(self) -> tuple[Label, ...]:
         """The labels of y that the user has named, if any."""
+        ...
+
+    def can_be(self, y: Tensor) -> Tensor:
+        """Return which values y can have at all.  # (rows, columns) -> the same, True or False"""
+        ...
+
+    @property
+    def has_atoms(self) -> bool:
+        """True if single values of y have a probability, as counts, classes and zeros have."""
         ...
 
     @property
@@ -253,6 +278,10 @@ class Likelihood(Objective, Protocol[P_co]):
     @property
     def by_row(self) -> Likelihood | None:
         """The likelihood whose network predicts the noise of every row; None if there is none."""
+        ...
+
+    def suited(self, y: Tensor) -> Likelihood:
+        """Return the likelihood with the family of distributions that suits these rows best, as `encode` gives them."""
         ...
 
     @classmethod

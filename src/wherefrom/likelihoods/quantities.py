@@ -1,47 +1,51 @@
 """Likelihoods and predictions of numbers, whatever their distribution is. Both classes are abstract.
 
 `OfNumbers` is a likelihood without its fields, loss, noise and prediction. `Quantities` is a prediction without its
-distribution: a prediction adds quantile, interval, cdf, log_density, nll, crps, coverage and member_log_densities.
+distribution: a prediction adds quantile, interval, cdf, log_density, nll, crps and member_log_densities.
 Answers are standardised: y's unit is location + scale * answer.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from wherefrom.likelihoods.likelihood import Cells, Columns, Summary, TableWishes
+from wherefrom.likelihoods.target import Target
 from wherefrom.likelihoods.views import quantity
+from wherefrom.predictive import few_members, student
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.background import Added, Background, Blend
-from wherefrom.predictive.calibration import or_nan
+from wherefrom.predictive.calibration import By, or_nan
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores, unit
+from wherefrom.predictive.few_members import Few, variance_of_mean
 from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
 from wherefrom.predictive.row_scores import of_quantities
 from wherefrom.predictive.sources import Sources, sources
-from wherefrom.training.data import Rows, as_targets, column_names
-from wherefrom.training.objective import Encoded, Label, own_row_weights
+from wherefrom.training.data import as_targets, column_names
+from wherefrom.training.objective import Encoded, Label
 from wherefrom.training.workers import one_core
 
 _NEARLY_ALL = 0.99  # of the rows
 TIE_BREAK = 1e-9  # of all doubt, by which rows are put in order where no choice causes any
 
 
-class OfNumbers(ABC):
+class OfNumbers(Target, ABC):
     """A likelihood of one or several columns of numbers."""
 
     named_classes: ClassVar[tuple[Label, ...]] = ()
-    settings: ClassVar[tuple[str, ...]] = ()
+    learns_logs: ClassVar[bool] = False
+    has_atoms: ClassVar[bool] = False
     cells: ClassVar[Cells] = "numbers"
     head: ClassVar[Head] = "identity"
     held_out: float
@@ -67,12 +71,6 @@ class OfNumbers(ABC):
     def outputs(self, targets: int) -> int:
         """Number of outputs that the network must have for so many columns of y."""
         return 2 * targets if self.noise_kind == "predicted" else targets
-
-    def changed(self, settings: Mapping[str, Any]) -> Self:
-        return self
-
-    def row_weights(self, rows: Rows) -> Tensor | None:
-        return own_row_weights(rows)
 
     def check_network(self, model: str, outputs: int, targets: int) -> None:
         if outputs != (needed := self.outputs(targets)):
@@ -110,11 +108,34 @@ def noise_of_table(wishes: TableWishes, none: float | None) -> Any:
     return words[wishes.noise] if wishes.noise in words else float(wishes.noise)
 
 
+def checked_variance(variance: Tensor) -> Tensor:
+    """Return the variance of each row, if none is zero.  # (rows, outputs)"""
+    if empty := int((variance <= 0).any(-1).sum()):
+        raise ValueError(
+            f"the predictive variance is zero at {empty} of {len(variance)} rows, where a density does not exist: "
+            "marginalise a variable, take more samples, or give the likelihood a noise"
+        )
+    return variance
+
+
+class Calibrated(NamedTuple):
+    """A prediction and the truth on the scale on which variance and shape are calibrated."""
+
+    prediction: Any
+    y: Any
+    rows: Tensor | None = None  # of the prediction's own, where not all are there
+    shift: Tensor | None = None  # (rows,), what its NLL lacks to be that of y
+
+
 class Quantities(HoldsMixture):
     """A predictive distribution over one or several columns of numbers."""
 
+    doubt_of: ClassVar[str] = OfNumbers.doubt_of
     is_joint: ClassVar[bool] = False
+    conformal_is_signed: ClassVar[bool] = True
     is_whole: ClassVar[bool] = False  # whether y, and so its quantiles, are whole numbers
+    noise_of: ClassVar[str] = ""  # the likelihood whose noise can be set, by its name
+    widened_by: ClassVar[By] = "variance"  # the calibration that mends intervals
     mixture: Mixture
     scale: Tensor  # (outputs,)
     is_flat: bool
@@ -125,9 +146,9 @@ class Quantities(HoldsMixture):
 
     # A prediction's own.
     location: Any  # (outputs,)
-    median: Any
+    quantile: Any
     interval: Any
-    coverage: Any
+    log_density: Any
     nll: Any
     crps: Any
     baselines: Any  # the scores of one answer for all rows: y -> by name
@@ -156,6 +177,17 @@ class Quantities(HoldsMixture):
         return self._shape(self.scale.square() * self._moments[1])
 
     @property
+    def unbiased_variance(self) -> Tensor:
+        """The variance with all members and samples that could be drawn: `variance`, and that of the mean.
+
+        `variance` divides by their number, as the paper does, and is too small with few of them.
+        """
+        missing = self.scale.square() * variance_of_mean(self.mixture)
+        if self.blend is not None:
+            missing = (1 - self.blend.weight) * missing
+        return self.variance + self._shape(missing)
+
+    @property
     def noise_variance(self) -> Tensor:
         """The part of the variance that is noise in y, which no training would remove."""
         noise = self.mixture.mean_noise
@@ -164,6 +196,15 @@ class Quantities(HoldsMixture):
     def rmse(self, y: Any) -> float:
         """Root mean squared error of the mean."""
         return float((self.mean - self._y(y)).square().mean().sqrt())
+
+    @property
+    def median(self) -> Tensor:
+        half: Tensor = self.quantile(0.5)
+        return half
+
+    def coverage(self, y: Any, level: float = 0.95, reading: Any = None) -> float:
+        """The fraction of y that lies within the `interval` of this level and reading."""
+        return share_within(self._y(y), *self.interval(level, reading))
 
     @one_core()
     def sources(self) -> Sources:
@@ -207,12 +248,30 @@ class Quantities(HoldsMixture):
         """
         if self.blend is None:
             return low, high
-        tail, weight = (1 - level) / 2, self._shape(self.blend.weight.expand(-1, self.mixture.outputs))
-        lowest, highest = (
-            self._in_units(self.blend.quantile(probability, self.mixture.mean, self.mixture.variance))
-            for probability in (tail, 1 - tail)
-        )
+        weight = self._shape(self.blend.weight.expand(-1, self.mixture.outputs))
+        lowest, highest = self._background_ends(level)
         return low - weight * (low - lowest).clamp_min(0), high + weight * (highest - high).clamp_min(0)
+
+    def _background_ends(self, level: float) -> tuple[Tensor, Tensor]:
+        """The ends of the background's interval, in y's units.  # (rows[, outputs]) each"""
+        assert self.blend is not None
+        moments, tail = (self.mixture.mean, self.mixture.variance), (1 - level) / 2
+        low, high = self.blend.quantile(tail, *moments), self.blend.quantile(1 - tail, *moments)
+        return self._in_units(low), self._in_units(high)
+
+    def _widened(self, level: float, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Move the ends of the networks' interval away from the mean, as far as few members ask for.
+
+        The factor is that between the central intervals of Student's t and of the Gaussian (few_members.py).
+        # (rows[, outputs]) each
+        """
+        few, tail = few_members.of_mixture(self.mixture), (1 + level) / 2
+        least = torch.finfo(torch.float64).tiny
+        wider = (few.variance / self.mixture.variance.clamp_min(least)).clamp_min(1.0).sqrt()
+        gaussian = torch.special.ndtri(torch.tensor(tail, dtype=torch.float64))
+        factor = self._shape(wider * student.quantile(tail, few.degrees) / gaussian)
+        mean = self._in_units(self.mixture.mean)
+        return mean - factor * (mean - low).clamp_min(0), mean + factor * (high - mean).clamp_min(0)
 
     # ------------------------------------------------------------------ reports and tables
 
@@ -223,6 +282,17 @@ class Quantities(HoldsMixture):
 
     def all_sources(self) -> Sources:
         return self.sources()
+
+    @property
+    def doubt_variance(self) -> Tensor:
+        """The variance that the sources are shares of."""
+        return self.variance
+
+    @property
+    def read_as(self) -> str:
+        """The distribution that intervals and scores are of, in words."""
+        shape = getattr(self, "shape", None)
+        return f"{'a Gaussian' if shape is None else shape.words} with its mean and variance"
 
     def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
         return quantity.outputs(self, truth, names, noise, unit)
@@ -240,6 +310,10 @@ class Quantities(HoldsMixture):
             return *self.uncalibrated_interval(level), [f"{error}; the distribution's own interval is taken"]
 
     def columns(self, level: float) -> tuple[Columns, list[str]]:
+        return self._columns(level)
+
+    def _columns(self, level: float) -> tuple[Columns, list[str]]:
+        """Return what is written of every quantity."""
         low, high, notes = self._interval_there_is(level)
         columns = {"mean": self.mean, "median": self.median, "std": self.std, "lower": low, "upper": high}
         return {name: self._written(name, values).numpy() for name, values in columns.items()}, notes
@@ -255,6 +329,8 @@ class Quantities(HoldsMixture):
             "truth": truth,
             "mean": columns["mean"],
             "covered": (truth >= columns["lower"]) & (truth <= columns["upper"]),
+            "lower": columns["lower"].astype(np.float64),
+            "upper": columns["upper"].astype(np.float64),
             "width": (columns["upper"] - columns["lower"]).astype(np.float64),
             "crps": self.crps(truth, by_row=True).numpy(),
         }
@@ -279,7 +355,26 @@ class Quantities(HoldsMixture):
 
     # ------------------------------------------------------------------ calibration
 
+    def to_calibrate(self, y: Any) -> Calibrated:
+        """The prediction and the truth on the scale on which variance and shape are calibrated."""
+        return Calibrated(self, y)
+
+    def linear_moments(self, y: Any) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Mean, variance and truth where the networks' answers are linear, to weigh families by; None: nowhere.
+
+        # (rows, outputs) each
+        """
+        return self._matrix_of(self.mean), self._matrix_of(self.variance), self._matrix(y)
+
+    @property
+    def conformal_columns(self) -> int:
+        return self.mixture.outputs
+
     def conformal_scores(self, y: Any) -> ConformalScores:
+        return self._conformal_scores(y)
+
+    def _conformal_scores(self, y: Any) -> ConformalScores:
+        """Return deviations, as scores of intervals."""
         return ConformalScores(self.deviation(y), is_signed=True, what="intervals", all_there_is="infinite intervals")
 
     def advice_subject(self) -> Subject:
@@ -294,7 +389,26 @@ class Quantities(HoldsMixture):
 
     def _width(self, level: float) -> float:
         low, high = self.interval(level)
-        return float(((high - low) / self.scale).mean())
+        return float(((high - low) / self.unit).mean())
+
+    @property
+    def reads_as_gaussian(self) -> bool:
+        """True if a factor of its variance has a closed form, that of a Gaussian."""
+        return True
+
+    def stretched_nll(self, y: Any, reading: Any) -> Callable[[Tensor], Tensor]:
+        """Return the NLL of a distribution whose variance is stretched, by row, as a function of the log factor.
+
+        It is that of p(mean + (y - mean) / s) / s.  # (outputs,) -> (rows, outputs)
+        """
+        mean = self.location + self.scale * self.mixture.mean
+        gap, density = self._matrix(y) - mean, self.log_density
+
+        def nll(log_factor: Tensor) -> Tensor:
+            stretched: Tensor = log_factor / 2 - density(mean + gap * (-log_factor / 2).exp(), reading)
+            return stretched
+
+        return nll
 
     @one_core()
     def deviation(self, y: Any) -> Tensor:
@@ -306,15 +420,25 @@ class Quantities(HoldsMixture):
 
     def _conformal_ends(self, level: float) -> tuple[Tensor, Tensor]:
         """Return the ends of the conformal interval, standardised.  # (rows, outputs) each"""
+        return self._checked_conformal.ends(self.mixture, level)
+
+    @property
+    def _checked_conformal(self) -> AnyConformal:
         if self.conformal is None:
             raise ValueError('there is no conformal interval: predict by posterior.calibrated("conformal", (x, y))')
-        return self.conformal.ends(self.mixture, level)
+        return self.conformal
 
     # ------------------------------------------------------------------ units and shapes
 
     def exported(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance in y's units, of standardised ones.  # (rows, outputs)"""
         return self._in_units(mean), self._shape(self.scale.square() * variance)
+
+    def exported_quantiles(self, probabilities: Sequence[float]) -> Callable[[Tensor, Tensor, Few], Tensor]:
+        raise ValueError(
+            f"the quantiles of {type(self).__name__} are searched for, row by row, which a file cannot do: leave "
+            "`quantiles` out, and use its mean and variance"
+        )
 
     @property
     def unit(self) -> Tensor:
@@ -325,6 +449,20 @@ class Quantities(HoldsMixture):
         """A value that y can have, in its units."""
         values = self.location + self.scale * standardised
         return self._shape(values if self.least is None else values.clamp_min(self.least))
+
+    def _of_output(self, j: int, **others: Any) -> Any:
+        """One of several outputs, alone, with those parts of it that others know."""
+        conformal = None if self.conformal is None else self.conformal.of_output(j)
+        blend = None if self.blend is None else self.blend.of_output(j)
+        parts = {"mixture": self.mixture.of_output(j), "is_flat": True, "y_names": (), "conformal": conformal}
+        return replace(self, **parts, blend=blend, **others)  # type: ignore[type-var]
+
+    def _of_rows(self, rows: Any, **others: Any) -> Any:
+        """Some of the rows, with those parts of them that others know."""
+        conformal = None if self.conformal is None else self.conformal.of_rows(rows)
+        blend = None if self.blend is None else self.blend.of_rows(rows)
+        mixture = self.mixture.of_rows(rows)
+        return replace(self, mixture=mixture, conformal=conformal, blend=blend, **others)  # type: ignore[type-var]
 
     def _shape(self, values: Tensor) -> Tensor:
         return values.squeeze(-1) if self.is_flat else values
@@ -352,6 +490,11 @@ class Quantities(HoldsMixture):
 
     def _y(self, y: Any) -> Tensor:
         return self._shape(self._matrix(y))
+
+
+def share_within(y: Tensor, low: Tensor, high: Tensor) -> float:
+    """Fraction of y between the ends of intervals, these among them."""
+    return float(((y >= low) & (y <= high)).double().mean())
 
 
 def checked_level(level: float) -> float:

@@ -11,12 +11,21 @@ its shape, a third reading is the default: the distribution of this shape with t
 (`"shape"`). If it was calibrated by conformal prediction, `interval` and `coverage` speak of the conformal interval,
 which ends so many deviations below and above the mean, unless a reading is asked for by name. Quantiles, densities and
 scores stay those of the distribution.
+
+With `tails="student"` every answer stands for Student's t with its noise as variance (the spread of one-shot's answers
+among it), and the default reading is the t with the mixture's mean and variance: its shape is there from the start.
+
+Without any calibration, quantiles, intervals and `cdf` are those of Student's t with what few members lack (`"t"`,
+few_members.py). NLL and CRPS stay those of the Gaussian; `"paper"` is another name for it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -30,28 +39,35 @@ from wherefrom.likelihoods.quantities import (
     check_noise,
     checked_level,
     checked_probability,
+    checked_variance,
     fitted_noise,
     noise_of_table,
+    share_within,
 )
-from wherefrom.predictive import background, gaussians
+from wherefrom.predictive import background, few_members, gaussians, student
 from wherefrom.predictive.background import Blend
 from wherefrom.predictive.calibration import By
 from wherefrom.predictive.conformal import AnyConformal, unit
+from wherefrom.predictive.few_members import Few
 from wherefrom.predictive.fit import Reading
-from wherefrom.predictive.gaussians import STANDARD
 from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
 from wherefrom.predictive.row_scores import always_the_same
 from wherefrom.predictive.searching import lowest
-from wherefrom.predictive.shape import Shape
+from wherefrom.predictive.shape import AnyShape, Shape
+from wherefrom.predictive.student import LEAST_DF, MOST_DF, StudentT
 from wherefrom.training.data import Scaler, Schema, column_moments
-from wherefrom.training.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError
+from wherefrom.training.losses import MOST_LOG_VARIANCE, GaussianNLL, Loss, SquaredError, StudentError, StudentNLL
 from wherefrom.training.workers import one_core
 
 Noise = float | Literal["fit", "predicted"] | None
-IntervalReading = Reading | Literal["conformal"]
+Tails = Literal["gaussian", "student"]
+PointReading = Reading | Literal["t"]  # of quantiles and probabilities
+IntervalReading = PointReading | Literal["conformal"]
 
 _FAR = 30.0  # standard deviations, from where on a Gaussian's tail is taken as exponential
 _BISECTIONS = 60
+_NOISE_POINTS, _NOISE_ROWS = 40, 500  # of a grid, and rows to find the valley of the noise by
+_TRAINING_DF = 4.0  # of Student's t in the loss, where they are to be fitted
 _NEARLY_LEAST = 0.05  # standard deviations above the least value
 
 
@@ -68,6 +84,10 @@ class Regression(OfNumbers):
     `least` is the least that y can be, such as 0 for a length of stay: means, quantiles and intervals end there. What
     is cut off holds no truth, so that coverage is never lower; densities and scores are those of the whole.
 
+    `tails` is "gaussian", or "student" where some y are far off: noise is then Student's t, and training forgives large
+    errors. `df` are its degrees of freedom, above 2 so that there is a variance: a number, or None to fit them together
+    with the noise on `held_out` of the rows, between 2.1 and 200, which is a Gaussian for all that can be seen.
+
     >>> Regression(noise=0.5).outputs(targets=2), Regression(noise="predicted").outputs(targets=2)
     (2, 4)
     """
@@ -81,15 +101,36 @@ class Regression(OfNumbers):
     noise: Noise = None
     held_out: float = 0.1
     least: float | None = None
+    tails: Tails = "gaussian"
+    df: float | None = None
 
     def __post_init__(self) -> None:
+        if self.tails not in ("gaussian", "student"):
+            raise ValueError(f'tails must be "gaussian" or "student", not {self.tails!r}')
+        if self.df is not None and (self.tails != "student" or not LEAST_DF <= self.df <= MOST_DF):
+            raise ValueError(
+                f'df are the degrees of freedom of tails="student", from {LEAST_DF:g} to {MOST_DF:g}, not {self.df}'
+            )
         if self.least is not None and not math.isfinite(self.least):
             raise ValueError(f"least is a number, or None, not {self.least}")
         check_noise("noise", self.noise, self.held_out, may_be_none=True)
         if not isinstance(self.noise, str | None) and not self.noise > 0:
             raise ValueError(f"noise is a standard deviation and must be positive, not {self.noise}")
 
+    @property
+    def own_calibrations(self) -> tuple[By, ...]:
+        """Without a shape where there is one, Student's t."""
+        return tuple(by for by in self.calibrations if not (self.is_student and by == "shape"))
+
+    @property
+    def is_student(self) -> bool:
+        return self.tails == "student"
+
     # ------------------------------------------------------------------ training
+
+    @property
+    def fits_noise(self) -> bool:
+        return self.noise == "fit" or (self.is_student and self.df is None and self.noise is not None)
 
     def check_targets(self, y: Tensor) -> None:
         if self.least is not None and len(y) and float(y.min()) < self.least:
@@ -99,6 +140,8 @@ class Regression(OfNumbers):
         return column_moments(y, weights)
 
     def loss_for(self, scaler: Scaler) -> Loss:
+        if self.is_student:
+            return StudentNLL(self.df or _TRAINING_DF) if self.noise == "predicted" else StudentError()
         return GaussianNLL() if self.noise == "predicted" else SquaredError()
 
     def hopeless_loss(self, targets: int, is_standardised: bool) -> float:
@@ -143,31 +186,58 @@ class Regression(OfNumbers):
         return Moments(mean, spread, log_variance.clamp(-MOST_LOG_VARIANCE, MOST_LOG_VARIANCE).exp())
 
     def noise_of(self, moments: Moments, scaler: Scaler, fitted: Tensor | None) -> Tensor | None:
+        if self.is_student and isinstance(self.noise, str):
+            square, df = self._student(fitted)
+            squares = square if moments.noise is None else square * moments.noise
+            return squares * df / (df - 2)
         if self.noise == "fit":
             return fitted_noise("noise", fitted)
         if isinstance(self.noise, str | None):
             return moments.noise
         return (self.noise / scaler.y_std).square()
 
+    def _student(self, fitted: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the squared scale, or the factor of each answer's own, and the degrees of freedom.  # (outputs,)"""
+        if not self.fits_noise:
+            assert self.df is not None
+            return torch.ones(1, dtype=torch.float64), torch.tensor([float(self.df)], dtype=torch.float64)
+        square, df = fitted_noise("noise", fitted)
+        return square, df
+
     def predictive(self, outputs: Mixture, schema: Schema, scaler: Scaler, fitted: Tensor | None) -> Prediction:
         moments = self.moments(outputs.answers, outputs.spread)
         noise = self.noise_of(moments, scaler, fitted)
         within = outputs.within_changed(lambda part: part[..., : schema.targets])
         mixture = replace(outputs, answers=moments.answers, spread=moments.spread, noise=noise, within=within)
-        return Prediction(mixture, scaler.y_mean, scaler.y_std, schema.y_is_flat, schema.y_names, least=self.least)
+        shape = None
+        if self.is_student and self.noise is not None:
+            shape = StudentT(self._student(fitted)[1].expand(schema.targets))
+        return Prediction(
+            mixture, scaler.y_mean, scaler.y_std, schema.y_is_flat, schema.y_names, least=self.least, shape=shape
+        )
 
     def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
-        """Variance of each output, in units of y's own.  # (outputs,)"""
-        answers = outputs.answers.double()
-        squares = (answers.flatten(0, 1) - scaler.y(y, torch.float64)).square()
+        """Variance of each output, in units of y's own; of Student's t, its squared scale and degrees of freedom.
+
+        # (outputs,), or (2, outputs); where the network says its noise, a factor of that
+        """
+        answers, _, predicted = self.moments(outputs.answers.double(), None)
+        squares = (answers - scaler.y(y, torch.float64)).square()
+        squares = (squares if predicted is None else squares / predicted).flatten(0, 1)
         each = None if outputs.weights is None else outputs.weights.repeat_interleave(answers.shape[1])
         with one_core():
-            return most_likely_noise(squares, each, weights)
+            if not self.is_student:
+                return most_likely_noise(squares, each, weights)
+            logs = None if predicted is None else -0.5 * predicted.log().flatten(0, 1)
+            variance = None if isinstance(self.noise, str | None) else (self.noise / scaler.y_std).square()
+            return torch.stack(student.most_likely(squares, each, weights, self.df, logs, variance))
 
     def member_scores(self, outputs: Tensor, y: Tensor, scaler: Scaler) -> MemberScores:
         """Return the scores, with the variance that the outputs say, or else the mean square of the errors."""
         answers, _, noise = self.moments(outputs.double(), None)
         error = scaler.y_std * (scaler.y(y, torch.float64) - answers)  # (members, rows, outputs)
+        if self.is_student:
+            return self._student_scores(error, None if noise is None else scaler.y_std.square() * noise)
         if noise is None:
             variance = error.square().mean(1, keepdim=True).expand_as(error)
         else:
@@ -177,12 +247,25 @@ class Regression(OfNumbers):
         std = variance.sqrt()
         return MemberScores(nll.sum(-1), gaussians.crps(error, std).mean(-1), error / std)
 
+    def _student_scores(self, error: Tensor, square: Tensor | None) -> MemberScores:
+        """Scores by the squared scale that the outputs say, or else by the t that suits each network best."""
+        df = torch.full_like(error[:, :1], self.df or _TRAINING_DF)
+        if square is None:
+            flat = error.square().movedim(1, 0).flatten(1)[None]  # (1, rows, members * outputs)
+            with one_core():
+                square, df = (part.reshape(df.shape) for part in student.most_likely(flat, None, None, self.df))
+        variance = (square * df / (df - 2)).clamp_min(torch.finfo(torch.float64).tiny).expand_as(error)
+        nll = -student.log_density(error, torch.zeros_like(error), variance, df)
+        std = variance.sqrt()
+        return MemberScores(nll.sum(-1), (std * StudentT(df).crps(error / std)).mean(-1))
+
     def background(self, y: Tensor, scaler: Scaler, targets: int) -> tuple[Tensor, Tensor]:
         return background.of_quantities(scaler.y(y, torch.float64))
 
     def to_search(self, leaves_noise: bool) -> Regression:
         predicts = self.noise == "predicted" and not leaves_noise
-        return replace(self, noise="predicted" if predicts else None)
+        df = (self.df or _TRAINING_DF) if self.is_student and predicts else self.df
+        return replace(self, noise="predicted" if predicts else None, df=df)
 
     @property
     def by_row(self) -> Regression | None:
@@ -200,6 +283,7 @@ class Prediction(Quantities):
     `mean`, `variance` and `std` have y's shape: (rows,) where y was one-dimensional, else (rows, outputs).
     """
 
+    noise_of: ClassVar[str] = "Regression"
     mixture: Mixture  # of standardised answers
     location: Tensor  # (outputs,): the user's unit is location + scale * standardised
     scale: Tensor
@@ -208,24 +292,74 @@ class Prediction(Quantities):
     conformal: AnyConformal | None = None  # how far intervals reach, where the posterior was calibrated so
     least: float | None = None  # that y can be: the mean, quantiles and intervals end there
     blend: Blend | None = None
-    shape: Shape | None = None  # of the distribution around its mean, where the posterior was calibrated so
+    shape: AnyShape | None = None  # of the distribution around its mean: calibrated, or Student's t
+    is_stretched: bool = False  # its variance was calibrated, as that of a Gaussian
+
+    @property
+    def reads_as_gaussian(self) -> bool:
+        return not isinstance(self.shape, StudentT)
 
     # ------------------------------------------------------------------ intervals
 
+    @property
+    def reading(self) -> IntervalReading:
+        """The reading of `interval` where none is asked for: "conformal", "shape", "gaussian" or "t"."""
+        return self._interval_reading(None)
+
+    @property
+    def quantile_reading(self) -> PointReading:
+        """The reading of `quantile` where none is asked for: "shape", "gaussian" or "t"."""
+        return self._point_reading(None)
+
     @one_core()
-    def quantile(self, probability: float, reading: Reading | None = None) -> Tensor:
+    def quantile(self, probability: float, reading: PointReading | None = None) -> Tensor:
         """The value below which y falls with this probability.
 
-        Left out, the reading is the shape's where there is one, else the Gaussian; so it is everywhere. Where the
-        mixture is one of points, between two of them: as torch.quantile has it, each as wide as its weight.
+        probability: between 0 and 1.
+        reading: "t", Student's t with what few members lack (few_members.py); "paper" or "gaussian", the Gaussian with
+            this mean and variance; "shape", or "mixture". Default: the shape's where there is one, the Gaussian where
+            the variance was calibrated, else "t".
+
+        Where the mixture is one of points, its quantile is between two of them: as torch.quantile has it, each as wide
+        as its weight.
         """
         probability = checked_probability(probability)
-        shape, is_mixture = self._read_by(reading)
-        if is_mixture:
+        reading = self._point_reading(reading)
+        if reading == "mixture":
             return self._in_units(self._mixture_quantile(probability))
-        z = STANDARD.icdf(torch.tensor(probability, dtype=torch.float64))
         mean, variance = self._moments
-        return self._in_units(mean + (z if shape is None else shape.quantile(probability)) * variance.sqrt())
+        few = self._few if reading == "t" else Few(variance, variance)
+        return self._in_units(self._quantiles_by(reading, [probability])(mean, variance, few)[0])
+
+    def _quantiles_by(
+        self, reading: PointReading, probabilities: Sequence[float]
+    ) -> Callable[[Tensor, Tensor, Few], list[Tensor]]:
+        """The function that returns quantiles, standardised, from mean, variance and few members: tensors alone."""
+        if reading == "t":
+            for probability in probabilities:  # prepare them, so that none is searched for later
+                student.quantile(probability, torch.ones(1))
+            return lambda mean, _, few: [
+                mean + student.quantile(probability, few.degrees) * few.variance.sqrt() for probability in probabilities
+            ]
+        shape, _ = self.read_by(reading)
+        by_gaussian = NormalDist().inv_cdf
+        reaches = [by_gaussian(each) if shape is None else shape.quantile(each) for each in probabilities]
+        return lambda mean, variance, _: [mean + reach * variance.sqrt() for reach in reaches]
+
+    def exported_quantiles(self, probabilities: Sequence[float]) -> Callable[[Tensor, Tensor, Few], Tensor]:
+        each = self._quantiles_by(self._point_reading(None), probabilities)
+        return lambda *moments: torch.stack([self._in_units(one) for one in each(*moments)], -1)
+
+    @cached_property
+    def _few(self) -> Few:
+        """Variance of y around the mean for want of members, and its degrees of freedom, standardised."""
+        few = few_members.of_mixture(self.mixture)
+        if self.blend is None:
+            return few
+        whole = self.blend.moments(self.mixture.mean, few.variance)[1]
+        part = ((1 - self.blend.weight) * few.variance / whole.clamp_min(torch.finfo(torch.float64).tiny)).square()
+        degrees = torch.where(part > 0, few.degrees / part.clamp_min(1e-12), few.degrees)
+        return Few(whole, degrees.clamp_min(1.0))
 
     @property
     def median(self) -> Tensor:
@@ -235,12 +369,13 @@ class Prediction(Quantities):
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
         """The interval that holds y with this probability: its lower and upper ends.
 
-        `reading` says which one: the central interval of the Gaussian with this mean and variance ("gaussian"), that of
-        the distribution that is shaped like left-out rows ("shape"), that of the mixture ("mixture"), or "conformal":
-        as many standard deviations below and above the mean as the rows say that the posterior was calibrated on, for
-        each side by itself if there are enough of them (199 for 95%), else as many for both. Left out, it is the
-        conformal one where there is one, else as for quantiles. Where a background is mixed in, it is the networks'
-        interval with its ends moved outwards.
+        `reading` says which one: the central interval of Student's t, which few members ask for ("t"); that of the
+        Gaussian with this mean and variance ("paper", or "gaussian"), that of the distribution that is shaped like
+        left-out rows ("shape"), that of the mixture ("mixture"), or "conformal": as many standard deviations below and
+        above the mean as the rows say that the posterior was calibrated on, for each side by itself if there are enough
+        of them (199 for 95%), else as many for both. Left out, it is the conformal one where there is one, else as for
+        quantiles; `prediction.reading` says which. Where a background is mixed in, it is the networks' interval with
+        its ends moved outwards.
         """
         tail, reading = (1 - checked_level(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
@@ -274,9 +409,18 @@ class Prediction(Quantities):
         return self._shape(torch.where(z > 0, self.least + self.scale * std * beyond, -math.inf))
 
     @one_core()
-    def cdf(self, y: Any, reading: Reading | None = None) -> Tensor:
-        """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well."""
-        z, (shape, is_mixture) = self._standardised(y), self._read_by(reading)
+    def cdf(self, y: Any, reading: PointReading | None = None) -> Tensor:
+        """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well.
+
+        `reading` is as for quantiles.
+        """
+        z, reading = self._standardised(y), self._point_reading(reading)
+        if reading == "t":
+            few, mean = self._few, self._moments[0]
+            is_point = few.variance <= 0
+            below = student.cdf((z - mean) / unit(few.variance), few.degrees)
+            return self._shape(torch.where(is_point, (z >= mean).double(), below))
+        shape, is_mixture = self.read_by(reading)
         if is_mixture:
             return self._shape(self._mixture_cdf(z))
         mean, variance = self._moments
@@ -289,7 +433,7 @@ class Prediction(Quantities):
     @one_core()
     def log_density(self, y: Any, reading: Reading | None = None) -> Tensor:
         """Log density of each output by itself.  # (rows, outputs)"""
-        z, (shape, is_mixture) = self._standardised(y), self._read_by(reading)
+        z, (shape, is_mixture) = self._standardised(y), self.read_by(reading)
         log_density = self._mixture_log_density(z) if is_mixture else self._log_density_around(z, shape)
         return log_density - self.scale.log()
 
@@ -301,8 +445,10 @@ class Prediction(Quantities):
     @one_core()
     def crps(self, y: Any, reading: Reading | None = None, by_row: bool = False) -> Any:
         """Continuous ranked probability score in y's units, the mean over rows and outputs."""
-        z, (shape, is_mixture) = self._standardised(y), self._read_by(reading)
-        score = self._mixture_crps(z) if is_mixture else self._crps_around(z, shape)
+        z, (shape, is_mixture) = self._standardised(y), self.read_by(reading)
+        score = self._crps_around(z, shape)
+        if is_mixture:
+            score = self._mixture_crps(z) if self._kernel is gaussians else self._student_crps(z)
         each = (self.scale * score).mean(-1)
         return each if by_row else float(each.mean())
 
@@ -314,9 +460,7 @@ class Prediction(Quantities):
             tail = (1 - checked_level(level)) / 2
             below = self.cdf(y, reading)
             return float(((below >= tail) & (below <= 1 - tail)).double().mean())
-        low, high = self.interval(level, reading)
-        y = self._y(y)
-        return float(((y >= low) & (y <= high)).double().mean())
+        return share_within(self._y(y), *self.interval(level, reading))
 
     @one_core()
     def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
@@ -339,7 +483,7 @@ class Prediction(Quantities):
                     "density does not exist: marginalise t or F within them, take more samples, or give the "
                     "likelihood a noise"
                 )
-            each = gaussians.log_density(z[rows], answers, variance)
+            each = self._kernel.log_density(z[rows], answers, variance)
             densities[:, rows] = torch.logsumexp(each, 1) - math.log(answers.shape[1])
         densities -= self.scale.log()
         return densities if by_output else densities.sum(-1)
@@ -353,25 +497,11 @@ class Prediction(Quantities):
     def of_output(self, j: int) -> Prediction:
         """One of several outputs, alone."""
         one = slice(j, j + 1)
-        conformal = None if self.conformal is None else self.conformal.of_output(j)
-        mixture, location, scale = self.mixture.of_output(j), self.location[one], self.scale[one]
-        return replace(
-            self,
-            mixture=mixture,
-            location=location,
-            scale=scale,
-            is_flat=True,
-            y_names=(),
-            conformal=conformal,
-            shape=None if self.shape is None else self.shape.of_output(j),
-            blend=None if self.blend is None else self.blend.of_output(j),
-        )
+        shape = None if self.shape is None else self.shape.of_output(j)
+        return self._of_output(j, location=self.location[one], scale=self.scale[one], shape=shape)
 
     def of_rows(self, rows: Any) -> Prediction:
-        conformal = None if self.conformal is None else self.conformal.of_rows(rows)
-        blend = None if self.blend is None else self.blend.of_rows(rows)
-        shape = None if self.shape is None else self.shape.of_rows(rows)
-        return replace(self, mixture=self.mixture.of_rows(rows), conformal=conformal, blend=blend, shape=shape)
+        return self._of_rows(rows, shape=None if self.shape is None else self.shape.of_rows(rows))
 
     @one_core()
     def stretched(self, factor: Tensor) -> Prediction:
@@ -379,39 +509,50 @@ class Prediction(Quantities):
 
         The mean stays, and so do the shares of the sources. A background that is mixed in stays as it is.  # (outputs,)
         """
-        return replace(self, mixture=self.mixture.stretched(factor))
+        return replace(self, mixture=self.mixture.stretched(factor), is_stretched=True)
 
     def shaped(self, shape: Shape) -> Prediction:
         """Give the distribution of each output another shape around its mean."""
         return replace(self, shape=shape)
 
     def _interval_reading(self, reading: IntervalReading | None) -> IntervalReading:
-        if reading is None and self.conformal is None:
-            return "gaussian" if self.shape is None else "shape"
-        if reading is None:
+        if reading == "conformal" or (reading is None and self.conformal is not None):
             return "conformal"
-        if reading != "conformal":
-            self._read_by(reading)  # checks it
+        return self._point_reading(reading)
+
+    def _point_reading(self, reading: PointReading | None) -> PointReading:
+        """The reading of quantiles and probabilities, checked."""
+        if reading is None:
+            return "shape" if self.shape is not None else "gaussian" if self.is_stretched else "t"
+        if reading != "t":
+            self.read_by(reading)  # checks it
         return reading
 
-    def _read_by(self, reading: str | None) -> tuple[Shape | None, bool]:
+    def read_by(self, reading: str | None) -> tuple[AnyShape | None, bool]:
         """Return the shape to read the distribution by, None for a Gaussian, and whether to read the mixture."""
-        if reading not in (None, "gaussian", "shape", "mixture"):
-            raise ValueError(f'reading must be "gaussian", "shape" or "mixture", not {reading!r}')
+        if reading == "t":
+            raise ValueError(
+                'reading="t" is for quantiles, intervals and probabilities; densities and CRPS are "gaussian", "shape" '
+                'or "mixture"'
+            )
+        if reading not in (None, "gaussian", "paper", "shape", "mixture"):
+            raise ValueError(f'reading must be "t", "paper", "gaussian", "shape" or "mixture", not {reading!r}')
         if reading == "shape" and self.shape is None:
             raise ValueError('there is no shape: predict by posterior.calibrated("shape", (x, y))')
         return self.shape if reading in (None, "shape") else None, reading == "mixture"
 
     # ------------------------------------------------------------------ in standardised units
 
-    def _log_density_around(self, z: Tensor, shape: Shape | None) -> Tensor:
+    @property
+    def _kernel(self) -> Any:
+        """The arithmetic of the mixture's components: of Gaussians, or of t's."""
+        is_student = isinstance(self.shape, StudentT) and self.mixture.is_dense
+        return student.Kernel(self.shape.df) if is_student else gaussians  # type: ignore[union-attr]
+
+    def _log_density_around(self, z: Tensor, shape: AnyShape | None) -> Tensor:
         """Log density of the Gaussian, or of the shape, with this mean and variance."""
         mean, variance = self._moments
-        if empty := int((variance <= 0).any(-1).sum()):
-            raise ValueError(
-                f"the predictive variance is zero at {empty} of {len(self)} rows, where a density does not exist: "
-                "marginalise a variable, take more samples, or give the likelihood a noise"
-            )
+        checked_variance(variance)
         if shape is None:
             return gaussians.log_density(z, mean, variance)
         return shape.log_density((z - mean) / variance.sqrt()) - 0.5 * variance.log()
@@ -423,26 +564,30 @@ class Prediction(Quantities):
             )
         densities = torch.empty_like(z)
         for rows, answers, variance in self.mixture.components():
-            densities[rows] = self.mixture.mixed_logs(gaussians.log_density(z[rows], answers, variance))
+            densities[rows] = self.mixture.mixed_logs(self._kernel.log_density(z[rows], answers, variance))
         if self.blend is None:
             return densities
         points, around = self.blend.components(self.mixture.mean, self.mixture.variance)
         logs = gaussians.log_density(z, points, around)
         return self.blend.mixed_logs(densities, torch.logsumexp(logs, 0) - math.log(len(logs)))
 
-    def _mixture_cdf(self, z: Tensor) -> Tensor:
+    def _mixture_cdf(self, z: Tensor, side: int = 1) -> Tensor:
+        """Probability below z; above it where `side` is -1, as the components are symmetrical."""
         below = torch.empty_like(z)
         for rows, answers, variance in self.mixture.components():
-            below[rows] = self.mixture.mixed(gaussians.probability_below(answers - z[rows], variance))
+            below[rows] = self.mixture.mixed(self._kernel.probability_below(side * (answers - z[rows]), variance))
         if self.blend is None:
             return below
         points, around = self.blend.components(self.mixture.mean, self.mixture.variance)
-        return self.blend.mixed(below, gaussians.probability_below(points - z, around).mean(0))
+        return self.blend.mixed(below, gaussians.probability_below(side * (points - z), around).mean(0))
+
+    def _mixture_above(self, z: Tensor) -> Tensor:
+        return self._mixture_cdf(z, side=-1)
 
     def _mixture_quantile(self, probability: float) -> Tensor:
         quantiles, mixture = torch.empty_like(self.mixture.mean), self.mixture
         for rows, answers, variance in mixture.components():
-            quantiles[rows] = gaussians.quantile(
+            quantiles[rows] = self._kernel.quantile(
                 answers, variance, mixture.component_weights, probability, mixture.is_dense
             )
         outside = torch.empty(0) if self.blend is None else torch.nonzero(self.blend.weight[:, 0]).flatten()
@@ -462,7 +607,7 @@ class Prediction(Quantities):
             low, high = torch.where(is_low, middle, low), torch.where(is_low, high, middle)
         return (low + high) / 2
 
-    def _crps_around(self, z: Tensor, shape: Shape | None) -> Tensor:
+    def _crps_around(self, z: Tensor, shape: AnyShape | None) -> Tensor:
         """CRPS of the Gaussian, or of the shape; where the variance is zero, |z - mean|."""
         mean, variance = self._moments
         std, gap = variance.sqrt(), z - mean
@@ -484,6 +629,19 @@ class Prediction(Quantities):
                 scores[rows] = self._blended_crps(rows, z[rows], answers, variance, to_truth, apart)
         return scores
 
+    def _student_crps(self, z: Tensor) -> Tensor:
+        """E|X - z| less the integral of F (1 - F)."""
+        to_truth, narrowest, kernel = torch.empty_like(z), torch.empty_like(z), self._kernel
+        for rows, answers, variance in self.mixture.components():
+            to_truth[rows] = self.mixture.mixed(kernel.mean_distance(answers - z[rows], variance))
+            narrowest[rows] = variance.amin(0).sqrt()
+        if self.blend is not None:
+            points, around = self.blend.components(self.mixture.mean, self.mixture.variance)
+            to_truth = self.blend.mixed(to_truth, gaussians.mean_distance(points - z, around).mean(0))
+        mean, variance = self._moments
+        std, width = variance.sqrt(), kernel.width(narrowest)
+        return to_truth - student.half_apart(self._mixture_cdf, self._mixture_above, mean, std, width)
+
     def _blended_crps(
         self, rows: slice, z: Tensor, answers: Tensor, variance: Tensor, to_truth: Tensor, apart: Tensor
     ) -> Tensor:
@@ -503,23 +661,41 @@ def most_likely_noise(squares: Tensor, weights: Tensor | None = None, of_rows: T
     """The variance s that maximises sum_rows v log sum_k w_k N(y; answer_k, s), for each output.
 
     `squares` are the squared distances of y from every answer; without weights, all answers weigh the same, and so do
-    all rows.
+    all rows. A grid on some of the rows finds the valley, and Newton's method on all of them its lowest point. With
+    u = log s and q_k = (y - answer_k)^2 / 2s, whose moments E and Var are over k, by how likely each answer makes y,
+
+        cost = u / 2 - log sum_k w_k e^-q_k,      cost' = 1/2 - E q,      cost'' = E q - Var q.
+
     # (answers, rows, outputs), (answers,), (rows,) -> (outputs,)
     """
     if weights is not None:
         squares, weights = squares[weights > 0], weights[weights > 0]
         weights = None if bool((weights == weights[0]).all()) else weights / weights.sum()
     log_weights = None if weights is None else weights.log()[:, None, None]
-
     share = squares.new_full((squares.shape[1],), 1.0) if of_rows is None else of_rows.to(squares)
     share = share / share.sum()
 
-    def cost(log_noise: Tensor) -> Tensor:  # (outputs,) -> (outputs,)
-        logs = -0.5 * squares / log_noise.exp()
-        return 0.5 * log_noise - share @ torch.logsumexp(logs if log_weights is None else logs + log_weights, 0)
+    def logs(u: Tensor, some: Tensor) -> Tensor:
+        each = some * (-0.5 * torch.exp(-u))
+        return each if log_weights is None else each.add_(log_weights)
+
+    def cost_of(some: Tensor, share: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda u: 0.5 * u - share @ torch.logsumexp(logs(u, some), 0)  # (outputs,) -> (outputs,)
+
+    def slopes(u: Tensor) -> tuple[Tensor, Tensor]:
+        q = squares * (0.5 * torch.exp(-u))
+        likely = torch.softmax(-q if log_weights is None else log_weights - q, 0)
+        mean = likely.mul_(q).sum(0)
+        square = likely.mul_(q).sum(0)
+        return 0.5 - share @ mean, share @ (mean - (square - mean.square()))
 
     of_answers = torch.tensordot(squares, share, ([1], [0]))  # (answers, outputs)
-    mean = of_answers.mean(0) if weights is None else torch.tensordot(weights, of_answers, 1)
-    spread = mean.log()
-    grid = torch.linspace(-12, 1, 40, dtype=torch.float64)[:, None] + spread
-    return lowest(cost, grid).exp()
+    spread = (of_answers.mean(0) if weights is None else torch.tensordot(weights, of_answers, 1)).log()
+    grid = torch.linspace(-12, 1, _NOISE_POINTS, dtype=torch.float64)[:, None] + spread
+    thin = -(-len(share) // _NOISE_ROWS)
+    some = share[::thin]
+    if thin == 1 or not bool(some.sum() > 0):
+        return lowest(cost_of(squares, share), grid, slopes=slopes).exp()
+    near = lowest(cost_of(squares[:, ::thin].contiguous(), some / some.sum()), grid, sections=4)
+    around = torch.linspace(-2, 2, 5, dtype=torch.float64)[:, None]  # all rows may differ a little from some
+    return lowest(cost_of(squares, share), near + around, slopes=slopes).exp()

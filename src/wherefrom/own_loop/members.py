@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -34,11 +34,11 @@ from wherefrom.training import streams
 from wherefrom.training.cohort import Trained
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import Scaler
-from wherefrom.training.network import Layout, Network
+from wherefrom.training.network import Network
 from wherefrom.training.precision import agree
 from wherefrom.training.torch_classes import TorchOptimiser
 from wherefrom.training.workers import available
-from wherefrom.variables import Design, Dropout, Iterations
+from wherefrom.variables import Design, Dropout, Iterations, Run
 from wherefrom.variables.family import Factory
 
 # A name and nothing to train with; it has a learning rate and a batch size because every algorithm has.
@@ -87,20 +87,35 @@ def from_members(
     factory: Any = model if labelled.families is None else next(iter(labelled.families.values()))
     training = Training(factory, ELSEWHERE, 1, likelihood, standardise=scaler is not None or standardise_by is not None)
     example, target_device = shown.example(units_of(scaler, shown, None), dtype), available(device)
-    targets = shown.targets or targets_of(factory, likelihood, example)
+    called = factory if shown.joined is None else shown.joined.around(factory)
+    targets = shown.targets or targets_of(called, likelihood, example)
+    if likelihood.offset(shown.x_names, math.prod(example.shape[1:]), targets) is not None:
+        raise ValueError("networks that were trained elsewhere add their exposure themselves: leave exposure out")
     units = units_of(scaler, shown, targets)
-    networks = build_networks(training, design, design.dropout, example, targets, seed)
     with streams.torch_seeded(seed, "theta0", 0):
         fresh = {
             name: make().to(dtype)
-            for name, make in factories(training, design, tuple(example.shape[1:]), targets).items()
+            for name, make in factories(
+                training, design, tuple(example.shape[1:]), targets, joined=shown.joined
+            ).items()
         }
+    members_of: dict[str, list[_Loaded]] = {name: [] for name in fresh}
+    loaded = []
+    for run, one in zip(labelled.runs, given, strict=True):
+        module = fresh[family_of(run)]
+        keys = matched(Expected.of(module), one.weights.tensors, prefix, one.who)
+        loaded.append(_Loaded(run, one, module, keys))
+        members_of[family_of(run)].append(loaded[-1])
+    shared = {name: _in_common(each) for name, each in members_of.items()}
+    networks = build_networks(
+        training, design, design.dropout, example, targets, seed, joined=shown.joined, shared=shared
+    )
+    networks = {name: network.with_shared(shared[name]) for name, network in networks.items()}
 
     first: dict[str, str] = {}  # digest of theta -> the member that has it
     mixture = []
-    for run, one in zip(labelled.runs, given, strict=True):
-        network, module = networks[family_of(run)], fresh[family_of(run)]
-        keys = matched(Expected.of(module), one.weights.tensors, prefix, one.who)
+    for run, one, module, keys in loaded:
+        network = networks[family_of(run)]
         theta = _theta(network, module, keys, one, dtype)
         _check_function(network, one, theta, example)
         if (other := first.setdefault(digest(theta), one.who)) != one.who:
@@ -108,7 +123,7 @@ def from_members(
                 f"{other} and {one.who} have the same weights. network.state_dict() refers to the weights "
                 "themselves, which training goes on to change: keep copy.deepcopy(network.state_dict())"
             )
-        law = None if how is None else _law(network.layout, keys, one, theta)
+        law = None if how is None else _law(network, keys, one, theta)
         mixture.append(Member(run, ELSEWHERE, _trained(theta, law, dtype, target_device)))
     _warn_of_outputs(likelihood, networks, mixture, example)
     posterior = Posterior(
@@ -141,6 +156,27 @@ class _Found:
             raise kind(f"{who}: {error}") from None
 
 
+class _Loaded(NamedTuple):
+    """A member with a fresh network of its family, and where the weights of each tensor are."""
+
+    run: Run
+    one: _Found
+    module: nn.Module
+    keys: dict[str, str]  # name in the network -> name in the weights
+
+
+def _in_common(members: Sequence[_Loaded]) -> dict[str, Tensor]:
+    """Return the tensors that no member has trained in the network of model(), and all of them have in common."""
+    module, common = members[0].module, {}
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not tensor.requires_grad:
+            each = [one.weights.tensors[keys[name]] if name in keys else tensor for _, one, _, keys in members]
+            if all(torch.equal(each[0].cpu(), other.cpu()) for other in each[1:]):
+                common[name] = each[0].detach().cpu()
+    return common
+
+
 def _common_law(given: Sequence[_Found]) -> TrajectoryLaw | None:
     """Return the law of all members' trajectories; raise if they differ."""
     hows = [None if one.weights.recorder is None else one.weights.recorder.how for one in given]
@@ -169,9 +205,9 @@ def _theta(network: Network, module: nn.Module, keys: dict[str, str], one: _Foun
     return network.layout.flatten({name: tensor.cpu().to(dtype) for name, tensor in (tensors | loaded).items()})
 
 
-def _law(layout: Layout, keys: dict[str, str], one: _Found, theta: Tensor) -> Law:
+def _law(network: Network, keys: dict[str, str], one: _Found, theta: Tensor) -> Law:
     """A recorder's law over the network's own layout. What the recorder saw frozen does not vary."""
-    recorder = one.weights.recorder
+    recorder, layout = one.weights.recorder, network.layout
     assert recorder is not None
     assert recorder.layout is not None
     seen, law = recorder.layout, recorder.law()
@@ -179,7 +215,7 @@ def _law(layout: Layout, keys: dict[str, str], one: _Found, theta: Tensor) -> La
     varying = range(seen.trained + seen.moving)
     spans = {seen.names[i]: slice(starts[i], starts[i + 1]) for i in varying}
     trained = set(seen.names[: seen.trained])
-    for name in layout.names[layout.trained + layout.moving :]:
+    for name in (*layout.names[layout.trained + layout.moving :], *network.shared):
         if keys.get(name) in trained:
             raise ValueError(f"{one.who} was trained in {name}, which is frozen in the network that model() returns")
     still = layout.views(theta)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from wherefrom.likelihoods import Likelihood
 from wherefrom.training import streams
-from wherefrom.training.data import Rows, Scaler, Schema, as_inputs, as_rows, column_names
+from wherefrom.training.data import Rows, Scaler, Schema, as_joined, as_rows, column_names
+from wherefrom.training.joined import JoinedInputs
 from wherefrom.training.mlp import MLP
 from wherefrom.training.objective import Label
 from wherefrom.variables.family import Factory
@@ -34,6 +35,7 @@ class Shown:
     scaled_by: Rows | None
     aside: Rows | None
     likelihood: Likelihood
+    joined: JoinedInputs | None
 
     @classmethod
     def of(cls, x: Any, y: Any, likelihood: Likelihood, data: Any, standardise_by: Any, held_out: Any) -> Shown:
@@ -43,23 +45,25 @@ class Shown:
         known = next((table for table in tables if table is not None), None)
         if x is None and known is None:
             raise ValueError("give some rows of x, as the networks will be asked to predict on: x=x_train[:10]")
-        inputs = as_inputs(x) if x is not None else known.x  # type: ignore[union-attr]
+        inputs, joined = as_joined(x) if x is not None else (known.x, known.joined)  # type: ignore[union-attr]
         names = column_names(x) if x is not None else known.x_names  # type: ignore[union-attr]
         if not len(inputs):
             raise ValueError("x has no rows")
         for table in tables:
-            if table is not None and table.x.shape[1:] != inputs.shape[1:]:
+            if table is not None and (
+                table.x.shape[1:] != inputs.shape[1:] or (table.joined is None) != (joined is None)
+            ):
                 raise ValueError(f"rows of x have the shapes {tuple(inputs.shape[1:])} and {tuple(table.x.shape[1:])}")
         targets: int | None
         is_flat: bool | None
         if y is not None:
-            _, is_flat, targets, y_names, classes = likelihood.encode(y, classes)
+            _, is_flat, targets, y_names, classes, _ = likelihood.encode(y, classes)
         elif known is not None:
             targets, y_names, is_flat, classes = known.targets, known.y_names, known.y_is_flat, known.classes
         else:
             targets, y_names, is_flat = len(classes) or None, (), True if classes else None
         trained_on, scaled_by, aside = tables
-        return cls(inputs, names, targets, y_names, is_flat, classes, trained_on, scaled_by, aside, likelihood)
+        return cls(inputs, names, targets, y_names, is_flat, classes, trained_on, scaled_by, aside, likelihood, joined)
 
     def example(self, units: Scaler, dtype: torch.dtype) -> Tensor:
         """A few rows as the networks see them."""
@@ -70,7 +74,7 @@ class Shown:
         is_flat = targets == 1 if self.y_is_flat is None else self.y_is_flat
         digest = "" if self.trained_on is None else self.trained_on.schema.digest
         shape, is_float = tuple(self.inputs.shape[1:]), self.inputs.is_floating_point()
-        return Schema(shape, self.x_names, is_float, targets, self.y_names, is_flat, digest, self.classes)
+        return Schema(shape, self.x_names, is_float, targets, self.y_names, is_flat, digest, self.classes, self.joined)
 
 
 def _classes_of(y: Any, likelihood: Likelihood, data: Any) -> tuple[Label, ...]:
@@ -127,4 +131,4 @@ def units_of(given: Scaler | Mapping[str, Any] | None, shown: Shown, targets: in
         if not bool(torch.isfinite(part).all()) or (name.endswith("std") and not bool((part > 0).all())):
             raise ValueError(f"{name} must hold finite numbers, and deviations above zero")
         parts.append(part)
-    return Scaler(parts[0], parts[1], parts[2], parts[3])
+    return Scaler(parts[0], parts[1], parts[2], parts[3], logs=shown.likelihood.learns_logs)

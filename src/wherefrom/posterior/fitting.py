@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Weighing = Literal["stacking", "greedy"]
 
 _NOISE_SAMPLES, _FEWEST_SAMPLES = 100, 10  # of a member, when the noise is fitted on rows that were not trained on
-_NOISE_NUMBERS = 1_000_000  # answers to look at, many times: more rows need fewer samples each
+_NOISE_NUMBERS = 400_000  # answers to look at, several times: more rows need fewer samples each
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +92,7 @@ def calibrated(
     predict: posterior -> its prediction of these rows, where they are random (default: at their x).
     """
     likelihood = posterior.training.likelihood
-    by = checked(by, likelihood.calibrations, likelihood.target)
+    by = checked(by, likelihood.own_calibrations, likelihood.target)
     earlier = before(by, posterior.calibration)
     rows = not_trained_on(posterior, data, f'calibrated("{by}", (x, y))')
     base = _with_calibration(posterior, earlier)

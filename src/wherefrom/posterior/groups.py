@@ -23,15 +23,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Members with the same network."""
+    """Members with the same network, or with the same head of it, which takes features in place of rows."""
 
     network: Network
+    whole: Network  # the same, if there is no frozen part that comes first
     numbers: tuple[int, ...]  # of its members in the mixture
     thetas: tuple[RandomTheta, ...]
 
+    def seen(self, rows: Tensor) -> Tensor:
+        """Return rows as the network takes them: as they are, or their features."""
+        return rows if self.network is self.whole else self.whole.features(rows).to(rows.device)
 
-def groups(posterior: Posterior) -> list[Group]:
-    """List the members of each network."""
+
+def groups(posterior: Posterior, *, whole: bool = False) -> list[Group]:
+    """List the members of each network.
+
+    whole: take networks from their inputs on, also where a frozen part comes first (default False).
+    """
     by_network: dict[Network, list[int]] = {}
     for number, member in enumerate(posterior.mixture):
         by_network.setdefault(network_of(posterior.networks, member.run), []).append(number)
@@ -42,7 +50,12 @@ def groups(posterior: Posterior) -> list[Group]:
         return RandomTheta(laws[number], member.trained.last[network.layout.varying_size :], member.run.name)
 
     return [
-        Group(network, tuple(numbers), tuple(theta(network, number) for number in numbers))
+        Group(
+            network if whole or network.head is None else network.head,
+            network,
+            tuple(numbers),
+            tuple(theta(network, number) for number in numbers),
+        )
         for network, numbers in by_network.items()
     ]
 
@@ -58,7 +71,11 @@ def assembled(parts: Mapping[Group, Tensor]) -> Tensor:
 def inputs(posterior: Posterior, x: Any) -> Tensor:
     """Return rows as the networks take them: checked, scaled, and on the networks' device."""
     check_default_device()
-    return posterior.scaler.x(posterior.schema.inputs(x), posterior.dtype).to(posterior.device)
+    schema, rows = posterior.schema, posterior.schema.inputs(x)
+    columns = schema.x_shape[0] if len(schema.x_shape) == 1 else 0
+    if (offset := posterior.training.likelihood.offset(schema.x_names, columns, schema.targets)) is not None:
+        offset.check(rows, schema.x_names)
+    return posterior.scaler.x(rows, posterior.dtype).to(posterior.device)
 
 
 def refreshing(posterior: Posterior, group: Group) -> batch_norm.Refresh | None:
@@ -71,6 +88,9 @@ def refreshing(posterior: Posterior, group: Group) -> batch_norm.Refresh | None:
             "give it again, as wf.load(folder, model, data=(x, y)) or from_members(..., data=(x, y))"
         )
     augment, statistics, scaler = posterior.training.augment, posterior.statistics, posterior.scaler
-    rows = batch_norm.TrainingRows(posterior.rows.x, scaler, posterior.dtype, posterior.device, augment, posterior.seed)
+    front = None if group.network is group.whole else group.whole
+    rows = batch_norm.TrainingRows(
+        posterior.rows.x, scaler, posterior.dtype, posterior.device, augment, posterior.seed, front
+    )
     number = statistics.number(posterior.rows, scaler, augment, group.network)
     return partial(batch_norm.refresh, rows=rows, cache=statistics, number=number)

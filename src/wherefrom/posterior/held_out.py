@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from wherefrom.files.digests import row_hashes
 from wherefrom.posterior.caller import users_stacklevel
 from wherefrom.training.data import Rows, as_rows
+from wherefrom.training.joined import check_same
 from wherefrom.training.streamed import in_memory
 
 if TYPE_CHECKING:
@@ -26,7 +27,9 @@ _COARSE = 10  # where trained rows are so often the same, others hold them all b
 
 def like_training(posterior: Posterior, data: Any) -> Rows:
     """Data of the kind that the posterior was trained on."""
-    return as_rows(data, posterior.training.likelihood, posterior.schema.classes)
+    rows = as_rows(data, posterior.training.likelihood, posterior.schema.classes)
+    check_same(posterior.schema.joined, rows.joined)
+    return rows
 
 
 def not_trained_on(posterior: Posterior, data: Any, call: str) -> Rows:

@@ -37,6 +37,14 @@ def rows_to_judge_by(posterior: Posterior) -> Rows | None:
     return rows if len(draws) == int(rows.left_out_by.max()) + 1 else rows.take(torch.isin(rows.left_out_by, draws))
 
 
+def judged_by(posterior: Posterior, some: Tensor) -> Posterior:
+    """Let only some of the rows that were left out judge the members.  # numbers among all rows, ascending"""
+    rows = posterior.held_out
+    if rows is None or len(some) == len(rows):
+        return posterior
+    return replace(posterior, fold=replace(posterior.fold, held_out=rows.take(some)))
+
+
 def outputs_left_out(
     posterior: Posterior, x: Tensor, left_out_by: Tensor, outputs: Callable[[Posterior, Tensor], Mixture]
 ) -> Mixture:

@@ -25,6 +25,7 @@ from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import as_rows
 from wherefrom.training.engines import Choice
+from wherefrom.training.joined import check_same
 from wherefrom.training.progress import Show
 from wherefrom.variables import Design
 
@@ -93,7 +94,8 @@ def marginalise(
     """Train every draw of the variables in `over`, and return the posterior that marginalises them.
 
     training: `wf.Training`, the classical training to repeat with other choices.
-    data: (x, y) or (x, y, weights) of arrays, tensors or frames, or a map-style torch Dataset.
+    data: (x, y) or (x, y, weights) of arrays, tensors or frames, or a map-style torch Dataset. x may be a tuple or a
+        dictionary of several inputs, each with a row for each row of y.
     over: the variables, such as [wf.InitialCondition(5), wf.Iterations(wf.SWAG())], or a recipe.
     seed: the same seed gives the same members: alone, among others, on any number of workers, or extended later.
     folds: the indices of the training rows of several folds. All of them are trained together, and a list of posteriors
@@ -126,8 +128,11 @@ def marginalise(
     design = Design.of(over)
     on_divergence = checked(on_divergence, design)
     rows, device = as_rows(data, training.likelihood), compute.torch_device
+    if rows.joined is not None and training.augment is not None:
+        raise ValueError("augment takes one tensor of inputs, and x holds several: augment them in a Dataset")
     if held_out is not None and not isinstance(held_out, Real):
         held_out = as_rows(held_out, training.likelihood, rows.classes).that_count
+        check_same(rows.joined, held_out.joined)
         for index in [slice(None)] if folds is None else folds:
             check_apart(rows.take(index).that_count, held_out)
     together = None if groups is None else np.asarray(groups)
@@ -145,7 +150,9 @@ def marginalise(
         for number, index in enumerate([slice(None)] if folds is None else folds)
     ]
     example = parts[0].scaler.x(parts[0].trained_on.x[:PROBE_ROWS], compute.dtype)
-    networks = build_networks(training, design, design.dropout, example, rows.targets, int(seed))
+    networks = build_networks(
+        training, design, design.dropout, example, rows.targets, int(seed), rows.x_names, rows.joined
+    )
     networks = {family: network.to(device) for family, network in networks.items()}
     work = [(fold, design.runs(fold.seed)) for fold in parts]
     with nullcontext() if store is None else keeping(store, training, design, networks, parts, compute) as kept:

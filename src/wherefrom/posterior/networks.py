@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.posterior.point import Training
 from wherefrom.training import streams
 from wherefrom.training.cohort import FitsItself, Sized
+from wherefrom.training.joined import JoinedInputs
 from wherefrom.training.network import Network
 from wherefrom.training.objective import Objective
+from wherefrom.training.probing import untrained_in_common
 from wherefrom.training.streamed import in_memory
 from wherefrom.variables import Design, Dropout, Hyperparameters
 from wherefrom.variables.family import Factory
@@ -20,15 +22,32 @@ PROBE_ROWS = 4  # by which networks are built
 
 
 def build_networks(
-    training: Training, design: Design, dropout: Dropout | None, x: Tensor, targets: int, seed: int
+    training: Training,
+    design: Design,
+    dropout: Dropout | None,
+    x: Tensor,
+    targets: int,
+    seed: int,
+    names: Sequence[str] = (),
+    joined: JoinedInputs | None = None,
+    shared: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, Network]:
-    """Each family's model as a function, checked against the data, the likelihood, the design and what is dropped."""
+    """Each family's model as a function, checked against the data, the likelihood, the design and what is dropped.
+
+    names: of x's columns. joined: the inputs that stand side by side in x, where there are several.
+    shared: names of each family's tensors that all members have in common (default None: of those that are not
+        trained, all that two draws of the factory have in common).
+    """
     draws_rates = any(isinstance(v, Hyperparameters) and "dropout" in v.names for a in design.axes for v in a.variables)
     if draws_rates and dropout is not None and (dropout.rate is not None or dropout.on == "weights"):
         raise ValueError("the dropout rate is drawn by Hyperparameters(dropout=...): leave it out of Dropout")
-    models = factories(training, design, tuple(x.shape[1:]), targets)
-    networks = {name: _build_network(f, name, training.likelihood, x, targets, seed) for name, f in models.items()}
+    models = factories(training, design, tuple(x.shape[1:]), targets, names, joined)
     fixed = {name for name, f in factories_as_given(training, design).items() if isinstance(f, FitsItself)}
+    by_name = {name: () if name in fixed else None for name in models} if shared is None else shared
+    networks = {
+        name: _build_network(f, name, training.likelihood, x, targets, seed, joined, by_name.get(name, ()))
+        for name, f in models.items()
+    }
     if draws_rates:
         for name, network in networks.items():
             if not network.sites and name not in fixed:
@@ -60,13 +79,33 @@ def _called(family: str) -> str:
     return f"the model {family!r}" if family else "the model"
 
 
-def factories(training: Training, design: Design, inputs: tuple[int, ...], targets: int) -> dict[str, Factory]:
+def factories(
+    training: Training,
+    design: Design,
+    inputs: tuple[int, ...],
+    targets: int,
+    names: Sequence[str] = (),
+    joined: JoinedInputs | None = None,
+) -> dict[str, Factory]:
     """Return the model factory of each family; without families, the training's, under no name.
 
-    inputs: shape of a row as networks see it.
+    inputs: shape of a row as networks see it. names, joined: as in `build_networks`.
     """
     models, outputs = factories_as_given(training, design), training.likelihood.outputs(targets)
-    return {name: f.sized(_columns(inputs), outputs) if isinstance(f, Sized) else f for name, f in models.items()}
+    if joined is not None:
+        if of_tables := [name for name, f in models.items() if isinstance(f, Sized)]:
+            raise ValueError(
+                f"{_called(of_tables[0])} takes a single table, but x holds several inputs: join them, or give "
+                "a network whose forward takes them"
+            )
+        return {name: joined.around(f) for name, f in models.items()}
+    offset = training.likelihood.offset(tuple(names), inputs[0] if len(inputs) == 1 else 0, targets)
+    sized = {name: f.sized(_columns(inputs), outputs) if isinstance(f, Sized) else f for name, f in models.items()}
+    if offset is None:
+        return sized
+    if others := [name for name, f in models.items() if isinstance(f, FitsItself)]:
+        raise ValueError(f"{_called(others[0])} fits itself, and cannot take an exposure: use networks")
+    return {name: offset.around(f, outputs) for name, f in sized.items()}
 
 
 def factories_as_given(training: Training, design: Design) -> Mapping[str, Factory]:
@@ -87,16 +126,33 @@ def _build_network(
     x: Tensor,
     targets: int,
     seed: int,
+    joined: JoinedInputs | None,
+    shared: Collection[str] | None,
 ) -> Network:
+    """Build the network of one family; `shared` is None where two draws of the factory show it."""
     the_model = _called(family)
-    with streams.torch_seeded(seed, "theta0", 0):
-        module = factory().to("cpu", x.dtype if x.is_floating_point() else None)
+    module = _drawn(factory, x, seed, 0)
+    if shared is None:
+        shared = untrained_in_common(module, _drawn(factory, x, seed, 1)) if _has_frozen(module) else ()
     try:
-        network = Network(module, in_memory(x[:PROBE_ROWS]))
-    except (RuntimeError, IndexError) as error:
+        network = Network(module, in_memory(x[:PROBE_ROWS]), shared)
+    except (RuntimeError, IndexError, TypeError) as error:
         hint = "" if x.is_floating_point() else " (whole numbers are taken as indices; for measurements use floats)"
-        raise ValueError(f"{the_model} cannot be run on rows of shape {tuple(x.shape[1:])}{hint}: {error}") from error
+        shapes = tuple(x.shape[1:]) if joined is None else ", ".join(map(str, joined.shapes))
+        raise ValueError(f"{the_model} cannot be run on rows of shape {shapes}{hint}: {error}") from error
     likelihood.check_network(the_model, network.outputs, targets)
     if warning := likelihood.doubt_network(the_model, network.probe_answers, network.last_functions, False):
         warnings.warn(warning, stacklevel=5)
     return network
+
+
+def _drawn(factory: Factory, x: Tensor, seed: int, draw: int) -> nn.Module:
+    """Return a draw of theta0, in the precision of x."""
+    with streams.torch_seeded(seed, "theta0", draw):
+        return factory().to("cpu", x.dtype if x.is_floating_point() else None)
+
+
+def _has_frozen(module: nn.Module) -> bool:
+    """Return True if a module has numbers that are not trained: frozen parameters, or buffers."""
+    tensors = (*module.parameters(), *module.buffers())
+    return any(tensor.is_floating_point() and not tensor.requires_grad for tensor in tensors)

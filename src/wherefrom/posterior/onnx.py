@@ -1,4 +1,4 @@
-"""One-shot prediction as an ONNX file, for programs without Python: x in the user's units in, mean and variance out.
+"""One-shot prediction as an ONNX file, for programs without Python: x in its units in; mean, variance, quantiles out.
 
     x  ->  standardised  ->  each member's moments, one after the other  ->  mixed, with noise, in y's units
 
@@ -30,11 +30,14 @@ from torch.overrides import TorchFunctionMode
 
 from wherefrom.files import atomic
 from wherefrom.posterior.groups import groups, refreshing
+from wherefrom.posterior.predicting import head_of
 from wherefrom.posterior.weighing import is_weighted
+from wherefrom.predictive import few_members
 from wherefrom.predictive.calibration import VarianceScale
 from wherefrom.predictive.one_shot import compiled, member
 from wherefrom.predictive.one_shot.member import Covariance, Uncertain
 from wherefrom.predictive.one_shot.propagate import Passes
+from wherefrom.predictive.shape import Shape
 from wherefrom.training.precision import tolerance
 
 if TYPE_CHECKING:
@@ -46,14 +49,19 @@ _DEGREE = 24  # of a polynomial, for errors below 1e-14
 _LOGGERS = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
-def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> None:
+def export(posterior: Posterior, path: str | Path, covariance: Covariance, quantiles: Sequence[float] = ()) -> None:
     """Write the file, or leave what is there as it was."""
     _require_packages()
-    if others := [each.by for each in posterior.calibration if not isinstance(each, VarianceScale)]:
+    probabilities = _checked(quantiles)
+    kept = (VarianceScale, Shape) if probabilities else (VarianceScale,)
+    if others := [each.by for each in posterior.calibration if not isinstance(each, kept)]:
+        by_quantiles = ', or quantiles=(0.025, 0.5, 0.975) for "shape"' if others == ["shape"] else ""
         raise ValueError(
-            f"a file gives a mean and a variance, and has no place for a calibration by {' and '.join(others)}: write "
-            "posterior.uncalibrated.export_onnx(path)"
+            f"a file gives a mean, a variance and quantiles, and has no place for a calibration by "
+            f"{' and '.join(others)}: write posterior.uncalibrated.export_onnx(path){by_quantiles}"
         )
+    if posterior.schema.joined is not None:
+        raise ValueError("an ONNX file takes one tensor x, and the model was trained on several inputs")
     path, rows = Path(path), _some_rows(posterior)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
@@ -62,6 +70,8 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
             "one ONNX file holds members of one network: take one family, or one dropout rate, as select(F=0)"
         )
     prediction = posterior.one_shot(rows, covariance=covariance)  # which has words for what cannot be propagated
+    prediction.exported(prediction.mixture.mean, prediction.mixture.variance)  # and for what has no place in a file
+    model = _Model(posterior, prediction, covariance, probabilities).eval()
     thetas = _thetas(posterior, covariance)
     if (size := sum(theta.nbytes for theta in thetas)) > _MOST_BYTES:
         raise ValueError(
@@ -69,14 +79,21 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
         )
     try:
         with torch.no_grad(), _quiet():
-            program = _translated(_Model(posterior, prediction, covariance).eval(), rows, thetas)
+            program = _translated(model, rows, thetas)
     except Exception as error:  # whatever an operation without a translation raises
         raise ValueError(_why(error, covariance)) from error
-    _repeat(program.model.graph, thetas)
-    program.model.metadata_props.update(_described(posterior, covariance))
+    _repeat(program.model.graph, thetas, 3 if probabilities else 2)
+    program.model.metadata_props.update(_described(posterior, prediction, covariance, probabilities))
     with atomic.writing(path) as temporary:
         program.save(temporary, external_data=False)
-        _check(temporary, rows, prediction, tolerance(posterior.device, posterior.dtype))
+        _check(temporary, rows, prediction, tolerance(posterior.device, posterior.dtype), probabilities)
+
+
+def _checked(quantiles: Sequence[float]) -> tuple[float, ...]:
+    probabilities = tuple(map(float, quantiles))
+    if wrong := [each for each in probabilities if not 0 < each < 1]:
+        raise ValueError(f"quantiles are probabilities between 0 and 1, such as (0.025, 0.5, 0.975); {wrong[0]} is not")
+    return probabilities
 
 
 # ---------------------------------------------------------------------- what is followed
@@ -85,15 +102,18 @@ def export(posterior: Posterior, path: str | Path, covariance: Covariance) -> No
 class _Model(nn.Module):
     """The whole of it, but for the repetition: all members' moments are given, and one member's are worked out."""
 
-    def __init__(self, posterior: Posterior, prediction: Any, covariance: Covariance) -> None:
+    def __init__(
+        self, posterior: Posterior, prediction: Any, covariance: Covariance, probabilities: Sequence[float] = ()
+    ) -> None:
         super().__init__()
-        self.network = copy.copy(groups(posterior)[0].network.private("export"))
-        self.network.constants = {name: tensor.cpu() for name, tensor in self.network.constants.items()}
+        self.network = copy.copy(groups(posterior)[0].whole.private("export")).to(torch.device("cpu"))
         self.graph = member.graph_of(self.network, posterior.mixture[0].trained.last.float().cpu())
         self.scaler, self.likelihood = posterior.scaler, posterior.training.likelihood
-        self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, head=self.likelihood.head)
+        self.what = Uncertain(covariance, posterior.design.dropout is not None, inputs=False, head=head_of(posterior))
         self.rewritten = _Rewritten()
         self.finished = prediction.exported
+        self.quantiles = prediction.exported_quantiles(probabilities) if probabilities else None
+        self.axes, self.points = few_members.axes_for_few(prediction.mixture), prediction.answers.shape[1]
         self.fitted_noise = posterior.fitted_noise
         factors = [torch.tensor(each.factor, dtype=torch.float64) for each in _scales(posterior)]
         self.factor = math.prod(factors, start=torch.ones((), dtype=torch.float64))
@@ -114,8 +134,8 @@ class _Model(nn.Module):
         """Over components, by their weights."""
         return values.mean(0) if self.weights is None else (self.weights[:, None, None] * values).sum(0)
 
-    def mixed(self, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of y, in double precision as the library's.  # from (components, rows, outputs)"""
+    def mixed(self, means: Tensor, variances: Tensor) -> tuple[Tensor, ...]:
+        """Mean, variance and quantiles of y, in double precision.  # from (components, rows, outputs)"""
         moments = self.likelihood.moments(means.double(), variances.double())
         noise = self.likelihood.noise_of(moments, self.scaler, self.fitted_noise)
         centre = self._average(moments.answers)
@@ -123,7 +143,15 @@ class _Model(nn.Module):
         variance = self._average(spread) + self._average((moments.answers - centre).square())
         if noise is not None:
             variance = variance + (self._average(noise) if noise.ndim == 3 else noise)
-        return self.finished(centre, self.factor * variance)
+        variance = self.factor * variance
+        with self.rewritten:
+            finished = self.finished(centre, variance)
+        if self.quantiles is None:
+            return finished
+        by_member = moments.answers.unflatten(0, (-1, self.points)).mean(1)
+        arranged = by_member.unflatten(0, [axis.draws for axis in self.axes]) if self.axes else by_member.squeeze(0)
+        few = few_members.of_means(arranged, self.axes, variance)
+        return *finished, self.quantiles(centre, variance, few)
 
 
 class _Rewritten(TorchFunctionMode):
@@ -148,8 +176,10 @@ class _Rewritten(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func in (torch.special.ndtr, torch.special.erfcx) and args[0].dtype == torch.float64:
-            return (self._ndtr if func is torch.special.ndtr else self._erfcx)(*args)
+        special = torch.special
+        ours = {special.ndtr: self._ndtr, special.erfcx: self._erfcx, special.log_ndtr: self._log_ndtr}
+        if func in ours and args[0].dtype == torch.float64:
+            return ours[func](*args)
         if func in (F.avg_pool2d, F.avg_pool3d) and kwargs.get("divisor_override"):
             return self._average(func, *args, **kwargs)
         return func(*args, **kwargs)
@@ -158,6 +188,11 @@ class _Rewritten(TorchFunctionMode):
         z = x.abs() * 0.5**0.5
         tail = 0.5 * self._erfcx(z) * torch.exp(-z * z)
         return torch.where(x < 0, tail, 1 - tail)
+
+    def _log_ndtr(self, x: Tensor) -> Tensor:
+        z = x.abs() * 0.5**0.5
+        half = 0.5 * self._erfcx(z)
+        return torch.where(x < 0, torch.log(half) - z * z, torch.log(1 - half * torch.exp(-z * z)))
 
     def _erfcx(self, z: Tensor) -> Tensor:
         t = 2 / (2 + z)
@@ -181,7 +216,7 @@ def _scales(posterior: Posterior) -> list[VarianceScale]:
 def _thetas(posterior: Posterior, covariance: Covariance) -> list[Tensor]:
     """Means, and variances and factors where theta has any, of all components.  # (components, [rank,] size)"""
     nothing = torch.empty(0, device=posterior.device)
-    (group,) = groups(posterior)
+    (group,) = groups(posterior, whole=True)
     job = Passes(group.network, group.thetas, nothing, None, covariance, refreshing(posterior, group))
     thetas = job.thetas(posterior.design.iterations is not None)
     return [theta.float().cpu() for theta in thetas if theta is not None]
@@ -218,11 +253,11 @@ def _why(error: BaseException, covariance: Covariance) -> str:
     while error.__cause__ is not None and not isinstance(error, ValueError):
         error = error.__cause__
     reason = str(error).strip().partition("\n")[0]
-    how = "" if covariance == "diagonal" else f' with covariance={covariance!r}, of which "diagonal" needs the least'
+    how = "" if covariance == "diagonal" else f' with covariance={covariance!r}: try covariance="diagonal"'
     return f"torch cannot write this network as ONNX{how} ({type(error).__name__}: {reason})"
 
 
-def _repeat(graph: Any, thetas: Sequence[Tensor]) -> None:
+def _repeat(graph: Any, thetas: Sequence[Tensor], kept: int) -> None:
     """Do what depends on theta for each of them, by a Scan, and let its results be the moments that were given."""
     import onnx_ir as ir
 
@@ -233,12 +268,12 @@ def _repeat(graph: Any, thetas: Sequence[Tensor]) -> None:
             touched.update(node.outputs)
             inside.append(node)
     results = []
-    for value in graph.outputs[2:]:
+    for value in graph.outputs[kept:]:
         if value not in touched:  # such as no variance at all
             inside.append(ir.Node("", "Identity", [value]))
         results.append(value if value in touched else inside[-1].outputs[0])
-    for values, kept in ((graph.inputs, 1), (graph.outputs, 2)):
-        while len(values) > kept:
+    for values, count in ((graph.inputs, 1), (graph.outputs, kept)):
+        while len(values) > count:
             values.pop()
     graph.remove([node for node in inside if node.graph is graph])
     body = ir.Graph(weights, results, nodes=inside, name="one_member")
@@ -267,11 +302,11 @@ def _rename(graph: Any, body: Any, members: Sequence[Any]) -> None:
     for value, name in zip(members, ("theta_means", "theta_variances", "theta_factors"), strict=False):
         value.name = name
         graph.register_initializer(value)
-    for value, name in zip((*graph.inputs, *graph.outputs), ("x", "mean", "variance"), strict=True):
+    for value, name in zip((*graph.inputs, *graph.outputs), ("x", "mean", "variance", "quantiles"), strict=False):
         value.name, value.shape[0] = name, "rows"
 
 
-def _check(path: Path, rows: Tensor, prediction: Any, relative: float) -> None:
+def _check(path: Path, rows: Tensor, prediction: Any, relative: float, probabilities: Sequence[float] = ()) -> None:
     """Raise unless the file gives the library's answers, to many rows and to one, up to the rounding of its device."""
     import onnxruntime
 
@@ -281,18 +316,24 @@ def _check(path: Path, rows: Tensor, prediction: Any, relative: float) -> None:
     try:
         session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
         for count in (1, len(rows)):
-            mean, variance = map(torch.from_numpy, session.run(None, {"x": rows[:count].numpy()}))
-            for written, expected in ((mean, prediction.mean), (variance.sqrt(), prediction.std)):
+            mean, variance, *others = map(torch.from_numpy, session.run(None, {"x": rows[:count].numpy()}))
+            both = [(mean, prediction.mean), (variance.sqrt(), prediction.std)]
+            for quantiles in others:
+                expected = map(prediction.quantile, probabilities)
+                both += zip(quantiles.unbind(-1), expected, strict=True)
+            for written, expected in both:
                 if not near(written / prediction.unit, expected[:count] / prediction.unit):
                     raise ValueError("its answers are not those of one_shot")
     except Exception as error:
         raise ValueError(f"onnxruntime cannot run this network as it should, so no file is written: {error}") from error
 
 
-def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
+def _described(
+    posterior: Posterior, prediction: Any, covariance: Covariance, probabilities: Sequence[float]
+) -> dict[str, str]:
     from wherefrom import __version__
 
-    likelihood, scales = posterior.training.likelihood, _scales(posterior)
+    likelihood = posterior.training.likelihood
     noise = getattr(likelihood, "noise", getattr(likelihood, "dispersion", None))
     return {
         "wherefrom_version": __version__,
@@ -304,8 +345,8 @@ def _described(posterior: Posterior, covariance: Covariance) -> dict[str, str]:
         "covariance": covariance,
         "noise": "none" if noise is None else str(noise),
         "variance_includes_noise": "no" if noise is None else "yes",
-        "calibration": "; ".join(map(str, scales)) or "none",
-    }
+        "calibration": "; ".join(map(str, posterior.calibration)) or "none",
+    } | ({"quantiles": json.dumps(probabilities), "reading": prediction.quantile_reading} if probabilities else {})
 
 
 def _require_packages() -> None:

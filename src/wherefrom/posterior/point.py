@@ -15,7 +15,7 @@ from wherefrom.likelihoods import Likelihood, Predictive, Regression
 from wherefrom.training import augmentation
 from wherefrom.training.algorithm import SETTINGS, Algorithm
 from wherefrom.training.cohort import Augmentation
-from wherefrom.training.pieces import Pieces
+from wherefrom.training.data import Standardise
 
 __all__ = ["SETTINGS", "Algorithm", "Training"]
 
@@ -41,7 +41,8 @@ class Training(Generic[P]):
     `model` is a factory: each call returns a fresh network with freshly drawn initial weights, and so is both the
     family F and p(theta0). With `standardise`, the columns of a table and y are scaled by the training rows' mean
     and standard deviation on the way in; predictions come back in y's own units. With `standardise=Pieces()`, networks
-    see the columns of a table also in pieces (see training/pieces.py).
+    see the columns of a table also in pieces (see training/pieces.py). Of several inputs, tables are standardised, or
+    those for which it is said: `standardise={"age": True, "image": False}`, or a tuple for inputs without names.
 
     >>> from torch import nn
     >>> training = Training(
@@ -50,14 +51,14 @@ class Training(Generic[P]):
     ...     epochs=400,
     ... )
     >>> training.likelihood
-    Regression(noise=None, held_out=0.1, least=None)
+    Regression(noise=None, held_out=0.1, least=None, tails='gaussian', df=None)
     """
 
     model: Callable[[], nn.Module]
     algorithm: Algorithm
     epochs: int
     likelihood: Likelihood[P] = field(default_factory=Regression)  # type: ignore[arg-type]
-    standardise: bool | Pieces = True
+    standardise: Standardise = True
     augment: Augmentation | None = None  # what is done to the rows of every batch, such as wf.augment.CropAndFlip()
 
     @property

@@ -11,6 +11,7 @@ import copy
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
@@ -29,6 +30,7 @@ from wherefrom.predictive import batch_norm
 from wherefrom.predictive.calibration import By, Calibration
 from wherefrom.predictive.fit import Method, Reading
 from wherefrom.table import Table
+from wherefrom.training import joined
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import Rows, Scaler, Schema
@@ -227,10 +229,11 @@ class Posterior(Generic[P]):
         The likelihood says what is returned: a `Prediction` of quantities, a `ClassPrediction` of classes, and so on.
 
         The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
-        instead, for which `samples` and `seed` mean nothing; `"auto"` does so where `check_one_shot` finds the relative
-        errors of mean and standard deviation within the tolerance, and samples otherwise; the check is made once, on
-        the first rows that are asked for, and remembered. `prediction.method` says which it was. If the posterior is
-        `calibrated`, so is the prediction.
+        instead, for which `samples` and `seed` mean nothing. `"linearised"` does so, too, by the network's linear
+        expansion in its weights, which suits Laplace's law. `"auto"` is one-shot where `check_one_shot` finds the
+        relative errors of mean and standard deviation within the tolerance, and samples otherwise; the check is made
+        once, on the first rows that are asked for, and remembered. `prediction.method` says which it was. If the
+        posterior is `calibrated`, so is the prediction.
 
         executor: `wf.executors.Processes(...)` or `wf.executors.Ray(...)`, whose processes sample the outputs, to the
             same bits (default None: threads of this process). Moments are computed here in any case.
@@ -256,8 +259,8 @@ class Posterior(Generic[P]):
         So memory does not grow with the rows. Answers are those of `predict` up to rounding; by Monte Carlo, a row has
         the same one to the last bit whatever the chunk it comes in.
 
-        x: an array, also one that is mapped from a file (`numpy.load(..., mmap_mode="r")`), a tensor, a frame, or an
-            iterable of those.
+        x: an array, also one that is mapped from a file (`numpy.load(..., mmap_mode="r")`), a tensor, a frame, a tuple
+            or dictionary of several inputs, or an iterable of those.
         samples: of each member (default 100).
         method: as for `predict` (default "monte_carlo").
         autocast: as for `predict` (default None).
@@ -271,13 +274,13 @@ class Posterior(Generic[P]):
         >>> [len(prediction.mean) for prediction in posterior.predict_chunks([x[:30], x[30:]])]
         [30, 10]
         """
-        parts = [x] if hasattr(x, "shape") else x
+        parts = [x] if hasattr(x, "shape") or joined.is_several(x) else x
         with predicting.sampling_elsewhere(self, executor, method) as elsewhere:
             for part in parts:
-                take = (part.iloc if hasattr(part, "iloc") else part).__getitem__
-                blocks = predicting.in_blocks(
-                    self, len(part), take, samples, method, autocast=autocast, elsewhere=elsewhere
-                )
+                take, rows = (part.iloc if hasattr(part, "iloc") else part).__getitem__, len(part)
+                if joined.is_several(part):
+                    take, rows = partial(joined.some_of, part), joined.count(part)
+                blocks = predicting.in_blocks(self, rows, take, samples, method, autocast=autocast, elsewhere=elsewhere)
                 for block in blocks:
                     yield block.prediction.of_rows(torch.arange(len(block)))
 
@@ -306,17 +309,24 @@ class Posterior(Generic[P]):
         """
         return predicting.by_moments(self, x, x_std, covariance, rank)
 
-    def export_onnx(self, path: str | Path, *, covariance: Covariance = "diagonal") -> None:
+    def export_onnx(
+        self, path: str | Path, *, covariance: Covariance = "low_rank", quantiles: Sequence[float] = ()
+    ) -> None:
         """Write one-shot prediction as an ONNX file, for programs without Python; needs `wherefrom[onnx]`.
 
-        It takes `x` (single precision, any number of rows, in x's own units) and returns `mean` and `variance` as
-        `one_shot` with this covariance does: of all members together, noise included, in y's units, and calibrated if
-        the posterior is, by "variance" alone. "diagonal" can be written for every network that one-shot prediction
-        knows, the others for plain MLPs.
+        path: the file.
+        covariance: as for `one_shot`, whose answers the file gives (default: "low_rank"). "diagonal" can be written for
+            every network that one-shot prediction knows, the others for plain MLPs.
+        quantiles: probabilities, such as (0.025, 0.5, 0.975), whose quantiles the file returns (default: none).
+
+        The file takes `x` (single precision, any number of rows, in x's own units) and returns `mean` and `variance`:
+        of all members together, noise included, in y's units; and `quantiles`, (rows[, outputs], probabilities), as
+        `one_shot(x).quantile(probability)` is. They are calibrated if the posterior is by "variance", quantiles also if
+        it is by "shape".
         """
         from wherefrom.posterior.onnx import export
 
-        export(self, path, covariance)
+        export(self, path, covariance, quantiles)
 
     def check_one_shot(
         self,

@@ -30,9 +30,9 @@ from wherefrom.training.precision import check_autocast
 
 if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
-    from wherefrom.predictive.one_shot.member import Covariance
+    from wherefrom.predictive.one_shot.member import Covariance, Head
 
-Method = Literal["monte_carlo", "one_shot", "auto"]
+Method = Literal["monte_carlo", "one_shot", "linearised", "auto"]
 
 _PROBES = 128
 _TOLERANCE = 0.05  # relative error of moments that are good
@@ -55,7 +55,7 @@ def thetas(posterior: Posterior, n: int, seed: int) -> list[dict[str, Tensor]]:
                 theta = samples.get(np.array([number]))
                 if refresh is not None:
                     theta = refresh(network.private("sample"), theta, [random.sampled(seed, number)])
-                drawn[k] = network.layout.views(theta[0])
+                drawn[k] = network.layout.views(theta[0]) | group.whole.shared
     return [drawn[k] for k in range(n)]
 
 
@@ -95,7 +95,7 @@ def outputs_at(
 ) -> Mixture:
     """Return the networks' outputs at x, before the likelihood and the calibration; arguments as in `predicted`."""
     if method not in get_args(Method):
-        raise ValueError(f'method must be "monte_carlo", "one_shot" or "auto", not {method!r}')
+        raise ValueError(f'method must be "monte_carlo", "one_shot", "linearised" or "auto", not {method!r}')
     check_autocast(autocast, posterior.device)
     is_by_moments = method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance))
     seed = posterior.seed if seed is None else seed
@@ -105,6 +105,8 @@ def outputs_at(
         )
 
     def outputs(part: Posterior, some: Any) -> Mixture:
+        if method == "linearised":
+            return linearised_outputs(part, some)
         if is_by_moments:
             return moments_of_outputs(part, some, None, "low_rank", None)
         return sampled_outputs(part, some, samples, seed, autocast, elsewhere)
@@ -229,7 +231,7 @@ class Elsewhere:
 @contextmanager
 def sampling_elsewhere(posterior: Posterior, executor: Any, method: Method) -> Iterator[Elsewhere | None]:
     """Send the members to the processes of an executor, and yield what samples there; None where nothing does."""
-    if executor is None or method == "one_shot":
+    if executor is None or method in ("one_shot", "linearised"):
         yield None
         return
     if not hasattr(executor, "calling"):
@@ -258,7 +260,9 @@ def sampled_outputs(
     for number, group in enumerate(groups(posterior)):
         refresh = refreshing(posterior, group)
         there = None if elsewhere is None else partial(elsewhere.answers, number)
-        answers[group] = monte_carlo.outputs(group.network, group.thetas, plan, rows, seed, refresh, autocast, there)
+        answers[group] = monte_carlo.outputs(
+            group.network, group.thetas, plan, group.seen(rows), seed, refresh, autocast, there
+        )
     return _mixture(posterior, assembled(answers), plan)
 
 
@@ -286,23 +290,24 @@ def moments_of_outputs(posterior: Posterior, x: Any, x_std: Any, covariance: Cov
     """Compute mean and variance of each member's outputs at x."""
     from wherefrom.predictive.one_shot.propagate import propagate
 
-    design = posterior.design
+    design, head = posterior.design, head_of(posterior)
     rows, x_variance = inputs(posterior, x), _input_variance(posterior, x, x_std)
+    probes = None if rank is None else _probes(posterior)
     parts = {
         group: propagate(
             group.network,
             group.thetas,
-            rows,
+            group.seen(rows),
             vary_theta=design.iterations is not None,
             vary_mask=design.dropout is not None,
             x_variance=x_variance,
             covariance=covariance,
             rank=rank,
-            probes=None if rank is None else _probes(posterior),
+            probes=None if probes is None else group.seen(probes),
             refresh=refreshing(posterior, group),
-            head=posterior.training.likelihood.head,
+            head=head,
         )
-        for group in groups(posterior)
+        for group in groups(posterior, whole=x_variance is not None)
     }
     components = max(part.mean.shape[1] for part in parts.values())  # one where nothing is random within members
     mean, spread = (
@@ -324,19 +329,58 @@ def moments_of_outputs(posterior: Posterior, x: Any, x_std: Any, covariance: Cov
     return _mixture(posterior, mean, plan, **moments)
 
 
+def linearised_outputs(posterior: Posterior, x: Any) -> Mixture:
+    """Compute mean and variance of each member's outputs at x, by the slopes of its outputs at the law's mean."""
+    from wherefrom.predictive.linearised import linearised
+
+    design, head = posterior.design, head_of(posterior)
+    if design.dropout is not None:
+        raise ValueError(
+            'method="linearised" expands the outputs in the weights alone, and dropout is marginalised, too: use '
+            'method="monte_carlo", or posterior.marginalising(...) without F'
+        )
+    rows = inputs(posterior, x)
+    parts = {
+        group: linearised(
+            group.network, group.thetas, rows, design.iterations is not None, refreshing(posterior, group), head
+        )
+        for group in groups(posterior)
+    }
+    mean, spread = (assembled({group: part[k] for group, part in parts.items()}) for k in range(2))
+
+    def within() -> dict[str, Tensor]:
+        return {"t": spread.double().mean(1)} if design.iterations is not None else {}
+
+    plan = monte_carlo.Plan(1, vary_theta=False, vary_mask=False)
+    return _mixture(posterior, mean, plan, spread=spread, within=within, covariance="linearised")
+
+
 def _moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
     """Check on the first rows that are asked for, and remember it."""
     from wherefrom.predictive.one_shot.check import remembered
 
+    if posterior.training.likelihood.head == "none":
+        return False
     if not posterior.design.sampled:  # nothing is uncertain within members, and a single sample is exact
         return False
     check = remembered(posterior, lambda: posterior.check_one_shot(x))
     return check is not None and check.is_within(tolerance)
 
 
+def head_of(posterior: Posterior) -> Head:
+    """Return what is applied to the outputs; raise where the likelihood cannot take their moments."""
+    likelihood = posterior.training.likelihood
+    if likelihood.head == "none":
+        raise ValueError(
+            f"{likelihood} has no one-shot prediction: the moments of single outputs do not give those of "
+            f"{likelihood.target}. Use predict(x, samples=...), which samples"
+        )
+    return likelihood.head
+
+
 def _probes(posterior: Posterior) -> Tensor | None:
     """Return rows by which the shared deviations of theta are chosen; None where x is standardised: normal ones do."""
-    if posterior.training.standardise is True:
+    if posterior.training.standardise is True and posterior.schema.joined is None:
         return None
     if posterior.rows is None:
         raise ValueError(
@@ -353,6 +397,8 @@ def _input_variance(posterior: Posterior, x: Any, x_std: Any) -> Tensor | None:
     rows = posterior.schema.inputs(x)
     if not rows.is_floating_point():
         raise ValueError("x_std is for measurements; whole numbers are taken as indices")
+    if posterior.schema.joined is not None:
+        raise ValueError("x_std is for a single input, and the model was trained on several")
     if posterior.scaler.knots is not None:
         raise ValueError("x_std is not for networks that see their inputs in pieces: train with standardise=True")
     given = x_std.detach().cpu() if isinstance(x_std, Tensor) else np.asarray(x_std)

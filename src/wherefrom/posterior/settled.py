@@ -118,7 +118,7 @@ def _losses(posterior: Posterior, thetas: list[Tensor], x: Tensor, y: Tensor, is
             for number, theta in points
         ]
         refresh = None if is_iterate else refreshing(posterior, group)  # an iterate has statistics of its own
-        outputs[group] = monte_carlo.outputs(group.network, fixed, plan, x, posterior.seed, refresh)
+        outputs[group] = monte_carlo.outputs(group.network, fixed, plan, group.seen(x), posterior.seed, refresh)
     answers = assembled(outputs)[:, 0].double()  # (members, rows, outputs)
     loss = posterior.training.likelihood.loss_for(posterior.scaler)
     return loss(answers.unsqueeze(-2), y.double().unsqueeze(-2))

@@ -26,9 +26,9 @@ from wherefrom.predictive.shape import shape_gains
 from wherefrom.training import streams
 from wherefrom.variables import Iterations
 
-_KEPT = 40  # iterates of a trajectory
+_KEPT = 20  # iterates of a trajectory
 _FOLDS = 5
-_ENOUGH_ROWS, _MOST_ROWS = 1000, 2000  # to be set aside: folds are tried until there are so many, and cut to so many
+_ENOUGH_ROWS, _MOST_ROWS = 600, 2000  # to be set aside: folds are tried until there are so many, and cut to so many
 _AS_GOOD = 0.001  # nats a row for which it does not pay to train longer
 
 Integers = NDArray[np.int64]

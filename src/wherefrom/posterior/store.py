@@ -29,6 +29,7 @@ from wherefrom.files.folders import Run, Writer
 from wherefrom.files.reading import DAMAGED, blaming, check_format
 from wherefrom.files.stand_in import NotStoredError, StandIn
 from wherefrom.laws.law import Gaussian, Points
+from wherefrom.laws.rotated import Rotated
 from wherefrom.posterior import weighing
 from wherefrom.posterior.fitting import Fitted
 from wherefrom.posterior.fold import Fold
@@ -46,7 +47,7 @@ from wherefrom.training.workers import available
 from wherefrom.variables import Design
 from wherefrom.variables.family import Factory
 
-FORMAT = 7
+FORMAT = 8
 JSON, TENSORS = "posterior.json", "posterior.safetensors"
 _OWN = re.compile(r"posterior\.(json|safetensors)|member-\d+\.safetensors|settings\.json|kept-\d+-\w+\.safetensors")
 _PROBE_ROWS = 4
@@ -67,6 +68,7 @@ _KINDS: dict[str, Any] = {  # of what a file holds
     "noise": Tensor | None,
     "calibration": tuple[Calibration, ...],
     "networks": dict[str, _Shape],
+    "shared": dict[str, dict[str, Tensor]],
 }
 _OF_MEMBER: dict[str, Any] = {"member": Member, "probe": Tensor}
 
@@ -101,6 +103,7 @@ def put(run: Writer, posterior: Posterior) -> None:
         "noise": fitted.noise,
         "calibration": fitted.calibration,
         "networks": {name: (each.layout, tuple(each.rates)) for name, each in posterior.networks.items()},
+        "shared": {name: dict(each.shared) for name, each in posterior.networks.items()},  # once for all members
     }
     tensors: dict[str, Tensor] = {}
     document = {"format": FORMAT, "members": len(posterior.mixture), "posterior": codec.pack(values, tensors)}
@@ -222,6 +225,7 @@ def read(
     networks = _built(run.folder, training, values, data)
     for name, network in networks.items():
         _check_same(run.folder, name, network, values["networks"].get(name))
+        networks[name] = _sharing(run.folder, name, network, values["shared"].get(name, {}))
     for member, _ in members:
         if isinstance(law := member.trained.law, StandIn):
             raise NotStoredError(f"{run.folder} cannot be read whole: {law.why}")
@@ -308,6 +312,8 @@ def _check_member(member: Member, layout: Layout, axes: Sequence[str]) -> None:
     elif isinstance(law, Gaussian):
         is_shaped = law.mean.shape == law.diagonal.shape == (size,) and law.factor.ndim == 2
         is_sound = is_shaped and law.factor.shape[1] == size and bool((law.diagonal >= 0).all())
+    elif isinstance(law, Rotated):
+        is_sound = law.is_over(size)
     if not is_sound:
         raise ValueError(f"{member.run} has a law that is not over its {size} weights")
     if list(member.run.labels) != list(axes) or min(member.run.labels.values(), default=0) < 0:
@@ -334,7 +340,15 @@ def _built(folder: Path, training: Training, values: Mapping[str, Any], data: An
     for x in rows:
         try:
             return build_networks(
-                training, values["design"], values["origin"].dropout, x, schema.targets, values["seed"]
+                training,
+                values["design"],
+                values["origin"].dropout,
+                x,
+                schema.targets,
+                values["seed"],
+                schema.x_names,
+                schema.joined,
+                values["shared"],
             )
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             errors.append(error)
@@ -370,6 +384,7 @@ def _rows_like(schema: Schema, scaler: Scaler, dtype: torch.dtype) -> list[Tenso
         return [torch.zeros(shape, dtype=torch.int64)]
     generator = torch.Generator().manual_seed(0)
     normal = torch.randn(shape, generator=generator, dtype=torch.float64)
+    normal = normal if schema.joined is None else schema.joined.made_up(normal)
     return [normal.to(dtype), (normal > 0).to(dtype)]
 
 
@@ -389,6 +404,16 @@ def _check_same(folder: Path, name: str, network: Network, stored: _Shape | None
         raise _another(folder, name, "its tensors stand in another order")
     if tuple(network.rates) != rates:
         raise _another(folder, name, f"its dropout rates were {list(rates)}")
+
+
+def _sharing(folder: Path, name: str, network: Network, stored: dict[str, Tensor]) -> Network:
+    """Return the network with the stored numbers that all members share; raise if it shares tensors of other shapes."""
+    was, now = ({each: list(t.shape) for each, t in tensors.items()} for tensors in (stored, network.shared))
+    for each in {**was, **now}:
+        if was.get(each) != now.get(each):
+            shapes = f"{was.get(each, 'not there')} and is {now.get(each, 'not there')}"
+            raise _another(folder, name, f"{each}, which members share, was {shapes}")
+    return network.with_shared(stored)
 
 
 def _models(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from wherefrom.training import streams
 from wherefrom.training.algorithm import Algorithm
 from wherefrom.training.cohort import Cohort, Collection, Examples, FitsItself, SharedRows, Trained, Trainee
 from wherefrom.training.compute import Compute
+from wherefrom.training.front import has_room
 from wherefrom.training.mapped import release
 from wherefrom.training.network import Network
 from wherefrom.training.progress import progress_bar
@@ -68,6 +69,7 @@ class Kept(Protocol):
 
 
 _Job = tuple[int, int]  # the number of a fold, and of a run in it
+_TableKey = tuple[int, int, float | None, str]  # fold, draw of D, share of the rows, and a family that takes features
 Losses = tuple[float, ...]  # of every epoch
 
 
@@ -91,13 +93,17 @@ class _Trainings:
             for r, run in enumerate(runs)
         }
         fold = work[0][0]
-        models = factories(training, design, fold.scaler.input_shape(fold.schema.x_shape), fold.schema.targets)
+        schema = fold.schema
+        models = factories(
+            training, design, fold.scaler.input_shape(schema.x_shape), schema.targets, schema.x_names, schema.joined
+        )
         given = factories_as_given(training, design)
         self.initial = {
             name: _InitialConditions(models[name], networks[name], compute.dtype, given[name]) for name in models
         }
-        self.inputs: dict[int, Any] = {}  # by fold: a tensor, or a Streamed one
-        self.tables: dict[tuple[int, int, float | None], Examples] = {}
+        self.features = {name: network for name, network in networks.items() if self._has_features(network)}
+        self.inputs: dict[tuple[int, str], Any] = {}  # by fold, and by family where it takes features
+        self.tables: dict[_TableKey, Examples] = {}
         self.collections: dict[range | tuple[int, ...], Collection] = {}  # by their steps
 
     def train(
@@ -143,7 +149,9 @@ class _Trainings:
         return alike
 
     def _cohort(self, key: _Structure, jobs: list[_Job]) -> Cohort:
-        network, (batch_size, rows) = self.networks[key.family], (key.batch_size, key.rows)
+        whole, (batch_size, rows) = self.networks[key.family], (key.batch_size, key.rows)
+        network = whole.head if key.family in self.features else whole
+        assert network is not None
         if network.momenta and 1 in (batch_size, rows % batch_size * (not key.drop_last)):
             fold = self.work[jobs[0][0]][0]
             aside = 0 if fold.held_out is None else len(fold.held_out)
@@ -190,17 +198,28 @@ class _Trainings:
     def _family(self, job: _Job) -> str:
         return family_of(self.work[job[0]][1][job[1]])
 
-    def _table_key(self, job: _Job) -> tuple[int, int, float | None]:
+    def _has_features(self, network: Network) -> bool:
+        """Return True if what is frozen and comes first can be computed once: its rows are always the same."""
+        if network.head is None or self.training.augment is not None:
+            return False
+        rows = [fold.trained_on.x for fold, _ in self.work]
+        if any(isinstance(x, Streamed) and x.is_random for x in rows):
+            return False
+        numbers = network.head.probe_rows[0].numel() * sum(map(len, rows))
+        return has_room(numbers, self.compute.dtype.itemsize)
+
+    def _table_key(self, job: _Job) -> _TableKey:
         run = self.work[job[0]][1][job[1]]
         is_drawn = "share" in run.choices or "leaves_out" in run.choices
-        return job[0], run.slots["D"] if is_drawn else -1, run.choices.get("share")
+        family = self._family(job) if self._family(job) in self.features else ""
+        return job[0], run.slots["D"] if is_drawn else -1, run.choices.get("share"), family
 
     def _table(self, job: _Job) -> Examples:
         """The rows of a run: its fold's, or a draw of them."""
         key = self._table_key(job)
         if key not in self.tables:
-            (fold, runs), (_, draw, share) = self.work[job[0]], key
-            rows, x = fold.trained_on, self._inputs(job[0])
+            (fold, runs), (_, draw, share, family) = self.work[job[0]], key
+            rows, x = fold.trained_on, self._inputs(job[0], family)
             chosen = None if draw < 0 else Resample.rows(len(rows), share, fold.seed, draw)
             if "leaves_out" in runs[job[1]].choices:
                 assert fold.parts is not None
@@ -208,7 +227,7 @@ class _Trainings:
             if chosen is not None:
                 x = x[chosen] if isinstance(x, Streamed) else SharedRows(x, chosen)
                 if "leaves_out" in runs[job[1]].choices and rows.versions is not None:
-                    x = fold.scaler.x(rows.versions[draw][chosen], self.compute.dtype)
+                    x = self._seen(fold.scaler.x(rows.versions[draw][chosen], self.compute.dtype), family)
                 drawn_weights = None if rows.weights is None else rows.weights[chosen]
                 rows = replace(rows, x=rows.x[:0], y=rows.y[chosen], weights=drawn_weights)  # x is in memory once
             weights = self.training.likelihood.row_weights(rows)
@@ -219,13 +238,19 @@ class _Trainings:
             )
         return self.tables[key]
 
-    def _inputs(self, fold: int) -> Any:
+    def _inputs(self, fold: int, family: str) -> Any:
         """Return all rows of a fold as networks see them, the same object each time: draws of them share it."""
-        if fold not in self.inputs:
+        if (fold, family) not in self.inputs:
             one = self.work[fold][0]
-            self.inputs[fold] = one.scaler.x(one.trained_on.x, self.compute.dtype)
+            self.inputs[fold, family] = self._seen(one.scaler.x(one.trained_on.x, self.compute.dtype), family)
             release(one.trained_on.x)
-        return self.inputs[fold]
+        return self.inputs[fold, family]
+
+    def _seen(self, x: Any, family: str) -> Any:
+        """Return rows as what is trained takes them: as they are, or as their features."""
+        if family not in self.features:
+            return x
+        return self.features[family].features(x, self.compute.dtype, self.compute.torch_device)
 
 
 @dataclass(frozen=True)
@@ -275,7 +300,7 @@ class _InitialConditions:
                     raise ValueError("the model factory returned the same network twice; let it make a new one")
                 self.made.add(module)
                 if init := run.choices.get("init"):
-                    init(module)
+                    _initialise(module, init)
             theta0 = self.network.theta(module.to("cpu", self.dtype))
             if self.fits_itself is not None:  # from nothing that is drawn
                 return self.drawn.setdefault((seed, draw), theta0)
@@ -285,11 +310,23 @@ class _InitialConditions:
                 if torch.equal(self.drawn[seed, other], theta0):
                     raise ValueError(
                         f"draws {other} and {draw} of theta0 are the same: the factory starts from the same weights. "
-                        "Does it set a seed, or copy a trained network? Then leave InitialCondition out"
+                        "Does it set a seed, or copy a trained network? Then leave InitialCondition out, or let "
+                        "InitialCondition(init=...) redraw what is trained"
                     )
             alike.append(draw)
             self.drawn[seed, draw] = theta0
         return self.drawn[seed, draw]
+
+
+def _initialise(module: nn.Module, init: Callable[[nn.Module], Any]) -> None:
+    """Let `init` set what is trained; frozen parameters stay, which all members share, maybe with other networks."""
+    frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
+    before = [parameter.detach().clone() for parameter in frozen]
+    init(module)
+    with torch.no_grad():
+        for parameter, values in zip(frozen, before, strict=True):
+            if not torch.equal(parameter, values):
+                parameter.copy_(values)
 
 
 def _digest(theta: Tensor) -> int:

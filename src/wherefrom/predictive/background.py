@@ -136,7 +136,12 @@ class Blend:
 
     def added(self, mean: Tensor, variance: Tensor) -> Added:
         """Return the variance that the background adds to the networks'."""
-        _, whole = self.moments(mean, variance)
+        return self.added_by(mean, variance, self.mean, self.variance(mean, variance))
+
+    def added_by(self, mean: Tensor, variance: Tensor, other_mean: Tensor, other_variance: Tensor) -> Added:
+        """Return the variance that another distribution adds to the networks', with the background's weight."""
+        between = self.weight * (1 - self.weight) * (mean - other_mean).square()
+        whole = self.mixed(variance, other_variance) + between
         return Added(1 - self.weight, whole - (1 - self.weight) * variance)
 
     def quantile(self, probability: float, mean: Tensor, variance: Tensor) -> Tensor:
@@ -203,6 +208,19 @@ def of_counts(y: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     points = points * (y.mean(0) / points.mean(0).clamp_min(_TINY))
     noise = y.mean(0) / scale
     return points, torch.maximum(noise, y.var(0, correction=0) - points.var(0, correction=0))
+
+
+def of_positive(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Points, none below zero, and the variance that they lack; with the mean of y.  # (rows, columns) -> both
+
+    >>> points, noise = of_positive(torch.tensor([[1.0], [2.0], [9.0]], dtype=torch.float64))
+    >>> points.mean(0), bool(points.min() > 0)
+    (tensor([4.], dtype=torch.float64), True)
+    """
+    points = _quantiles(y)
+    points = points * (y.mean(0) / points.mean(0).clamp_min(_TINY))
+    variance = y.var(0, correction=0).clamp_min(_TINY)
+    return points, torch.maximum(_KERNEL * variance, variance - points.var(0, correction=0))
 
 
 def of_classes(numbers: Tensor, classes: int) -> tuple[Tensor, Tensor]:

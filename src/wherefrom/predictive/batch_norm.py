@@ -26,7 +26,8 @@ from wherefrom.training import streams
 from wherefrom.training.augmentation import augmented
 from wherefrom.training.cohort import Augmentation
 from wherefrom.training.data import Scaler
-from wherefrom.training.network import Network, Site
+from wherefrom.training.network import Network
+from wherefrom.training.probing import Site
 from wherefrom.training.streamed import Streamed
 
 _FEWEST_ROWS = 512  # of a batch, if there are as many
@@ -48,6 +49,7 @@ class TrainingRows:
     device: torch.device
     augment: Augmentation | None
     seed: int
+    front: Network | None = None  # whose features the network takes in place of rows
 
     def batches(self, most: int) -> Iterator[Tensor]:
         """Yield all rows in even batches, none of which is a single row unless there is no other."""
@@ -57,7 +59,8 @@ class TrainingRows:
             rows = self.x[chosen]
             rows = rows.read(stream, number) if isinstance(rows, Streamed) else rows
             batch = self.scaler.x(rows, self.dtype).to(self.device)
-            yield batch if self.augment is None else augmented(self.augment, batch, stream, number)
+            batch = batch if self.augment is None else augmented(self.augment, batch, stream, number)
+            yield batch if self.front is None else self.front.features(batch).to(batch.device)
 
 
 class Sampled(NamedTuple):

@@ -137,6 +137,7 @@ _NEEDS = {
     "variance": "have no variance to scale",
     "shape": "have no shape to fit",
     "temperature": "have no logits to divide",
+    "conformal": "have no conformal intervals where rows are 0 or censored, which do not say how wide one must be",
 }
 
 
@@ -182,10 +183,28 @@ def fitted(
         raise ValueError(f"it takes at least {_FEWEST_ROWS} rows to calibrate, and there are only {fit.rows}")
     share = torch.ones(fit.rows, dtype=torch.float64) if weights is None else weights.double()
     share = (share / share.sum()).unsqueeze(1)
-    if by == "variance":
-        return _variance_scale(prediction, y, fit, share)
-    if by == "shape":
-        return _shape(prediction, y, fit, share, None if left_out is None else left_out[0])
+    if by in ("variance", "shape"):
+        left_out_by = None if left_out is None else left_out[0]
+        prediction, y, rows, shift = prediction.to_calibrate(y)
+        if rows is not None:
+            if len(rows) < _FEWEST_ROWS:
+                raise ValueError(
+                    f"it takes at least {_FEWEST_ROWS} rows above 0 to calibrate, and there are {len(rows)}"
+                )
+            fit, share = replace(fit, rows=len(rows)), share[rows] / share[rows].sum()
+            left_out_by = None if left_out_by is None else left_out_by[rows]
+        calibration = (
+            _variance_scale(prediction, y, fit, share)
+            if by == "variance"
+            else _shape(prediction, y, fit, share, left_out_by)
+        )
+        if shift is None:
+            return calibration
+        away = float((share[:, 0] * shift).sum())
+        return replace(
+            calibration,
+            fit=replace(calibration.fit, before=calibration.fit.before + away, after=calibration.fit.after + away),
+        )
     if by == "temperature":
         return _temperature(prediction, y, fit, share)
     scores, is_signed, what, all_there_is = prediction.conformal_scores(y)
@@ -197,20 +216,14 @@ def fitted(
 def _variance_scale(prediction: Any, y: Any, fit: Fit, share: Tensor) -> VarianceScale:
     if float(prediction.deviation(y).abs().amax(0).min()) < _ROUNDING:
         raise ValueError("every one of these rows is predicted exactly: there is no variance to be scaled")
-    mean, reading = prediction.location + prediction.scale * prediction.mixture.mean, fit.reading
-    gap = prediction._matrix(y) - mean
-
-    def nll(log_factor: Tensor) -> Tensor:
-        """NLL of a distribution stretched by s: p(mean + (y - mean) / s) / s.  # (outputs,) -> (rows, outputs)"""
-        return log_factor / 2 - prediction.log_density(mean + gap * (-log_factor / 2).exp(), reading)
-
-    unchanged = nll(torch.zeros(gap.shape[1], dtype=torch.float64))  # raises where there is no density
-    if reading == "gaussian":
+    has_other_law = fit.reading == "gaussian" and not prediction.reads_as_gaussian
+    nll = prediction.stretched_nll(y, None if has_other_law else fit.reading)
+    outputs = prediction.mixture.outputs
+    unchanged = nll(torch.zeros(outputs, dtype=torch.float64))  # raises where there is no density
+    if fit.reading == "gaussian" and not has_other_law:
         log_factor = (share * prediction.deviation(y).square()).sum(0).log()
     else:
-        log_factor = lowest(
-            lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG, _MOST_LOG, gap.shape[1]), _SECTIONS
-        )
+        log_factor = lowest(lambda each: (share * nll(each)).sum(0), _grid(_LEAST_LOG, _MOST_LOG, outputs), _SECTIONS)
     factor, error = log_factor.exp(), _standard_error(nll, log_factor, share)
     fit = _scored(fit, unchanged, nll(log_factor), share)
     return VarianceScale(tuple(factor.tolist()), tuple((factor * error).tolist()), fit)

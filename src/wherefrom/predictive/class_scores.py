@@ -46,6 +46,13 @@ def nll(probabilities: Any, y: Any) -> Tensor:
 
 
 @one_core()
+def ranked_probability(probabilities: Tensor, numbers: Tensor) -> Tensor:
+    """Ranked probability score of ordered classes: sum over k of (P(y <= k) - [truth <= k])^2.  # (rows,)"""
+    below = probabilities.double().cumsum(1)[:, :-1]
+    is_reached = numbers.unsqueeze(1) <= torch.arange(below.shape[1])
+    return (below - is_reached.double()).square().sum(1)
+
+
 def brier(probabilities: Any, y: Any) -> Tensor:
     """Squared distance of the probabilities to the truth, added up over all classes: 0 at best, 2 at worst.  # (rows,)
 

@@ -22,9 +22,11 @@ variables, and equal over the draws of random ones. Weights that were chosen oth
 variables to each other. What each of them causes is then not defined, and all that lies between members is one
 component, named like variables that are drawn jointly: "theta0+h". The members are its population.
 
-Standard errors are jackknifed. Leaving out each draw of a variable in turn gives the variance J_i of all that differs
-between its draws, by itself or together with others. Of several crossed variables, what they cause together is in the J
-of each; leaving out a draw of each of them at once, and taking out what the single ones do, gives that part alone. So
+How far off components may be is said by mean squares (mean_squares.py). Of other statistics, as `advise` needs them,
+and where nothing between members was drawn at random, standard errors are jackknifed. Leaving out each draw of a
+variable in turn gives the variance J_i of all that differs between its draws, by itself or together with others. Of
+several crossed variables, what they cause together is in the J of each; leaving out a draw of each of them at once, and
+taking out what the single ones do, gives that part alone. So
 
     J  =  sum over i of J_i  -  sum over pairs of J_ij  +  sum over triples of J_ijk  -  ...
 
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 
 ENTROPY, OVERLAP, NOISE = "entropy", "overlap", "noise"
 UNEXPLAINED = (NOISE, OVERLAP)  # of the data: no choice of training causes them
-_SAMPLE_GROUPS = 10
+SAMPLE_GROUPS = 10
 _CERTAIN = torch.ones(1, dtype=torch.float64)
 Components = dict[str, Tensor]  # name -> (rows, outputs)
 Within = dict[str, Tensor]  # name -> (members, rows, outputs): known variances within members
@@ -118,6 +120,7 @@ class Answers:
     noise: Tensor | None = None
     entropies: Tensor | None = None  # of answers about classes, the mean of each member's; they have one output
     folds: Callable[[], list[Answers]] = list  # the same without each of some groups of samples, where there are any
+    groups: int = 0  # of samples of each member, from which `within` was estimated; 0 where it is exact
 
     @classmethod
     def of(cls, mixture: Mixture, entropies: Tensor | None = None) -> Answers:
@@ -154,21 +157,22 @@ class Answers:
 
         def by_samples(kept: Tensor) -> Answers:
             """Return the answers of these groups of samples."""
-            values = answers.index_select(members, kept) if len(kept) < groups else answers
+            values = answers.index_select(members, kept) if len(kept) < all_groups else answers
             within, carried = (exact, {}) if exact is not None else _within(values, sampled, members)
             each = (members, members + 1, members + 2)
             mine = None if by_answer is None else by_answer.index_select(members, kept).mean(each)
-            return cls(values.mean(each), within, carried, axes, noise, mine)
+            groups = 0 if exact is not None or not sampled else len(kept)
+            return cls(values.mean(each), within, carried, axes, noise, mine, groups=groups)
 
-        groups = answers.shape[members]
-        count = min(_SAMPLE_GROUPS, groups)
-        number = torch.arange(groups) * count // groups
-        is_enough = bool(sampled) and exact is None and groups - -(-groups // count) >= 2
+        all_groups = answers.shape[members]
+        count = min(SAMPLE_GROUPS, all_groups)
+        number = torch.arange(all_groups) * count // all_groups
+        is_enough = bool(sampled) and exact is None and all_groups - -(-all_groups // count) >= 2
 
         def folds() -> list[Answers]:
             return [by_samples(torch.nonzero(number != fold).flatten()) for fold in range(count)]
 
-        data = by_samples(torch.arange(groups))
+        data = by_samples(torch.arange(all_groups))
         return replace(data, folds=folds) if is_enough else data
 
     def without(self, left_out: Mapping[int, int]) -> Answers:
@@ -202,16 +206,20 @@ class Answers:
         noise = {} if self.noise is None else {NOISE: self._mean(self.noise)}
         return between | within | noise
 
-    def doubt(self) -> Components:
-        """The entropy of all answers' mean, and the mean of their own, row by row; nothing where there are none."""
+    def doubt(self, missing: Tensor | None = None) -> Components:
+        """The entropy of all answers' mean, and the mean of their own, row by row; nothing where there are none.
+
+        `missing` is the entropy that the mean of few draws lacks, (rows, 1).
+        """
         if self.entropies is None:
             return {}
         whole = torch.special.entr(self._mean(self.means)).sum(-1, keepdim=True)
+        whole = whole if missing is None else whole + missing
         return {ENTROPY: whole, OVERLAP: self._mean(self.entropies)}
 
     def _mean(self, values: Tensor) -> Tensor:
         """Mean over all members.  # (*members, rows, outputs) -> (rows, outputs)"""
-        return _mean_over(values, range(len(self.axes)), self.axes)
+        return mean_over(values, range(len(self.axes)), self.axes)
 
     def replicated(self, statistic: Callable[[Answers], Components]) -> Replicates:
         """Return a statistic without each draw in turn, and without each combination of draws of several axes.
@@ -293,7 +301,7 @@ def _is_weighted(axes: Sequence[CrossedAxis]) -> bool:
     return any(axis.weights is not None for axis in axes)
 
 
-def _mean_over(values: Tensor, places: Sequence[int], axes: Sequence[CrossedAxis]) -> Tensor:
+def mean_over(values: Tensor, places: Sequence[int], axes: Sequence[CrossedAxis]) -> Tensor:
     """The mean over some of the leading dimensions, by the probabilities of their draws."""
     equal = tuple(i for i in places if axes[i].weights is None)
     if len(equal) == len(places):
@@ -330,8 +338,8 @@ def _mean_square(
 ) -> Tensor:
     """The mean of f f' over pairs that share the kept axes and are any pair in the others."""
     averaged = tuple(i for i in range(len(axes)) if i not in kept)
-    square = _mean_over(values, averaged, axes).square()
-    square = _mean_over(square, range(len(kept)), [axes[i] for i in kept])
+    square = mean_over(values, averaged, axes).square()
+    square = mean_over(square, range(len(kept)), [axes[i] for i in kept])
     return square - _carried(sampling_variance, averaged, axes)
 
 

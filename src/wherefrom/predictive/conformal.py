@@ -15,6 +15,10 @@ What the sets reach is one of two rules, by n rows that served for nothing else:
 Intervals are by two tails if (n + 1) a >= 5, which is 199 rows for 95%, and mean ± q std with fewer: the ends of two
 tails would be among the few farthest rows then, and much wider.
 
+A y that may be 0 has no deviation to score by. There the score of a row is the level from which on the interval of its
+distribution holds y_i, and the interval of a new row is that of level q, by the rule of one score (`nested`). Intervals
+of higher levels must hold those of lower ones.
+
 Rows that were left out by one fold each (`CrossConformal`)
 -----------------------------------------------------------
 Every row calibrates, by the members that did not see it (CV+). Row i was left out by draw k(i) of D, and s_i is its
@@ -25,6 +29,8 @@ or probabilities, under the members of every draw k:
                   k = floor((n + 1) a), a = (1 - level) / 2, if that is 5 at least (199 rows for 95%); with fewer rows,
                   of mean_k(i)(x) ± |s_i| std_k(i)(x), with k = floor((n + 1) (1 - level)) for either side
     sets          all classes c for which no more than (n + 1) level of the rows have s_i < 1 - p_k(i)(c | x)
+    levels        from the (n + 1) level-th largest of the lower ends, over all rows i, to the (n + 1) level-th smallest
+                  of the upper ends, of the intervals of level s_i under the members of draw k(i)
 
 If rows are exchangeable (groups of them are, where rows of a group are left out together), they hold the truth with a
 probability of at least 2 level - 1 - sqrt(2 / n), whatever is wrong with the model, and of about the level in practice:
@@ -38,10 +44,10 @@ A row that was left out by draw k is itself judged by the scores of the other pa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -62,6 +68,20 @@ class ConformalScores(NamedTuple):
     is_signed: bool  # scores below zero are of rows that lie below their mean
     what: str  # "intervals", or "sets of classes"
     all_there_is: str
+
+
+class Nested(Protocol):
+    """A distribution for each row and output; its intervals of higher levels hold those of lower ones."""
+
+    def interval(self, level: Tensor) -> tuple[Tensor, Tensor]:
+        """Ends of the interval of this level.  # (outputs,) -> (rows, outputs) each"""
+        ...
+
+    def needed(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Levels from which on the interval reaches down to y, and up to y.  # (rows, outputs) each"""
+        ...
+
+    def of_rows(self, rows: Any) -> Self: ...
 
 
 @stored("Conformal")
@@ -106,21 +126,21 @@ class Conformal:
             both = self.threshold(level)
             return -both, both
         rows = len(self.scores)
-        place = math.floor((rows + 1) * (1 - level) / 2 + 1e-9)
-        return self.scores[place - 1], self.scores[rows - place]
+        rank = math.floor((rows + 1) * (1 - level) / 2 + 1e-9)
+        return self.scores[rank - 1], self.scores[rows - rank]
 
     def threshold(self, level: float) -> Tensor:
         """The ceil((n + 1) level)-th smallest score, whatever its sign, of each output.  # (outputs,)"""
         rows = len(self.scores)
-        place = math.ceil((rows + 1) * level - 1e-9)
-        if place > rows:
+        rank = math.ceil((rows + 1) * level - 1e-9)
+        if rank > rows:
             needed = math.ceil(level / (1 - level) - 1e-9)
             raise ValueError(
                 f"a level of {100 * level:g}% needs at least {needed:,} rows to calibrate on, and there were {rows:,}: "
                 f"only {self.all_there_is} would be safe. Give more rows, or ask for {self._highest_level} at most"
             )
         scores = self.scores.abs().sort(0).values if self.is_signed else self.scores
-        return scores[place - 1]
+        return scores[rank - 1]
 
     @property
     def pooled(self) -> Conformal:
@@ -138,6 +158,24 @@ class Conformal:
     def holds(self, mixture: Mixture, level: float) -> Tensor:
         """True for each class that a set holds.  # (rows, classes)"""
         return 1 - mixture.mean <= self.threshold(level)
+
+    def widened(self, mixture: Mixture, level: float, number: int, columns: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Move both ends of an interval outwards by what rows fell short of it; inwards, if they did not.
+
+        number: of its scores. columns: of its ends, among the mixture's outputs.  # (rows,) each, in its units
+        """
+        low, high = (mixture.mean[:, column] for column in columns)
+        further = self.threshold(level)[number]
+        return low - further, high + further
+
+    def nested(
+        self, whole: Nested, along: Callable[[str], Sequence[Nested]], mixture: Mixture, level: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the ends of the interval of the level that rows needed.  # (rows, outputs) each
+
+        whole: the distribution of all members. along: those of the members of each draw of an axis.
+        """
+        return whole.interval(self.threshold(level))
 
     def of_output(self, j: int) -> Conformal:
         """One of several outputs, alone."""
@@ -217,12 +255,56 @@ class CrossConformal:
             return self._of_each_part(lambda pooled, rows: pooled.ends(mixture.of_rows(rows), level), mixture)
         self.pooled.threshold(level)  # raises where the rows are too few
         has_two_tails = self.pooled.has_two_tails(level)
-        place = math.floor((len(self.parts) + 1) * (1 - level) / (2 if has_two_tails else 1) + _ROUNDING)
+        rank = math.floor((len(self.parts) + 1) * (1 - level) / (2 if has_two_tails else 1) + _ROUNDING)
         above = self._by_draw if has_two_tails else [each.abs().sort(0).values for each in self._by_draw]
         below = [-each.flip(0) for each in above] if has_two_tails else above
         moments = [(each.mean, unit(each.variance)) for each in mixture.along(self.axis)]
         mirrored = [(-mean, std) for mean, std in moments]
-        return -_largest(place, below, mirrored), _largest(place, above, moments)
+        return -_largest(rank, below, mirrored), _largest(rank, above, moments)
+
+    def widened(self, mixture: Mixture, level: float, number: int, columns: tuple[int, int]) -> tuple[Tensor, Tensor]:
+        """Return the ends of an interval moved outwards, as `Conformal.widened`, by the draws of all rows (CV+)."""
+        if self.left_out_by is not None:
+            low, high = self._of_each_part(
+                lambda pooled, rows: tuple_of_columns(pooled.widened(mixture.of_rows(rows), level, number, columns)),
+                mixture,
+            )
+            return low[:, 0], high[:, 0]
+        self.pooled.threshold(level)  # raises where the rows are too few
+        rank = math.floor((len(self.parts) + 1) * (1 - level) + _ROUNDING)
+        scores = [each[:, number : number + 1].sort(0).values for each in self._by_draw]
+        ends = [each.mean[:, list(columns)] for each in mixture.along(self.axis)]
+        ones = torch.ones(mixture.rows, 1, dtype=torch.float64)
+        low = -_largest(rank, scores, [(-each[:, :1], ones) for each in ends])
+        high = _largest(rank, scores, [(each[:, 1:], ones) for each in ends])
+        return low[:, 0], high[:, 0]
+
+    def nested(
+        self, whole: Nested, along: Callable[[str], Sequence[Nested]], mixture: Mixture, level: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the ends of an interval, as `Conformal.nested`, by the draws of all rows (CV+)."""
+        if self.left_out_by is not None:
+            return self._of_each_part(
+                lambda pooled, rows: pooled.nested(whole.of_rows(rows), along, mixture, level), mixture
+            )
+        self.pooled.threshold(level)  # raises where the rows are too few
+        rank, draws = math.ceil((len(self.parts) + 1) * level - _ROUNDING), along(self.axis)
+
+        def end(side: int) -> Tensor:
+            def is_held(y: Tensor) -> Tensor:
+                short = torch.zeros(y.shape, dtype=torch.int64)
+                for scores, each in zip(self._by_draw, draws, strict=True):
+                    short += torch.searchsorted(scores.T.contiguous(), each.needed(y)[side].T.contiguous()).T
+                return short < rank
+
+            nearest, farthest = (
+                torch.stack([each.interval(self.pooled.scores[k])[side] for each in draws]) for k in (0, -1)
+            )
+            if side == 0:
+                return _last_held(is_held, nearest.amax(0), farthest.amin(0))
+            return _last_held(is_held, nearest.amin(0), farthest.amax(0))
+
+        return end(0), end(1)
 
     # ------------------------------------------------------------------ sets of classes
 
@@ -257,13 +339,29 @@ class CrossConformal:
 AnyConformal = Conformal | CrossConformal
 
 
+def tuple_of_columns(ends: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the ends as columns.  # (rows,) each -> (rows, 1) each"""
+    return ends[0].unsqueeze(1), ends[1].unsqueeze(1)
+
+
 def unit(variance: Tensor) -> Tensor:
     """The unit of conformal intervals: the standard deviation; 1 where it is zero."""
     return torch.where(variance > 0, variance.sqrt(), 1.0)
 
 
-def _largest(place: int, scores: list[Tensor], moments: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return the place-th largest of mean_k + s std_k, over the sorted scores s of all draws k.  # (rows, outputs)"""
+def _last_held(is_held: Callable[[Tensor], Tensor], inside: Tensor, outside: Tensor) -> Tensor:
+    """Return the value that is held last, on the way from one inside to another; the other where that is held, too."""
+    is_all = is_held(outside)
+    farthest = outside
+    for _ in range(_STEPS):
+        middle = (inside + outside) / 2
+        is_inside = is_held(middle)
+        inside, outside = torch.where(is_inside, middle, inside), torch.where(is_inside, outside, middle)
+    return torch.where(is_all, farthest, inside)
+
+
+def _largest(rank: int, scores: list[Tensor], moments: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the rank-th largest of mean_k + s std_k, over the sorted scores s of all draws k.  # (rows, outputs)"""
     both = list(zip(scores, moments, strict=True))
     ends = torch.stack([mean + each[[0, -1]].unsqueeze(1) * std for each, (mean, std) in both])
     low, high = ends[:, 0].amin(0), ends[:, 1].amax(0)
@@ -279,6 +377,6 @@ def _largest(place: int, scores: list[Tensor], moments: list[tuple[Tensor, Tenso
 
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        is_low = beyond(middle) >= place
+        is_low = beyond(middle) >= rank
         low, high = torch.where(is_low, middle, low), torch.where(is_low, high, middle)
     return high

@@ -9,8 +9,8 @@ from typing import Literal
 from wherefrom.files.codec import stored
 from wherefrom.training.data import Rows
 
-Reading = Literal["gaussian", "shape", "mixture"]
-Method = Literal["monte_carlo", "one_shot", "auto"]
+Reading = Literal["gaussian", "paper", "shape", "mixture"]
+Method = Literal["monte_carlo", "one_shot", "linearised", "auto"]
 
 _LEAST_CHANGE = 1e-6  # of an NLL, that is worth a word
 

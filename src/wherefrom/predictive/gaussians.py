@@ -7,12 +7,14 @@ them count the same.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.distributions import Normal
 
 _MOST_STEPS, _ROUNDING, _NEARLY = 100, 1e-15, 1e-8
+Components = tuple[Tensor, ...]
 STANDARD = Normal(torch.zeros((), dtype=torch.float64), torch.ones((), dtype=torch.float64))
 
 
@@ -65,19 +67,32 @@ def points_apart(points: Tensor, weights: Tensor | None) -> Tensor:
 def gaussians_apart(means: Tensor, variances: Tensor, weights: Tensor | None) -> Tensor:
     """E|X - X'| of two independent draws from Gaussians, pair by pair.  # (components, rows, outputs) -> the latter"""
 
+    def distance(one: Components, other: Components) -> Tensor:
+        return mean_distance(one[0] - other[0], one[1] + other[1])
+
+    return apart(distance, (means, variances), weights)
+
+
+def apart(distance: Callable[[Components, Components], Tensor], parts: Components, weights: Tensor | None) -> Tensor:
+    """E|X - X'| of two independent draws from a mixture, pair by pair, by the mean distance of two components.
+
+    parts: what each component is, as tensors whose first dimension goes over components.
+    weights: of all rows alike, or (components, rows, outputs).
+    """
+
     def pairs(shift: int, distance: Tensor) -> Tensor:
         if weights is None:
             return distance.sum(0)
-        return torch.tensordot(weights * weights.roll(shift), distance, 1)
+        both = weights * weights.roll(shift, 0)
+        return torch.tensordot(both, distance, 1) if both.ndim == 1 else (both * distance).sum(0)
 
-    count = len(means)
-    apart = torch.zeros_like(means[0])
+    count = len(parts[0])
+    total = torch.zeros_like(parts[0][0])
     for shift in range(1, count // 2 + 1):  # every pair once, those half way round twice
-        gap = means - means.roll(shift, 0)
-        distance = pairs(shift, mean_distance(gap, variances + variances.roll(shift, 0)))
-        apart += distance * (1 if 2 * shift == count else 2)
-    apart = apart + pairs(0, mean_distance(torch.zeros_like(means), 2 * variances))
-    return apart / count**2 if weights is None else apart
+        far = pairs(shift, distance(parts, tuple(part.roll(shift, 0) for part in parts)))
+        total += far * (1 if 2 * shift == count else 2)
+    total = total + pairs(0, distance(parts, parts))
+    return total / count**2 if weights is None else total
 
 
 def crps(error: Tensor, std: Tensor) -> Tensor:
@@ -90,27 +105,30 @@ def crps(error: Tensor, std: Tensor) -> Tensor:
 
 
 def quantile(
-    answers: Tensor, variance: Tensor, weights: Tensor | None, probability: float, is_dense: bool = True
+    answers: Tensor, variance: Tensor, weights: Tensor | None, probability: float | Tensor, is_dense: bool = True
 ) -> Tensor:
     """The value below which the mixture falls with this probability, by Newton's method within a bracket.
 
     A step that leaves the bracket, or is not half of the one before, is a bisection instead. A row stops by itself when
     its next step would be lost in rounding (it is about the square of the last): its value does not depend on others.
+    Weights are those of all rows alike, or (components, rows, outputs), and the probability may be (rows, outputs).
 
     # (components, rows, outputs), the same -> (rows, outputs)
     """
     if not is_dense:
-        return quantile_of_points(answers, weights, probability)
+        return quantile_of_points(answers, weights, float(probability))
 
     def mixed(values: Tensor) -> Tensor:
-        return values.mean(0) if weights is None else torch.tensordot(weights, values, 1)
+        if weights is None:
+            return values.mean(0)
+        return torch.tensordot(weights, values, 1) if weights.ndim == 1 else (weights * values).sum(0)
 
     std = variance.sqrt()
     precision, reach = 1 / std, 10 * std.amax(0)
     low, high = answers.amin(0) - reach, answers.amax(0) + reach
     mean = mixed(answers)
     spread = mixed((answers - mean).square() + variance).sqrt()
-    z = mean + STANDARD.icdf(torch.tensor(probability, dtype=torch.float64)) * spread
+    z = mean + STANDARD.icdf(torch.as_tensor(probability, dtype=torch.float64)) * spread
     z = torch.maximum(torch.minimum(z, high), low)
     step, is_done = high - low, torch.zeros_like(z, dtype=torch.bool)
     for _ in range(_MOST_STEPS):

@@ -37,7 +37,7 @@ class Mixture:
     noise: Tensor | None = None  # the variance of y given each answer, broadcastable to answers
     spread: Tensor | None = None  # of a one-shot mixture: the variance of each answer, as answers' shape
     within: Callable[[], Within] | None = None  # and where that comes from, computed on demand
-    covariance: str | None = None  # and how theta's covariance was followed
+    covariance: str | None = None  # and how theta's covariance was followed; "linearised" by the outputs' slopes
     weights: Tensor | None = None  # (members,), adding up to 1; left out, they are those of the axes, else equal
 
     def __post_init__(self) -> None:
@@ -58,8 +58,10 @@ class Mixture:
 
     @property
     def method(self) -> str:
-        """The way it was computed: "monte_carlo" or "one_shot"."""
-        return "monte_carlo" if self.spread is None else "one_shot"
+        """The way it was computed: "monte_carlo", "one_shot" or "linearised"."""
+        if self.spread is None:
+            return "monte_carlo"
+        return "one_shot" if self.covariance != "linearised" else "linearised"
 
     @property
     def is_dense(self) -> bool:
@@ -268,6 +270,8 @@ class Mixture:
         how = counted(members, "weighted member" if is_weighted else "member")
         if self.method == "one_shot":
             how += f", one-shot with {self.covariance} covariance"
+        elif self.method == "linearised":
+            how += ", linearised"
         else:
             how += f" x {counted(samples, 'sample')}"
         calibrated = "" if conformal is None else f", conformal {conformal}"
@@ -289,6 +293,7 @@ class HoldsMixture:
 
     noun: ClassVar[str] = "output"  # what a column of answers is called
     conformal_noun: ClassVar[str] = "intervals"  # what a conformal calibration gives
+    conformal_is_signed: ClassVar[bool] = False  # whether its scores below zero are of rows below their mean
     mixture: Any
     variance: Any  # (rows, outputs), or (rows,)
     conformal: Any = None
@@ -296,13 +301,18 @@ class HoldsMixture:
     def __len__(self) -> int:
         return self.mixture.rows
 
+    @property
+    def conformal_columns(self) -> int:
+        """Number of scores that a conformal calibration takes of each row."""
+        return 1
+
     def __repr__(self) -> str:
         conformal = None if self.conformal is None else self.conformal_noun
         return self.mixture.described(type(self).__name__, self.noun, conformal)
 
     @property
     def method(self) -> str:
-        """The way it was computed: "monte_carlo" or "one_shot"."""
+        """The way it was computed: "monte_carlo", "one_shot" or "linearised"."""
         return self.mixture.method
 
     @property

@@ -25,7 +25,8 @@ from torch import Tensor
 from wherefrom.laws import Law, beside
 from wherefrom.predictive.batch_norm import Refresh, Sampled
 from wherefrom.training import streams
-from wherefrom.training.network import Network, Site
+from wherefrom.training.network import Network
+from wherefrom.training.probing import Site
 from wherefrom.training.workers import available_cores, on_threads, one_core
 
 _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision

@@ -14,38 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LEAST_DISPERSION = 1e-15  # which no count can tell from none
+from wherefrom.predictive.incomplete_beta import fraction
+from wherefrom.training.negative_binomial import LEAST_DISPERSION, TINY, log_probability
+
 _NEAR_POISSON = 3e-6  # a dispersion times mean up to which the distribution function is expanded around the Poisson's
 COUNTS = 1024  # of a table that are taken one by one
 _TAIL = 32.0  # minus the logarithm of the probability beyond a table, 1e-14
 _PANEL, _NODES = 3.0, 8  # standard deviations, and nodes of Gauss and Legendre for them
 _HALF_NODES = 32  # of the integral for one negative binomial, on each side
 NUMBERS_AT_ONCE = 2**16
-TINY = torch.finfo(torch.float64).tiny
 
 
 # ---------------------------------------------------------------------- the negative binomial
-
-
-def log_rising(count: Tensor, r: Tensor) -> Tensor:
-    """log of Gamma(count + r) / (Gamma(r) r^count), by Stirling's series where r is large and the two would cancel."""
-    small, large = r.clamp_max(8.0), r.clamp_min(8.0)
-    direct = torch.lgamma(count + small) - torch.lgamma(small) - count * small.log()
-    series = (count + large - 0.5) * torch.log1p(count / large) - count + _stirling(count + large) - _stirling(large)
-    return torch.where(r < 8.0, direct, series)
-
-
-def _stirling(z: Tensor) -> Tensor:
-    """log Gamma(z) less (z - 1/2) log z - z + log(2 pi) / 2, to 1e-12 from z = 8 on."""
-    square = z.square().reciprocal()
-    return (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))) / z
-
-
-def log_probability(count: Tensor, mean: Tensor, a: Tensor) -> Tensor:
-    """log P(count) of negative binomials, broadcast."""
-    mean, r = mean.clamp_min(TINY), 1 / a.clamp_min(LEAST_DISPERSION)
-    kept = log_rising(count, r) - torch.lgamma(count + 1)
-    return kept + count * mean.log() - (count + r) * torch.log1p(mean / r)
 
 
 def probability_below(count: Tensor, mean: Tensor, a: Tensor) -> Tensor:
@@ -75,35 +55,8 @@ def _incomplete_beta(count: Tensor, mean: Tensor, a: Tensor) -> Tensor:
     swap = x > (r + 1) / (r + b + 2)
     first, second = torch.where(swap, b, r), torch.where(swap, r, b)
     front = log_probability(count, mean, a).exp() * (count + r) * rest / first
-    value = (front * _fraction(first, second, torch.where(swap, rest, x))).clamp(0.0, 1.0)
+    value = (front * fraction(first, second, torch.where(swap, rest, x))).clamp(0.0, 1.0)
     return torch.where(swap, 1 - value, value)
-
-
-def _fraction(a: Tensor, b: Tensor, x: Tensor) -> Tensor:
-    """The continued fraction of I_x(a, b); what has converged is left out of further steps.  # flat"""
-    value = torch.empty_like(x)
-    left = torch.arange(len(x))
-    c, d = torch.ones_like(x), 1 / _apart_from_zero(1 - (a + b) * x / (a + 1))
-    fraction = d
-    for m in range(1, 5000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        before = fraction
-        for step in (even, odd):
-            d = 1 / _apart_from_zero(1 + step * d)
-            c = _apart_from_zero(1 + step / c)
-            fraction = fraction * (c * d)
-        if m % 8 == 0:
-            value[left] = fraction
-            goes_on = torch.nonzero((fraction - before).abs() > 1e-14 * fraction.abs()).flatten()
-            if not len(goes_on):
-                break
-            a, b, x, c, d, fraction, left = (each[goes_on] for each in (a, b, x, c, d, fraction, left))
-    return value
-
-
-def _apart_from_zero(values: Tensor) -> Tensor:
-    return torch.where(values.abs() < 1e-300, 1e-300, values)
 
 
 # ---------------------------------------------------------------------- distances
@@ -174,15 +127,27 @@ class Table:
     spacing: Tensor  # (cells,): E |Y - Y'| / 2, the sum over counts of P(Y <= k) P(Y > k)
 
     @classmethod
-    def of(cls, means: Tensor, a: Tensor, first: Tensor, last: Tensor, mixed: Callable[[Tensor], Tensor]) -> Table:
-        """Return the table of components (components, cells); `mixed` averages over them."""
+    def of(
+        cls,
+        means: Tensor,
+        a: Tensor,
+        first: Tensor,
+        last: Tensor,
+        mixed: Callable[[Tensor], Tensor],
+        at_zero: Tensor | float = 0.0,
+    ) -> Table:
+        """Return the table of components (components, cells); `mixed` averages over them.
+
+        at_zero: probability of a zero beside those of the components.  # (cells,)
+        """
         points = int((last - first).max()) + 1
         singles = min(points, COUNTS)
         counts = first + torch.arange(singles, dtype=torch.float64).unsqueeze(1)
-        below = _summed(means, a, counts, mixed)
+        below = (_summed(means, a, counts, mixed) + at_zero).clamp_max(1.0)
+        before = first * at_zero * (1 - at_zero)  # the counts below the first one
         product = below * (1 - below)
         if points <= COUNTS:
-            return cls(counts, below, product.sum(0))
+            return cls(counts, below, product.sum(0) + before)
         # Euler and Maclaurin: a sum from `start` on is an integral from 1/2 before it, and a term of the slope there.
         start, slope = counts[-1], product[-1] - product[-2]
         root = a.amin(0).clamp(1e-9, 0.3).sqrt()  # a longer step misses the tail, which falls as exp(-k / (a mean))
@@ -192,9 +157,9 @@ class Table:
         nodes = (root / 2 * (left + (right - left) * nodes)).sinh().square() / root.square()
         at_once = max(1, NUMBERS_AT_ONCE // means.numel())
         means, a = means.unsqueeze(1), a.unsqueeze(1)
-        there = torch.cat([mixed(probability_below(some, means, a)) for some in nodes.split(at_once)])
+        there = torch.cat([mixed(probability_below(some, means, a)) + at_zero for some in nodes.split(at_once)])
         widths = shares * (right - left) * (nodes + (root * nodes).square()).sqrt()
-        spacing = product[:-1].sum(0) + slope / 24 + (widths * there * (1 - there)).sum(0)
+        spacing = before + product[:-1].sum(0) + slope / 24 + (widths * there * (1 - there)).sum(0)
         return cls(torch.cat([counts[:-1], nodes]), torch.cat([below[:-1], there]), spacing)
 
 

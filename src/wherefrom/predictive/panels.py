@@ -20,7 +20,8 @@ A panel is {"type", "title", "caption", ...}; "wide" panels take the whole width
 
     scatter    a point for each row: axes x and y by key, flags "miss", "bars" with low and high, "diagonal", "legend"
     strips     two strips of rows, by the flags "by" with their "names", along the axis x
-    curve      xs, ys; "chance" is where a calibrated run would lie, as a band or as bars; "before", "best", "sizes"
+    curve      xs, ys; "chance" is where a calibrated run would lie, as a band or as bars; "before", "best", "sizes";
+               "band" is around the curve itself
     histogram  "stacks" of counts in equal bins, and the "even" count with its reach
     matrix     counts by two labels
     groups     the output's groups: how often they hit, the range that chance allows, what is expected, a verdict
@@ -29,6 +30,7 @@ A panel is {"type", "title", "caption", ...}; "wide" panels take the whole width
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +47,7 @@ UNIT = [0, 0.25, 0.5, 0.75, 1]  # ticks of an axis of shares
 _STRANGE = 0.05  # the chance that any group of a calibrated run is called off
 _NEGLIGIBLE = 0.02  # a distance from what was promised that nobody need act on
 _BINS = 12
+_PARTS, _LEAST_IN_A_PART = 5, 10  # groups of rows that are judged by themselves, and their rows
 
 
 @dataclass(frozen=True)
@@ -150,13 +153,18 @@ class Output(Protocol):
 # ---------------------------------------------------------------------- verdicts
 
 
-def verdict(observed: float, expected: float, error: float, count: int, say: str) -> dict[str, Any]:
+def verdict(
+    observed: float, expected: float, error: float, count: int, say: str, judged: float | None = None
+) -> dict[str, Any]:
     """Judge whether intervals, or confidences, keep what they promise, within chance and two percent.
+
+    judged: what is compared with the promise (default: what is observed).
 
     >>> verdict(0.85, 0.95, 0.02, 100, "")["word"], verdict(0.94, 0.95, 0.02, 100, "")["word"]
     ('too sure', 'about right')
     """
-    word = _judged(observed, expected, abs(observed - expected) <= max(Z * error, _NEGLIGIBLE))
+    judged = observed if judged is None else judged
+    word = _judged(judged, expected, abs(judged - expected) <= max(Z * error, _NEGLIGIBLE))
     text, tone = word, "good" if word == "about right" else "bad"
     if count < FEW_ROWS and tone == "good":
         text, tone = "not off, as far as so few rows can tell", ""
@@ -170,8 +178,34 @@ def verdict(observed: float, expected: float, error: float, count: int, say: str
     }
 
 
-def group(name: str, hits: Tensor, expected: float, groups: int) -> dict[str, Any]:
-    """One of so many groups of rows: how often it hits, and whether that is off."""
+def coverage_verdict(covered: Tensor, level: float, of: str, judged: float | None = None) -> dict[str, Any]:
+    """Judge how much of the truth intervals of a level hold; rows count by their probability to be held.  # (rows,)
+
+    judged: the share that is compared with the level (default: how much they hold).
+    """
+    part, count = float(covered.double().mean()), len(covered)
+    say = f"The {percent(level)} intervals hold {part:.0%} of {of}"
+    return verdict(part, level, math.sqrt(level * (1 - level) / count), count, say, judged)
+
+
+def fifths(values: Tensor) -> list[Tensor]:
+    """Rows of each fifth of these values, ties together; nothing where they are too few.  # (rows,) each, True or False
+
+    >>> [int(part.sum()) for part in fifths(torch.arange(60.0))], fifths(torch.arange(40.0))
+    ([12, 12, 12, 12, 12], [])
+    """
+    if len(values) < _PARTS * _LEAST_IN_A_PART:
+        return []
+    edges = values.quantile(torch.linspace(0, 1, _PARTS + 1, dtype=values.dtype)[1:-1])
+    part_of = torch.bucketize(values, edges)
+    return [part_of == part for part in part_of.unique().tolist()]
+
+
+def group(name: str, hits: Tensor, expected: float, groups: int, judged: float | None = None) -> dict[str, Any]:
+    """One of so many groups of rows: how often it hits, and whether that is off.
+
+    judged: what is compared with the expected share (default: how often it hits).
+    """
     count, hit = len(hits), int(hits.sum())
     return {
         "name": name,
@@ -179,7 +213,7 @@ def group(name: str, hits: Tensor, expected: float, groups: int) -> dict[str, An
         "observed": hit / count,
         "expected": expected,
         "interval": list(wilson(hit / count, count)),
-        "word": group_word(hit, count, expected, groups),
+        "word": group_word(hit if judged is None else round(judged * count), count, expected, groups),
     }
 
 
@@ -252,6 +286,46 @@ def counts(values: Tensor, bins: int) -> list[int]:
     """Number of values between 0 and 1 in each bin."""
     rows: list[int] = torch.histc(values.double(), bins, 0.0, 1.0).long().tolist()
     return rows
+
+
+def probabilities_panel(title: str, caption: str, label: str, rows: Sequence[float], even: float) -> dict[str, Any]:
+    """Histogram of the predicted probabilities of what happened, which are uniform if all is well.
+
+    rows: the number of rows in each bin; not whole where censored rows count in several.
+    even: the number that each bin should have.
+    """
+    bins = len(rows)
+    reach = Z * math.sqrt(even * (1 - 1 / bins))
+    edges = [f"{i / bins:g}" for i in range(bins + 1)]
+    return {
+        "type": "histogram",
+        "title": title,
+        "caption": caption,
+        "x": {"label": label, "domain": [0, 1], "ticks": UNIT},
+        "y": {"label": "rows"},
+        "stacks": [short(rows, digits=9)],
+        "even": {"at": even, "reach": reach},
+        "tips": tips(
+            [f"{low} to {high}" for low, high in itertools.pairwise(edges)],
+            {
+                "rows": [f"{n:,}" if isinstance(n, int) else written(n) for n in rows],
+                "if calibrated": [f"{written(even)} ± {written(reach, 2)}"] * bins,
+            },
+        ),
+    }
+
+
+def variance_by_source(lead: str, label: str, title: str) -> dict[str, Any]:
+    """The part of a page that splits a variance; `label` names it, `title` explains the standard deviation of one."""
+    return {
+        "lead": lead,
+        "caption": "Each row's variance by source, rows in order of their doubt.",
+        "axis": {"key": "variance", "label": label},
+        "columns": [
+            {"key": "amount", "name": "variance", "as": "number", "digits": 4, "extra": True},
+            {"key": "std", "name": "as ± std", "as": "number", "title": title},
+        ],
+    }
 
 
 def groups_panel(groups: list[dict[str, Any]], title: str, caption: str, **more: Any) -> list[dict[str, Any]]:

@@ -87,6 +87,24 @@ def of_quantities(y: Tensor, mean: Tensor, covered: Tensor, crps: Tensor, nll: T
     }
 
 
+def avoidable_coverage(y: Tensor, low: Tensor, high: Tensor, level: float) -> float:
+    """Coverage of intervals, less what single values of y force upon them beyond their level.  # (rows,) each
+
+    An interval of counts cannot end within a count, nor below 0, and so holds more than it says. A side is too wide
+    only if less than (1 - level) / 2 of the truth lies at its end or beyond: without this end it would hold enough.
+    Where no single value has a probability this is the coverage.
+
+    >>> counts = torch.tensor([0.0] * 60 + [1.0] * 30 + [2.0] * 9 + [3.0])  # which [0, 2] holds as well as can be
+    >>> none = torch.zeros(100)
+    >>> [round(avoidable_coverage(counts, none, none + end, 0.95), 3) for end in (1, 2, 3, 4)]
+    [0.9, 0.95, 0.965, 0.975]
+    """
+    held = float(((y >= low) & (y <= high)).double().mean())
+    tail = (1 - level) / 2
+    spare = sum(max(0.0, tail - float(beyond.double().mean())) for beyond in (y <= low, y >= high))
+    return held if held <= level else min(held, level + spare)
+
+
 def always_the_same(y: Tensor) -> dict[str, float]:
     """Answering every row with the mean and the standard deviation of all."""
     std = float(y.std(correction=0))

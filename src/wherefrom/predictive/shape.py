@@ -25,6 +25,7 @@ from torch import Tensor
 from wherefrom.files.codec import stored
 from wherefrom.predictive import gaussians
 from wherefrom.predictive.fit import Fit, described, with_error
+from wherefrom.predictive.student import StudentT
 
 _MOST_COMPONENTS = 4
 _TURNS = 60  # of expectation maximisation
@@ -93,12 +94,12 @@ class Shape:
 
     def log_density(self, s: Tensor) -> Tensor:
         """Log density at s.  # (rows, outputs)"""
-        means, variances, weights = self._by_row
+        means, variances, weights = self.by_row
         return torch.logsumexp(gaussians.log_density(s, means, variances) + weights.log(), 0)
 
     def cdf(self, s: Tensor) -> Tensor:
         """Probability of a value no larger than s.  # (rows, outputs)"""
-        means, variances, weights = self._by_row
+        means, variances, weights = self.by_row
         return (weights * gaussians.probability_below(means - s, variances)).sum(0)
 
     def quantile(self, probability: float) -> Tensor:
@@ -111,7 +112,7 @@ class Shape:
 
     def crps(self, s: Tensor) -> Tensor:
         """CRPS at s: E|S - s| - E|S - S'| / 2.  # (rows, outputs)"""
-        means, variances, weights = self._by_row
+        means, variances, weights = self.by_row
         to_truth = (weights * gaussians.mean_distance(means - s, variances)).sum(0)
         gaps, sums = (
             self.means[:, :, None] - self.means[:, None],
@@ -121,11 +122,15 @@ class Shape:
         return to_truth - 0.5 * self._of_rows(pairs.sum((1, 2)))
 
     @property
+    def words(self) -> str:
+        return "the shape that left-out rows have"
+
+    @property
     def _parts(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.means, self.variances, self.weights
 
     @property
-    def _by_row(self) -> tuple[Tensor, Tensor, Tensor]:
+    def by_row(self) -> tuple[Tensor, Tensor, Tensor]:
         """Means, variances and weights.  # (components, rows or 1, outputs) each"""
         means, variances, weights = (self._of_rows(part).transpose(0, 1) for part in self._parts)
         return means, variances, weights
@@ -143,6 +148,9 @@ class Shape:
             return f"shape of {each}: another takes {_FEWEST_ROWS} rows, or more"
         gains = ", ".join(with_error(*pair) for pair in zip(self.gain, self.standard_error, strict=True))
         return f"shape of {each}: the best other gains {gains} in log density"
+
+
+AnyShape = Shape | StudentT
 
 
 def _one_by_one(part: Tensor) -> list[Tensor]:
@@ -260,19 +268,23 @@ def _searched(s: Numbers, weights: Numbers, parts: Integers | None = None) -> _S
         return nothing
     best, tried = nothing._replace(gain=0.0), (-math.inf, math.nan)
     for count in range(2, _MOST_COMPONENTS + 1):
-        without = [_fitted(s[parts != k], weights[parts != k], count) for k in numbers]
+        whole, start = _fitted(s, weights, count)
+        without = [_fitted(s[parts != k], weights[parts != k], count, start)[0] for k in numbers]
         gains = -_SINGLE.log_density(s)
         for k, each in zip(numbers, without, strict=True):
             gains[parts == k] += each.log_density(s[parts == k])
         gain, error = float((weights * gains).mean()), float((weights * gains).std()) / math.sqrt(len(distinct))
         tried = max(tried, (gain, error))
         if gain > best.gain + _LEAST_GAIN:
-            best = _Searched((_fitted(s, weights, count), *without), gains, gain, error)
+            best = _Searched((whole, *without), gains, gain, error)
     return best if len(best.shapes) > 1 else nothing._replace(gain=tried[0], error=tried[1])
 
 
-def _fitted(s: Numbers, weights: Numbers, count: int) -> _Gaussians:
-    """Fit Gaussians from two beginnings, side by side and one within the other, and return the better one."""
+def _fitted(s: Numbers, weights: Numbers, count: int, start: int | None = None) -> tuple[_Gaussians, int]:
+    """Fit Gaussians from two starts, side by side and one within the other, and return the better one and its start.
+
+    start: the number of the only start to try (default: both).
+    """
     low, median, high = np.quantile(s, [0.25, 0.5, 0.75])
     spread = max(float(high - low) / 1.349, 1e-3)
     least = (_KERNEL * len(np.unique(s)) ** -0.2 * spread) ** 2
@@ -280,9 +292,11 @@ def _fitted(s: Numbers, weights: Numbers, count: int) -> _Gaussians:
     middles = np.quantile(s, (np.arange(count) + 0.5) / count)
     beside = _Gaussians(even, middles, np.full(count, max(least, spread**2 / count)))
     within = _Gaussians(even, np.full(count, median), np.maximum(least, spread**2 * 4.0 ** (np.arange(count) - 0.5)))
-    fits = []
-    for each in (beside, within):
-        for _ in range(_TURNS):
-            each = each.improved(s, weights, least)
-        fits.append(each.with_gaussian_rows(len(np.unique(s))).standardised)
-    return max(fits, key=lambda each: float(weights @ each.log_density(s)))
+    fits = {}
+    for number, each in enumerate((beside, within)):
+        if start in (None, number):
+            for _ in range(_TURNS):
+                each = each.improved(s, weights, least)
+            fits[number] = each.with_gaussian_rows(len(np.unique(s))).standardised
+    best = max(fits, key=lambda number: float(weights @ fits[number].log_density(s)))
+    return fits[best], best

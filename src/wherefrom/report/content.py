@@ -170,7 +170,7 @@ def _row_names(x: Any, rows: Sequence[Any] | None, listed: Tensor, count: int) -
 
 
 def _output_names(posterior: Posterior, given: Rows, target: str | None) -> list[str]:
-    count = math.prod(given.y.shape[1:])
+    count = 1 if given.y_is_flat else math.prod(given.y.shape[1:])
     if target is not None:
         if count > 1:
             raise ValueError(f"target names one output, and there are {count}: name the columns of y instead")
@@ -357,7 +357,7 @@ def _data(
 ) -> dict[str, Any]:
     """Return each column's distribution, where it was trained on and here; of images and the like, their shape."""
     trained = posterior.rows
-    y = None if trained is None else trained.y.view(len(trained), -1)
+    y = None if trained is None else trained.numbers.view(len(trained), -1)
     truths = [output.data(None if y is None else y[:, j]) for j, output in enumerate(outputs)]
     data: dict[str, Any] = {
         "trained_on": None if trained is None else len(trained),

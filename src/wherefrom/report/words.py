@@ -180,7 +180,7 @@ class Voice:
 
     Whoever has a posterior is advised in Python, others by options of the command, or by arguments of `wf.fit`.
 
-    >>> Voice("length of stay", "command").how("row by row")
+    >>> Voice("length of stay", "command").how("Regression row by row")
     '--noise predicted'
     """
 

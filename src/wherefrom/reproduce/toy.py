@@ -160,7 +160,7 @@ def score(
                         prediction.std.numpy(),
                         prediction.nll(y) if bool((prediction.variance > 0).all()) else None,
                         prediction.rmse(y),
-                        prediction.coverage(y, math.erf(BAND / math.sqrt(2))),
+                        prediction.coverage(y, math.erf(BAND / math.sqrt(2)), "paper"),
                     )
                 )
                 report(1)

@@ -92,7 +92,7 @@ def advice(labelled: Labelled, scores: Scores | None = None, overall: Mapping[st
         about_intervals(scores, bool(model.posterior.calibration), model.posterior.training.likelihood.noise_kind),
         about_rows(overall, model.about["rows"]["all"], model.about["rows"].get("folds", 0)),
         about_gaps(gaps, len(some), "entropy" if model.target.classes else "variance"),
-        about_unexplained(overall, model.target.name),
+        about_unexplained(overall, model.target.name, model.posterior.training.likelihood.doubt_of),
     )
     return Advice(tuple(item for item in items if item is not None)[:MOST_ITEMS])
 
@@ -163,8 +163,11 @@ def about_gaps(gaps: Mapping[str, Gap], count: int, measure: str = "variance") -
     return Item("gaps", f"Measure {name} where it is missing", say)
 
 
-def about_unexplained(overall: Mapping[str, Overall], target: str) -> Item | None:
-    """Return what it means that most of the doubt is not explained by the columns; None if it is not most."""
+def about_unexplained(overall: Mapping[str, Overall], target: str, doubt_of: str = "{name}") -> Item | None:
+    """Return what it means that most of the doubt is not explained by the columns; None if it is not most.
+
+    doubt_of: what the doubt is of, by the target's name.
+    """
     name = next((name for name in UNEXPLAINED if name in overall), None)
     if name is None or overall[name].share < _MOST:
         return None
@@ -172,7 +175,7 @@ def about_unexplained(overall: Mapping[str, Overall], target: str) -> Item | Non
     share = f"{percent(part.share, 1 if part.share > 0.99 else 0)} of the doubt about {target}"
     differ = "still have different classes"
     if name == "noise":
-        differ = f"still differ by ± {written(math.sqrt(max(0.0, part.variance)))} in {target}"
+        differ = f"still differ by ± {written(math.sqrt(max(0.0, part.variance)))} in {doubt_of.format(name=target)}"
     return Item(
         "unexplained",
         f"Look for columns that explain {target}",

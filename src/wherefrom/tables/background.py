@@ -21,7 +21,7 @@ from wherefrom.tables.raw import RawTable
 from wherefrom.training import streams
 
 _FEWEST = 50  # rows of a group that has a distribution of its own
-_LOOKED_AT = 500  # training rows, by whose predictions it is stretched
+_LOOKED_AT, _SAMPLES = 500, 100  # training rows, by whose predictions it is stretched, and samples of all networks
 
 
 def groups_of(table: RawTable, column: str | None) -> NDArray[np.object_] | None:
@@ -36,7 +36,7 @@ def background_of(
 ) -> Background:
     """Learn from training rows; `groups` names the group of each.
 
-    Intervals of this level, and so many samples of each network, say how wide it must be.
+    Intervals of this level, and at most so many samples of each network, say how wide it must be.
     """
     likelihood, schema = posterior.training.likelihood, posterior.schema
     encoded = likelihood.encode(y, schema.classes).y
@@ -45,7 +45,7 @@ def background_of(
     points, noise = (torch.stack(parts) for parts in zip(*each, strict=True))
     background = Background(points, noise, torch.ones(points.shape[-1], dtype=torch.float64), names)
     order = streams.generator(posterior.seed, "tables", "background").permutation(len(x))[:_LOOKED_AT]
-    some = posterior.predict(x.take(np.sort(order)), samples)
+    some = posterior.predict(x.take(np.sort(order)), min(samples, -(-_SAMPLES // len(posterior))))
     return replace(background, stretch=some.needed_stretch(background, level))
 
 

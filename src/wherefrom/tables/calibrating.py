@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from wherefrom.posterior import Posterior
@@ -36,10 +37,16 @@ class Judges:
     drawn: Encoded | None = None
 
     @classmethod
-    def left_out(cls, posterior: Posterior, encoded: Encoded, filled: Filled) -> tuple[Posterior, Judges]:
-        """Take all rows, each left out by a fold; those without gaps alone if there are enough, for the noise, too."""
+    def left_out(
+        cls, posterior: Posterior, encoded: Encoded, filled: Filled, judged: Integers
+    ) -> tuple[Posterior, Judges]:
+        """Take rows that a fold left out each; those without gaps alone if there are enough, for the noise, too.
+
+        judged: the rows that the posterior is judged by, of all.
+        """
         rows = posterior.held_out
         assert rows is not None
+        encoded = encoded.take(judged)
         gaps = encoded.has_gaps
         if not gaps.any() or filled.completion is None:
             return posterior, cls(rows)
@@ -47,7 +54,8 @@ class Judges:
             fold = replace(posterior.fold, held_out=rows.take(~gaps))
             posterior = fitted_anew(replace(posterior, fold=fold))
             return posterior, cls(posterior.held_out)
-        return posterior, cls(rows, filled.completion.drawn(encoded, leaving_out=filled.itself)[0])
+        itself = None if filled.itself is None else filled.itself[judged]
+        return posterior, cls(rows, filled.completion.drawn(encoded, leaving_out=itself)[0])
 
     @classmethod
     def held_out(
@@ -76,17 +84,32 @@ class Judges:
     def calibrator(
         self, posterior: Posterior, kinds: Sequence[str], samples: int, seed: int
     ) -> Callable[[Posterior, Any], Posterior]:
-        """Return a function that adds a calibration of these kinds, by rows as they will be predicted."""
+        """Return a function that adds a calibration of these kinds, by rows as they will be predicted.
+
+        The networks answer these rows once, for all kinds.
+        """
         assert self.rows is not None
         if self.drawn is not None:
             limits = (KINDS_OF_CALIBRATION[by].most_numbers or _MOST_NUMBERS for by in kinds)
             return self._by_draws(posterior, self.rows, self.drawn, min(limits), samples, seed)
 
+        rows = self.rows
+        chosen = {by: _some(KINDS_OF_CALIBRATION[by].most_numbers, posterior, len(rows), samples, seed) for by in kinds}
+        most = max(chosen.values(), key=len)
+        looked_at = rows.take(most)
+        outputs = outputs_at(posterior, looked_at.x, samples, "monte_carlo", left_out_by=looked_at.left_out_by)
+
         def calibrate(base: Posterior, by: Any) -> Posterior:
-            assert self.rows is not None
-            chosen = _some(KINDS_OF_CALIBRATION[by].most_numbers, posterior, self.count, samples, seed)
-            is_all = self.rows.left_out_by is not None and len(chosen) == self.count
-            return base.calibrated(by, None if is_all else self.rows.take(chosen), samples)  # None: those that it has
+            some = rows.take(chosen[by])
+            theirs = outputs.of_rows(torch.from_numpy(np.searchsorted(most, chosen[by])))
+            is_all = some.left_out_by is not None and len(some) == len(rows)  # None: those that it has
+            return calibrated_by(
+                base,
+                by,
+                None if is_all else some,
+                samples,
+                predict=lambda earlier: predictive(earlier, theirs, some.left_out_by),
+            )
 
         return calibrate
 
@@ -137,7 +160,8 @@ def calibrated(
         if count < _FEWEST_TO_CALIBRATE:
             notes.append(f"not calibrated, because {rows_of(count)} to do it by are too few")
             return posterior
-        asked = posterior.training.likelihood.calibrates_tables
+        likelihood = posterior.training.likelihood
+        asked = [by for by in likelihood.calibrates_tables if by in likelihood.own_calibrations]
     calibrate = judges.calibrator(posterior, asked, samples, request.seed)
     for by in asked:
         try:

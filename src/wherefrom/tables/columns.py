@@ -27,7 +27,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeGuard
+from typing import Any, ClassVar, Literal, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,7 +139,25 @@ class Dropped:
     is_identifier: bool = False  # so that it can name rows
 
 
-Rule = Quantity | Date | Categories | Dropped
+@stored("Exposure")
+@dataclass(frozen=True)
+class Exposure:
+    """A column that says how long, or how many, each row was observed: taken as it is."""
+
+    kind: ClassVar[str] = "number"
+    name: str
+    median: float  # of the training rows
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    @classmethod
+    def of(cls, table: RawTable, column: Column, training: NDArray[np.int64]) -> Exposure:
+        return cls(column.name, float(np.median(_exposures(table, column)[training])))
+
+
+Rule = Quantity | Date | Categories | Exposure | Dropped
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +215,8 @@ class TableEncoder:
     ) -> TableEncoder:
         """Learn from a table: kinds of columns from all rows, levels, medians and spreads from the training rows.
 
-        `kinds` are the user's own word: "number", "text", "boolean", "date" (or "date:%d/%m/%Y"), "drop".
+        `kinds` are the user's own word: "number", "text", "boolean", "date" (or "date:%d/%m/%Y"), "drop",
+        "exposure".
         """
         for name in kinds:
             if name not in columns:
@@ -310,6 +329,8 @@ class TableEncoder:
                 cells.append(
                     (np.clip(days, rule.low, rule.high), np.full(len(days), -np.inf), np.full(len(days), np.inf))
                 )
+            elif isinstance(rule, Exposure):
+                block, more = _exposures(table, table.columns[rule.name])[:, None], []
             elif isinstance(rule, Categories):
                 block, codes, more, unknown = _encode_categories(rule, table)
                 never_seen += unknown if rule.name in surprising else []
@@ -356,6 +377,7 @@ class TableEncoder:
             "dates": [rule.described for rule in self.rules if isinstance(rule, Date)],
             "text": [r.described for r in self.rules if isinstance(r, Categories)],
             "long tails compressed (asinh)": [rule.name for rule in quantities if rule.is_drawn_in],
+            "exposure": [rule.name for rule in self.rules if isinstance(rule, Exposure)],
             "dropped": _dropped(self.rules),
         }
         return [f"{what}: {_listed(names)}" for what, names in named.items() if names]
@@ -380,6 +402,8 @@ def _dropped(rules: Sequence[Rule]) -> list[str]:
 def _rule(table: RawTable, column: Column, asked: str | None, training: NDArray[np.int64]) -> Rule:
     if asked == "drop":
         return Dropped(column.name, "as asked")
+    if asked == "exposure":
+        return Exposure.of(table, column, training)
     if bool(column.missing.all()):
         return Dropped(column.name, "empty")
     kind, date_format = _kind(table, column, asked)
@@ -509,6 +533,16 @@ def quantities(
             _refuse_stray(table, column, what, strays, otherwise)
     if infinite := np.flatnonzero(np.isinf(values)).tolist():
         raise ValueError(f"{_place(table, column, infinite[0])}: infinite; leave the cell empty, or correct it")
+    return values
+
+
+def _exposures(table: RawTable, column: Column) -> Numbers:
+    """Return the exposure of every row; one that is missing, or not above zero, is an error."""
+    values = quantities(table, column, "number", "")
+    if len(wrong := np.flatnonzero(~(values > 0))):
+        row = int(wrong[0])
+        value = "missing" if np.isnan(values[row]) else f"{values[row]:g}"
+        raise ValueError(f"{_place(table, column, row)}: the exposure is {value}, and must be a number above zero")
     return values
 
 

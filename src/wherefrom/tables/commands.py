@@ -253,7 +253,8 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
     if gaps := totals.gaps():
         talk.show("\nWhat measuring the missing values would do to the doubt, on average where they are missing:\n")
         talk.show(str(gaps_table(gaps)))
-    shown = [name for name in ("mean", "std", "predicted", "confidence", "disagreement") if name in columns]
+    first = "mean" if "mean" in columns else "median"
+    shown = [name for name in (first, "std", "predicted", "confidence", "disagreement") if name in columns]
     measure = ("measure_next", "expected_fall") if gaps else ()
     header = ("row", *totals.kept, *shown, *(f"share_{name}" for name in shares), *measure, "why")
     listed = [tuple(row.get(name, 0.0) for name in header) for row in totals.doubts.rows]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from wherefrom.posterior import DivergedError, Posterior
 from wherefrom.posterior.joining import joined
@@ -40,7 +40,9 @@ _MOST_TREES, _DEPTHS, _RATE = 300, (2, 4, 6), 0.1
 _FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several depths are tried, and that of others
 _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by
-_MOST_ROWS_OF_A_PROCESS, _FAR_BEHIND = 10_000, 1.15
+_MOST_ROWS_OF_A_PROCESS = 10_000
+_FAR_BEHIND = 1.15  # times the mean error of the networks, in a first fit
+_NOT_PROMISING = "{} left out: a first fit is far behind the networks"
 _LEAST_WEIGHT = 0.05
 _WORTH_IT = 0.5  # standard errors
 
@@ -73,7 +75,7 @@ def with_families(
     """
     training = networks.training
     parts, judged = {NETWORK: networks}, {NETWORK: _Judged.of(networks, samples)}
-    for name, model in _models(training, others, rows, validation, judged[NETWORK].mean).items():
+    for name, model in _models(training, others, rows, validation, judged[NETWORK].mean, tell).items():
         over = [Folds(networks.design.parts)]
         try:
             part = marginalise(
@@ -82,7 +84,8 @@ def with_families(
         except (DivergedError, torch.linalg.LinAlgError) as error:  # the networks are there
             tell(f"{WORDS[name]} left out: {error}")
             continue
-        parts[name], judged[name] = part, _Judged.of(part, samples)
+        parts[name] = replace(part, fold=networks.fold)  # of the same rows, some of which may judge
+        judged[name] = _Judged.of(parts[name], samples)
     if len(parts) == 1:
         return networks, ()
     weights = {name: weight for name, weight in zip(parts, _weights(list(judged.values())), strict=True) if weight}
@@ -108,25 +111,33 @@ def _models(
     rows: Rows,
     validation: Sequence[tuple[Integers, Integers]],
     of_networks: Tensor | None,
+    tell: Tell,
 ) -> dict[str, Trees | GaussianProcess]:
     """Return the models to try beside the networks.
 
-    of_networks: means of all rows by networks that did not see them, if the target is a quantity.
+    of_networks: means of the rows by networks that did not see them, if the target is a quantity; where these are not
+        all rows, nothing is compared with them.
     """
     scaler = Scaler.of(rows, training.standardise, training.likelihood)
     loss, outputs = training.likelihood.loss_for(scaler), training.likelihood.outputs(rows.targets)
     columns = rows.x.shape[1]
     x, y = scaler.x(rows.x, torch.float32)[:, :columns], scaler.y(rows.y, torch.float32)
     table = _Table(x, y, training.likelihood.row_weights(rows), loss, outputs)
+    rival = None
+    if of_networks is not None and of_networks.numel() == rows.y.numel():
+        rival = (of_networks.reshape(rows.y.shape) - scaler.y_mean) / scaler.y_std
     models: dict[str, Trees | GaussianProcess] = {}
     if TREES in others and importlib.util.find_spec("numba") is not None:
-        trees = _best_trees(table, validation)
+        trees = _best_trees(table, validation, rival)
+        if trees is None:
+            tell(_NOT_PROMISING.format(WORDS[TREES]))
         models |= {} if trees is None else {TREES: replace(trees, columns=columns)}
     process, is_small = GaussianProcess(columns=columns), len(rows) <= _MOST_ROWS_OF_A_PROCESS
-    if PROCESS in others and is_small and of_networks is not None and process.fits(loss):
-        rival = (of_networks.reshape(rows.y.shape) - scaler.y_mean) / scaler.y_std
-        if not _is_far_behind(process, table, *validation[0], rival):
-            models[PROCESS] = process
+    if PROCESS in others and is_small and rival is not None and process.fits(loss):
+        promising = _promising(process, table, *validation[0], rival)
+        if promising is None:
+            tell(_NOT_PROMISING.format(WORDS[PROCESS]))
+        models |= {} if promising is None else {PROCESS: promising}
     return models
 
 
@@ -142,46 +153,59 @@ class _Table(NamedTuple):
     def rows(self, some: Integers) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.x[some], self.y[some], None if self.weights is None else self.weights[some]
 
+    def is_far_behind(self, module: nn.Module, aside: Integers, of_networks: Tensor) -> bool:
+        """Return True if the errors of a model are far above those of the networks, on rows that none of them saw."""
+        x, y, _ = self.rows(aside)
+        with torch.no_grad():
+            errors = (module(x)[:, : y.shape[1]] - y).abs().mean()
+        return bool(errors > _FAR_BEHIND * (of_networks[aside] - y).abs().mean())
 
-def _is_far_behind(
+
+def _promising(
     process: GaussianProcess, table: _Table, train: Integers, aside: Integers, of_networks: Tensor
-) -> bool:
-    """Return True if the errors of a first fit are much larger than those of the networks."""
-    x, y, _ = table.rows(aside)
-    module = process.sized(x.shape[1], table.outputs)()
+) -> GaussianProcess | None:
+    """Return the process with a start for all folds; None if the errors of a first fit are far above the networks'."""
+    module = process.sized(table.x.shape[1], table.outputs)()
     try:
+        process = replace(process, start=process.search(*table.rows(train)))
         module.load_state_dict(process.fit(*table.rows(train), table.loss, table.outputs))
     except torch.linalg.LinAlgError:
-        return True
-    with torch.no_grad():
-        errors = (module(x)[:, : y.shape[1]] - y).abs().mean()
-    return bool(errors > _FAR_BEHIND * (of_networks[aside] - y).abs().mean())
+        return None
+    return None if table.is_far_behind(module, aside, of_networks) else process
 
 
-def _best_trees(table: _Table, validation: Sequence[tuple[Integers, Integers]]) -> Trees | None:
-    """Return as many trees, as deep, as validation rows prefer; None if they prefer none."""
-    best, lowest = None, np.inf
+def _best_trees(
+    table: _Table, validation: Sequence[tuple[Integers, Integers]], of_networks: Tensor | None
+) -> Trees | None:
+    """Return as many trees, as deep, as validation rows prefer; None if they prefer none, or networks by far."""
+    best, lowest, first = None, np.inf, None
     some = 1 + int((np.cumsum([len(aside) for _, aside in validation]) < _ENOUGH_ROWS).sum())
     for depth in _DEPTHS if table.x.numel() <= _FEW_NUMBERS else _DEPTH_OF_MANY:
         how, total = Trees(_MOST_TREES, depth, _RATE), np.zeros(_MOST_TREES + 1)
+        fits = []
         for train, aside in validation[:some]:
-            curve = boosted(how, *table.rows(train), table.loss, table.outputs, table.rows(aside)).watched
+            fits.append(boosted(how, *table.rows(train), table.loss, table.outputs, table.rows(aside)))
+            curve = fits[-1].watched
             total += len(aside) * np.pad(curve, (0, len(total) - len(curve)), mode="edge")
         count = int(total.argmin())
         if count >= _FEWEST_TREES and total[count] < lowest:
-            best, lowest = replace(how, count=count), total[count]
-    return best
+            best, lowest, first = replace(how, count=count), total[count], fits[0].first(count)
+    if best is None or first is None or of_networks is None:
+        return best
+    module = best.sized(table.x.shape[1], table.outputs)()
+    module.load_state_dict(first)
+    return None if table.is_far_behind(module, validation[0][1], of_networks) else best
 
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
     """Scores of every row that was left out, before calibration."""
 
-    nll: Tensor
+    nll: Tensor  # or the CRPS, where there is no density
     crps: Tensor  # of classes, the Brier score
-    mean: Tensor | None  # of quantities
+    mean: Tensor | None  # of quantities, and of the logarithms of some
     variance: Tensor | None
-    truth: Tensor
+    truth: Tensor  # the same
     weights: Tensor | None
 
     @classmethod
@@ -189,11 +213,13 @@ class _Judged:
         rows = posterior.held_out
         assert rows is not None
         answer = posterior.out_of_fold(samples)
-        nll = answer.nll(rows.truth, by_row=True)
         if hasattr(answer, "crps"):
             crps = answer.crps(rows.truth, by_row=True)
-            return cls(nll, crps, answer.mean, answer.variance, rows.y, rows.weights)
-        return cls(nll, answer.brier(rows.truth, by_row=True), None, None, rows.y, rows.weights)
+            nll = answer.nll(rows.truth, by_row=True) if posterior.training.likelihood.has_density else crps
+            mean, variance, truth = answer.linear_moments(rows.truth) or (None, None, rows.y)
+            return cls(nll, crps, mean, variance, truth, rows.weights)
+        nll, brier = answer.nll(rows.truth, by_row=True), answer.brier(rows.truth, by_row=True)
+        return cls(nll, brier, None, None, rows.y, rows.weights)
 
     def mean_of(self, scores: Tensor) -> float:
         """Return the mean over rows, by their weights."""

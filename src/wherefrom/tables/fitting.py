@@ -1,9 +1,10 @@
 """A table -> a model: what the columns are, which rows judge the networks, the training, the calibration, the scores.
 
 Every row that has a target trains, and is judged by the networks of the one fold (of ten) that left it out: by these
-answers the noise is fitted, the calibration, and the scores that are shown. Of more than 50,000 rows, or where it is
-asked for, 15% are held out instead (6,000 at most), half of them to calibrate, half to test. What the user leaves open
-(epochs, learning rate, dropout, whether there are hidden units, and what kind of noise) is chosen by a pilot.
+answers the noise is fitted, the calibration, and the scores that are shown. Of more than 10,000 rows, that many judge,
+drawn at random. Of more than 50,000, or where it is asked for, 15% are held out instead (6,000 at most), half of them
+to calibrate, half to test. What the user leaves open (epochs, learning rate, dropout, whether there are hidden units,
+and what kind of noise) is chosen by a pilot.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wherefrom.likelihoods import LIKELIHOODS
+from wherefrom.likelihoods.choice import TASKS
+from wherefrom.posterior import Posterior
 from wherefrom.tables import neighbours, plan
 from wherefrom.tables.background import background_of, groups_of
 from wherefrom.tables.calibrating import Judges, calibrated
@@ -47,7 +50,7 @@ from wherefrom.training.progress import Show
 
 _HELD_OUT = 0.15  # of a large table
 _MOST_KEPT = 6000  # rows, for the report
-_MANY_ROWS = 400  # of which trainings are, all together, worth a compilation
+_MANY_ROWS = 100  # of which trainings are, all together, worth a compilation
 
 
 def fit(
@@ -55,7 +58,12 @@ def fit(
     target: str,
     *,
     task: str | None = None,
+    likelihood: str = "auto",
+    event: str | None = None,
+    entry: str | None = None,
     least: Any = "auto",
+    levels: str | Sequence[Any] | None = None,
+    exposure: str | None = None,
     over: str | None = None,
     recipe: str | None = None,
     draws: int | None = None,
@@ -95,10 +103,20 @@ def fit(
 
     table: a pandas or polars frame, a dictionary of columns, or a CSV or Parquet file.
     target: the column to predict.
-    task: "regression", "classification" or "counts" (default: by the target).
+    task: "regression", "positive", "classification", "counts", "ordinal", "quantiles" or "survival" (default: by the
+        target).
+    likelihood: of a quantity, "gaussian", "student" (heavy tails), "positive" (log-normal, with a hurdle for zeros) or
+        "counts" (default "auto": the one that rows which were left out call for, with the reason).
+    event: a column that says whether an event was seen at the time that is the target, or the row is censored: 1 or 0,
+        true or false, yes or no. Where other words say so, name that of the event, as "status=dead". The task is
+        survival then.
+    entry: a column of the time from which on a row was seen, if it is not 0 (left truncation).
     least: the least that a quantity can be, None, or "auto" (default: 0 if no row of 100 or more is below).
+    levels: of ordered classes (task "ordinal"), from the lowest to the highest, as ["low", "medium", "high"] (default:
+        numbers in their order).
+    exposure: of counts, a column that says how long, or how many, each row was observed: counts are proportional to it.
     over, recipe, draws: the choices to marginalise, as "theta0=5,t=swag,F=dropout", or a recipe's name and how many
-        networks it trains in each fold (default: multi_swag with 3, and with 5 for more than 2,000 rows).
+        networks it trains in each fold (default: multi_swag with 3, or with 5 where there are no folds).
     families: "auto" (default: boosted trees and a Gaussian process join the networks, with weights, where rows that
         were left out are predicted better so), or names of them, "network,trees,process". Where over, recipe, hidden or
         epochs are given, "auto" is "network".
@@ -137,7 +155,12 @@ def fit(
     request = Request.of(
         target,
         task=task,
+        likelihood=likelihood,
+        event=event,
+        entry=entry,
         least=least,
+        levels=levels,
+        exposure=exposure,
         over=over,
         recipe=recipe,
         draws=draws,
@@ -201,7 +224,16 @@ def learn(
     whole: the file that the rows were drawn from, if all of its rows are to be trained on (default: none).
     """
     began = time.monotonic()
-    target = target or Target.of(table, request.target, request.task, request.least)
+    target = target or Target.of(
+        table,
+        request.target,
+        request.task or TASKS.get(request.likelihood),
+        request.least,
+        request.levels,
+        request.exposure,
+        request.event,
+        request.entry,
+    )
     _check_options(request, target)
     notes = Notes(note)
     for line in table.notes:
@@ -215,7 +247,7 @@ def learn(
     table, y = _with_target(table, target, notes, request.fewest_rows)
     table, weights = weighted(table, request.weight)
     y = y if request.weight is None else target.values(table)  # of rows that may be repeated
-    others = (target.name, *target.several, request.group, request.weight)
+    others = (*target.columns, request.group, request.weight)
     names = [name for name in table.columns if name not in others]
     encoder = TableEncoder.of(table, names, request.kinds, np.arange(len(table)))
     encoded = encoder.encode(table)
@@ -234,20 +266,20 @@ def learn(
     is_apart = request.held_out is not None or whole is not None
     folds = 0 if is_apart else plan.folds(request.variables(1.0), len(y), different)
     is_by_folds, is_few = bool(folds), plan.is_few(len(y), different)
+    judged = plan.judged(len(y), request.seed)
     if is_by_folds or is_few:
         rows = everything(len(y))
     else:
         rows = split(y, request.held_out or _HELD_OUT, request.seed, copies)
         encoder = TableEncoder.of(table, names, request.kinds, rows.train)
         encoded = encoder.encode(table)
+        judged = rows.test
     for line in encoder.limits(table):
         notes.append(line)
     counts = {"all": len(y), "train": len(rows.train), "calibrate": len(rows.calibrate), "test": len(rows.test)}
     if is_by_folds:
         counts = {"all": len(y), "folds": folds}
-        tell(
-            "{all:,} rows: each is trained on, and judged by the networks of the fold that left it out".format(**counts)
-        )
+        tell(f"{_rows_judged(len(y), len(judged))} by the networks of the fold that left it out")
     else:
         tell("{all:,} rows: {train:,} to train on, {calibrate:,} to calibrate, {test:,} to test".format(**counts))
     tell(f"{target.name}: {target.task}" + f", because {target.why}" * (target.why != "as asked"))
@@ -265,12 +297,13 @@ def learn(
         if compute.engine == "auto" and len(y) >= _MANY_ROWS:
             compute = compute.but(engine="fastest")
         all_rows = None if whole is None else whole.without(table, encoder, encoded, filled, rows, together is not None)
-        networks = train(data, filled.versions, together, target, request, began, tell, compute, folds, all_rows)
+        networks = train(data, filled.versions, together, target, y, request, began, tell, compute, folds, all_rows)
         if all_rows is not None:
             counts |= {"all": networks.trained_on + len(rows.calibrate) + len(rows.test), "train": networks.trained_on}
         posterior, samples = networks.posterior, networks.samples
+        target = replace(target, task=posterior.training.likelihood.task)
         if is_by_folds:
-            posterior, judges = Judges.left_out(posterior, encoded, filled)
+            posterior, judges = Judges.left_out(posterior, encoded, filled, judged)
         else:
             some = rows.calibrate
             their_weights = None if weights is None else weights[some]
@@ -283,7 +316,6 @@ def learn(
         kept, left_out_by = _as_in_table(table, _some_rows(len(y), request.seed)), posterior.fold.parts
     elif filled.completion is not None:
         complete = filled.completion.once(encoded)
-    judged = np.arange(len(y)) if is_by_folds else rows.test
     around = Surroundings.of(encoder, encoded.take(rows.train), together)
     groups = groups_of(table, request.group)
     trained = None if groups is None else groups[rows.train]
@@ -298,10 +330,10 @@ def learn(
             samples,
             y[judged],
             progress=progress,
-            left_out_by=left_out_by,
+            left_out_by=None if left_out_by is None else left_out_by[judged],
             blend=background.at(weight(distance[judged])),  # groups are judged by others
             completion=filled.completion,
-            itself=filled.itself if is_by_folds else None,
+            itself=filled.itself[judged] if is_by_folds and filled.itself is not None else None,
         )
     about = {
         "source": table.source,
@@ -344,7 +376,7 @@ def learn(
         donors=None if filled.completion is None else filled.completion.donors,
         neighbours=()
         if left_out is None or is_few or scored is None
-        else _neighbours(encoded, y, left_out, target, request.level, scored),
+        else _neighbours(encoded, y, left_out, judged, posterior, target, request.level, scored),
     )
     if test is None:
         return model
@@ -352,13 +384,30 @@ def learn(
 
 
 def _neighbours(
-    encoded: Encoded, y: NDArray[Any], folds: Integers, target: Target, level: float, scored: Predicted
+    encoded: Encoded,
+    y: NDArray[Any],
+    folds: Integers,
+    judged: Integers,
+    posterior: Posterior,
+    target: Target,
+    level: float,
+    scored: Predicted,
 ) -> tuple[Neighbour, ...]:
     """Score other models on the same rows, by the same folds."""
     truth = y
     if target.classes:
         truth = np.array([target.classes.index(label) for label in y.tolist()])
-    return neighbours.compared(encoded.values, truth.astype(np.float64), folds, target.task, level, scored.by_row)
+    truth = truth.astype(np.float64)
+    has_atoms = posterior.training.likelihood.has_atoms
+    return neighbours.compared(encoded.values, truth, folds, judged, target.task, level, scored.by_row, has_atoms)
+
+
+def _rows_judged(rows: int, judged: int) -> str:
+    """
+    >>> _rows_judged(4000, 4000), _rows_judged(40_000, 10_000)
+    ('4,000 rows: each is trained on, and judged', '40,000 rows: each is trained on, and each of 10,000 judged')
+    """
+    return f"{rows:,} rows: each is trained on, and " + f"each of {judged:,} " * (judged < rows) + "judged"
 
 
 def _some_rows(count: int, seed: int) -> Integers:
@@ -379,10 +428,16 @@ def _check_options(request: Request, target: Target) -> None:
     if request.calibrate not in ("auto", "none", *likelihood.calibrations):
         offered = " or ".join(likelihood.calibrations)
         raise ValueError(f"{option('calibrate', request.calibrate)} is not for {likelihood.target}: take {offered}")
-    given = {"noise": request.settings.noise != "auto", "least": isinstance(request.least, float)}
-    if wrong := [name for name, is_given in given.items() if is_given and name not in likelihood.table_options]:
+    is_set = {
+        "noise": request.settings.noise != "auto",
+        "least": isinstance(request.least, float),
+        "levels": bool(request.levels),
+        "exposure": request.exposure is not None,
+    }
+    if wrong := [name for name, is_there in is_set.items() if is_there and name not in likelihood.table_options]:
+        instead = f"take {option('task', 'counts')}, or " * (wrong[0] == "exposure")
         raise ValueError(
-            f"{option(wrong[0])} is not for {likelihood.target}, which {target.name!r} holds: leave it out"
+            f"{option(wrong[0])} is not for {likelihood.target}, which {target.name!r} holds: {instead}leave it out"
         )
 
 

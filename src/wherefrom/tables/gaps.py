@@ -99,7 +99,7 @@ class Donors:
     values: Numbers  # (donors, columns)
     is_measured: NDArray[np.bool_]  # (donors, columns)
     levels: tuple[int, ...]
-    rules: tuple[Rule, ...]  # of rows that lack one column, by column
+    rules: tuple[Rule, ...]  # of rows that lack one column, by column; none until the first gap asks for them
     together: Rule  # of rows that lack several
     seed: int
 
@@ -112,13 +112,13 @@ class Donors:
         is_measured = ~cells.gaps if is_measured is None else is_measured
         chosen = donor_rows(len(cells), seed)
         cells, is_measured = cells.take(chosen), is_measured[chosen]
-        rules = (_FIRST_RULE,) * len(cells.levels)
-        donors = cls(_filled_at_random(cells, seed), is_measured, cells.levels, rules, _FIRST_RULE, seed)
+        donors = cls(_filled_at_random(cells, seed), is_measured, cells.levels, (), _FIRST_RULE, seed)
         if cells.gaps.any():
+            donors = replace(donors, rules=(_FIRST_RULE,) * len(cells.levels))
             for _ in range(_SWEEPS):
                 values = donors.draws(cells, 1, leaving_out=np.arange(len(cells)))[:, 0]
                 donors = replace(donors, values=values)
-        return donors._with_best_rules()
+        return replace(donors, rules=())
 
     def draws(self, cells: Cells, count: int = DRAWS, leaving_out: Integers | None = None) -> Numbers:
         """Complete each row `count` times.  # (rows, count, columns)
@@ -126,12 +126,15 @@ class Donors:
         leaving_out: the donor that is the row itself, -1 where there is none (default: none).
         """
         complete = np.repeat(cells.values[:, None, :], count, axis=1)
+        if not cells.gaps.any():
+            return complete
+        rules, together = self.with_rules.rules, self.with_rules.together
         for pattern in rows_by_pattern(cells.gaps):
             missing = np.flatnonzero(cells.gaps[pattern[0]])
             for rows in np.split(pattern, range(_ROWS_AT_ONCE, len(pattern), _ROWS_AT_ONCE)):
                 some, itself = cells.take(rows), None if leaving_out is None else leaving_out[rows]
                 keys = _keys(some, self.seed)
-                rule = self.rules[missing[0]] if len(missing) == 1 else self.together
+                rule = rules[missing[0]] if len(missing) == 1 else together
                 nearest = self._nearest(some, keys, missing, self._count(rule, missing), itself)
                 weights = rule.weights(nearest.shape[1])
                 given = self._given(some, nearest, missing, rule.adjustment)[:, : len(weights)]
@@ -194,14 +197,14 @@ class Donors:
         """Return donors that are nobody, each drawn from ten that are alike."""
         random = streams.generator(self.seed, "gaps", "made up")
         values = made_up_rows(self.values, self._z, self.levels, _MOST_MADE_UP, random)
-        return replace(self, values=values, is_measured=np.ones_like(values, dtype=bool))
+        return replace(self.with_rules, values=values, is_measured=np.ones_like(values, dtype=bool))
 
     def check(self) -> None:
         """Raise unless the values are complete, and those of text are numbers of its levels."""
         shape, columns = self.values.shape, len(self.levels)
         if len(shape) != 2 or not len(self.values) or self.is_measured.shape != shape or shape[1] != columns:
             raise ValueError(f"values to draw from have the shape {shape}, for {columns} columns")
-        if len(self.rules) != columns or min(self.levels, default=0) < 0 or not np.isfinite(self.values).all():
+        if len(self.rules) not in (0, columns) or min(self.levels, default=0) < 0 or not np.isfinite(self.values).all():
             raise ValueError("values to draw from are not complete, or lack a rule")
         for column, levels in zip(self.values.T, self.levels, strict=True):
             if levels and not (column.min() >= 0 and column.max() < levels and (column == np.floor(column)).all()):
@@ -371,8 +374,11 @@ class Donors:
 
     # ------------------------------------------------------------------ the rules
 
-    def _with_best_rules(self) -> Donors:
-        """Choose how values are drawn, by the scores of values that were hidden."""
+    @cached_property
+    def with_rules(self) -> Donors:
+        """These donors, with rules for how values are drawn: chosen by the scores of values that were hidden."""
+        if self.rules:
+            return self
         rows, columns = len(self.values), len(self.levels)
         random = streams.generator(self.seed, "gaps", "hidden")
         hidden = random.permutation(rows)[: min(_HIDDEN_ROWS, rows // 4)]
@@ -390,7 +396,7 @@ class Donors:
         scores = [scored(np.array([column]), np.roll(hidden, -column * each)[:each]) for column in range(columns)]
         means = [score.mean(axis=1) for score in scores if score.size]
         if not means:
-            return self
+            return replace(self, rules=(_FIRST_RULE,) * columns)
         usual = int(np.mean(means, axis=0).argmin())
         best = tuple(rules[clearly_best(score, usual)] for score in scores)
         of_several = []

@@ -31,13 +31,13 @@ import numpy as np
 from wherefrom.table import Table
 from wherefrom.tables.labelled import Labelled
 from wherefrom.tables.raw import Integers, Numbers
+from wherefrom.tables.scores import NAMES
 from wherefrom.training import streams
 
 MOST_ROWS = 1000
 REPEATS = 3
 _SAMPLES = 8  # of each network: increases are differences of the same networks, and need no more
 _NUMBERS = 2_000_000  # answers at a time
-NAMES = {"nll": "NLL", "mae": "mean error", "brier": "Brier score"}
 
 Losses = Callable[[Numbers, int], Mapping[str, Numbers]]  # of rows so many times over, by name: (times * rows,) each
 

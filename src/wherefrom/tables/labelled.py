@@ -23,7 +23,7 @@ from wherefrom.tables.gaps import GAPS, networks_of_a_row, samples_of_a_draw
 from wherefrom.tables.outside import weight
 from wherefrom.tables.predicting import Predicted, answering, predict_rows
 from wherefrom.tables.raw import Integers, Numbers, RawTable
-from wherefrom.tables.target import known
+from wherefrom.tables.target import known, possible
 from wherefrom.tables.wording import language
 from wherefrom.training import streams
 from wherefrom.training.data import Rows, as_rows
@@ -75,6 +75,7 @@ class Labelled:
         there = known(y)
         if model.target.classes:
             there &= np.array([label in model.target.classes for label in y.tolist()])
+        there &= possible(model.posterior.training.likelihood, y)
         if not there.any():
             raise ValueError(f"{table.source} has no row with a {model.target.name!r}: the truth is needed")
         table, y = table.take(there), y[there]

@@ -14,11 +14,12 @@ from wherefrom.posterior.predicting import Method
 from wherefrom.predictive.background import Blend
 from wherefrom.report.words import column_of
 from wherefrom.tables.background import groups_of
-from wherefrom.tables.columns import Encoded
+from wherefrom.tables.columns import Encoded, rows_of
 from wherefrom.tables.gaps import GAPS, samples_of_a_draw
 from wherefrom.tables.outside import weight
 from wherefrom.tables.predicting import Answers, Predicted, Read, answering, predict_rows
 from wherefrom.tables.raw import Numbers, RawTable
+from wherefrom.tables.target import known, possible
 from wherefrom.tables.telling import RowNote
 from wherefrom.tables.wording import option
 from wherefrom.training.progress import Show
@@ -259,7 +260,7 @@ def look(model: Model, table: RawTable, how: How | None = None, progress: Show =
     how = how or How()
     encoded = model.encoder.encode(table)
     notes = [*table.notes, *encoded.notes]
-    others = {model.target.name, *model.target.several, *(model.about.get(name) for name in ("group", "weight"))}
+    others = {*model.target.columns, *(model.about.get(name) for name in ("group", "weight"))}
     expected = {rule.name for rule in model.encoder.rules} | others | {*how.keep}
     if extra := [name for name in table.columns if name not in expected]:
         shown = ", ".join(map(repr, extra[:10])) + ", ..." * (len(extra) > 10)
@@ -270,18 +271,33 @@ def look(model: Model, table: RawTable, how: How | None = None, progress: Show =
     return Looked(model, table, encoded, truth, distance, why, blend, tuple(notes), how, progress)
 
 
+def _possible(model: Model, truth: Any, notes: list[str]) -> Any:
+    """Return the truth without values that the chosen distribution rules out, such as a zero among log-normals."""
+    impossible = known(truth) & ~possible(model.posterior.training.likelihood, truth)
+    if not impossible.any():
+        return truth
+    first = float(truth[impossible][0])
+    notes.append(
+        f"{model.target.name} is {first:g} in a row, and such values in {rows_of(int(impossible.sum()))}, which "
+        f"{model.target.task} rules out: not scored"
+    )
+    return np.where(impossible, np.nan, truth)
+
+
 def _truth(model: Model, table: RawTable, notes: list[str]) -> Any:
     """Return the target where it is there, and can be read; no prediction depends on it."""
     target = model.target
-    if target.name not in table.columns or target.several:
+    if target.several or not set(target.columns) <= set(table.columns):
         return None
     try:
         truth = target.values(table)
     except ValueError as error:
         notes.append(f"not scored: {error}")
         return None
+    if not target.classes:
+        return _possible(model, truth, notes)
     strange = {label for label in truth.tolist() if label is not None and label not in target.classes}
-    if target.classes and strange:
+    if strange:
         pattern = f"{target.name} holds {{words}}, a class never seen: not scored"
         notes.append(RowNote.of(pattern, len(strange), sorted(strange, key=repr)))
     return truth

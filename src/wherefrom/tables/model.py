@@ -46,7 +46,7 @@ from wherefrom.table import Table
 from wherefrom.tables import frames
 from wherefrom.tables.advising import Advice, advice
 from wherefrom.tables.cells import Cells
-from wherefrom.tables.columns import Encoded, TableEncoder
+from wherefrom.tables.columns import Encoded, Exposure, TableEncoder
 from wherefrom.tables.completing import Completion
 from wherefrom.tables.gaps import Donors
 from wherefrom.tables.importance import REPEATS, Importance, importance
@@ -186,7 +186,7 @@ class Model:
         values = {name: getattr(self, name) for name in _STORED}
         values["held_out"] = self.held_out if keeps_data else None
         values["donors"] = self.donors if keeps_data or self.donors is None else self.donors.made_up()
-        values["noise"] = None if noise is None or noise.left_out_by is not None else (noise.x, noise.y)
+        values["noise"] = None if noise is None or noise.left_out_by is not None else (noise.x, noise.numbers)
         tensors: dict[str, Tensor] = {}
         document = self._history(command) | {"run": codec.pack(values, tensors)}
         store.put(run, self.posterior)
@@ -249,7 +249,8 @@ class Model:
                 raise ValueError(f"networks cannot have {values['samples']} samples")
             if noise is not None:
                 x, y = (part.numpy() for part in noise)
-                rows = as_rows((Encoded(x, features), y[:, 0]), posterior.training.likelihood)
+                y = y[:, 0] if y.shape[1] == 1 else y
+                rows = as_rows((Encoded(x, features), y), posterior.training.likelihood)
                 posterior = replace(posterior, fold=replace(posterior.fold, held_out=rows))
             model = cls(posterior, **values).with_rows_to_judge()
             model._rehearse()
@@ -258,11 +259,15 @@ class Model:
     def _rehearse(self) -> None:
         """Raise if rows cannot be read, encoded, compared with the training rows and completed.
 
-        By two rows, one of which has the medians of its quantities, and the other nothing.
+        By two rows, one of which has the medians of its quantities, and the other nothing but an exposure.
         """
         medians = {rule.name: getattr(rule, "median", None) for rule in self.encoder.rules}
         kinds = {rule.name: getattr(rule, "kind", "") for rule in self.encoder.rules}
-        rows = {name: [medians[name] if kinds[name] == "number" else None, None] for name in self.encoder.names}
+        needed = {rule.name for rule in self.encoder.rules if isinstance(rule, Exposure)}
+        rows = {
+            name: [medians[name] if kinds[name] == "number" else None, medians[name] if name in needed else None]
+            for name in self.encoder.names
+        }
         encoded = self.encoder.encode(self.as_table(rows))
         self.around.look(encoded)
         self.posterior.schema.inputs(encoded if self.completion is None else self.completion.drawn(encoded)[0])

@@ -1,15 +1,17 @@
 """Honest neighbours of a table's scores: what simpler and other models make of the same rows, by the same folds.
 
     own distribution     every row is answered with the target's own distribution: that of the rows of the other folds,
-                         as they are (a kernel density for the NLL of a quantity, shares for classes)
+                         as they are (a kernel density for the NLL of a quantity, shares for classes; of times the curve
+                         of Kaplan and Meier, and for the NLL the law that suits them best)
     linear model         ridge regression, its penalty by leave-one-out; logistic and Poisson regression for classes and
-                         counts (scikit-learn)
+                         counts (scikit-learn); for times, accelerated failure by the law that suits them best
     boosted trees        scikit-learn's histogram gradient boosting, which stops early, at a learning rate of 0.1,
                          and of 0.3 for more than three classes, where a tree for each class takes long
 
 Each is trained on the rows of the other folds, and answers those of its own. The two that give a mean alone get the
 spread of their errors in the *other* folds: a Gaussian (or a negative binomial of counts) for NLL and CRPS, and the
-quantiles of these errors for the interval. The NLL is compared row by row with the model's own.
+quantiles of these errors for the interval. All scores are of the rows that judge the model itself, and the NLL is
+compared row by row with the model's own.
 """
 
 from __future__ import annotations
@@ -25,10 +27,13 @@ import torch
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
-from wherefrom.predictive import gaussians, negative_binomials
+from wherefrom.likelihoods import Survival
+from wherefrom.likelihoods.censored import as_censored
+from wherefrom.predictive import gaussians, negative_binomials, survival_scores
 from wherefrom.predictive.row_scores import auc
 from wherefrom.tables.raw import Integers, Numbers
 from wherefrom.tables.threads import one_thread
+from wherefrom.training.survival import LAWS, LOSSES, same_for_all
 
 OWN, LINEAR, TREES = "own distribution", "linear model", "boosted trees"
 _ARTICLES = {OWN: "the target's own distribution for every row", LINEAR: "a linear model", TREES: "boosted trees"}
@@ -38,13 +43,14 @@ _CLEARLY = 2.0  # standard errors
 _FEW_CLASSES = 3
 
 Fold = tuple[Integers, Integers]  # the rows to train on, and those to answer
+_Ours = Mapping[str, Numbers]  # what our own scores are made of, by row
 
 
 class Judged(NamedTuple):
-    """Scores of a neighbour: those that each row has, and those of all rows together."""
+    """Scores of a neighbour: those that each row has, and those that some rows have together."""
 
     by_row: dict[str, Numbers]
-    together: dict[str, float] = {}  # noqa: RUF012 - never changed
+    together: Callable[[Integers], dict[str, float]]
 
 
 @stored("Neighbour")
@@ -68,34 +74,44 @@ class Neighbour:
 
 
 def compared(
-    x: Numbers, y: NDArray[Any], parts: Integers, task: str, level: float, ours: Mapping[str, Numbers]
+    x: Numbers,
+    y: NDArray[Any],
+    parts: Integers,
+    judged: Integers,
+    task: str,
+    level: float,
+    ours: Mapping[str, Numbers],
+    has_atoms: bool = False,
 ) -> tuple[Neighbour, ...]:
-    """Score the neighbours on every row, by the folds of `parts`; `ours` has the NLL of every row.
+    """Score the neighbours on the rows `judged`, by the folds of `parts`; `ours` has the NLL of these rows.
 
+    Where single values have a probability by our distribution (`has_atoms`), but not by theirs, no NLL is compared.
     Classes go by their numbers. Without scikit-learn there are those that need none.
     """
+    if has_atoms and _JUDGES.get(task) is _of_quantities:  # zeros have a probability, and neighbours densities
+        ours = {name: scores for name, scores in ours.items() if name != "nll"}
     folds = [(np.flatnonzero(parts != part), np.flatnonzero(parts == part)) for part in np.unique(parts)]
     judge = _JUDGES.get(task)
     if judge is None:
         return ()
     with warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore")  # of solvers that would go on for longer
-        by_row = judge(x, y, folds, level)
-    return tuple(_neighbour(name, rows, ours) for name, rows in by_row.items())
+        by_row = judge(x, y, folds, level, ours)
+    return tuple(_neighbour(name, rows, judged, ours) for name, rows in by_row.items())
 
 
-def _neighbour(name: str, judged: Judged, ours: Mapping[str, Numbers]) -> Neighbour:
-    scores = {score: float(values.mean()) for score, values in judged.by_row.items()} | judged.together
-    if "nll" not in ours or len(ours["nll"]) != len(judged.by_row["nll"]):
-        return Neighbour(name, scores)
-    gap = ours["nll"] - judged.by_row["nll"]
+def _neighbour(name: str, rows: Judged, judged: Integers, ours: Mapping[str, Numbers]) -> Neighbour:
+    scores = {score: float(values[judged].mean()) for score, values in rows.by_row.items()} | rows.together(judged)
+    if "nll" not in ours or len(ours["nll"]) != len(judged):
+        return Neighbour(name, {score: value for score, value in scores.items() if score != "nll"})
+    gap = ours["nll"] - rows.by_row["nll"][judged]
     return Neighbour(name, scores, float(gap.mean()), float(gap.std(ddof=1)) / math.sqrt(len(gap)))
 
 
 # ------------------------------------------------------------------ quantities
 
 
-def _of_quantities(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float) -> dict[str, Judged]:
+def _of_quantities(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, ours: _Ours) -> dict[str, Judged]:
     def gaussian(mean: Numbers) -> Judged:
         nll, crps, covered = (np.empty(len(y)) for _ in range(3))
         for rows, train, errors in _errors_elsewhere(mean, y, folds):
@@ -105,10 +121,10 @@ def _of_quantities(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float) 
             nll[rows] = -gaussians.log_density(gap, torch.zeros_like(gap), variance).numpy()
             crps[rows] = gaussians.crps(gap, variance.sqrt()).numpy()
             covered[rows] = _covered(gap.numpy(), errors, level)
-        return Judged({"nll": nll, "crps": crps, "coverage": covered}, {"rmse": _root_mean_square(y - mean)})
+        return Judged({"nll": nll, "crps": crps, "coverage": covered}, _rmse(y - mean))
 
     answers = {OWN: _own_distribution(y, folds, level), LINEAR: gaussian(_by_fold(x, y, folds, _ridge))}
-    trees = _trees("HistGradientBoostingRegressor")
+    trees = _trees()
     return answers | ({TREES: gaussian(_by_fold(x, y, folds, trees))} if trees else {})
 
 
@@ -127,7 +143,11 @@ def _own_distribution(y: Numbers, folds: Sequence[Fold], level: float) -> Judged
         ends = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
         covered[rows] = (y[rows] >= ends[0]) & (y[rows] <= ends[1])
     middle = _by_fold(y, y, folds, lambda _, values: lambda new: np.full(len(new), values.mean()))
-    return Judged({"nll": nll, "crps": crps, "coverage": covered}, {"rmse": _root_mean_square(y - middle)})
+    return Judged({"nll": nll, "crps": crps, "coverage": covered}, _rmse(y - middle))
+
+
+def _rmse(errors: Numbers) -> Callable[[Integers], dict[str, float]]:
+    return lambda rows: {"rmse": _root_mean_square(errors[rows])}
 
 
 def _root_mean_square(errors: Numbers) -> float:
@@ -160,17 +180,17 @@ def _errors_elsewhere(mean: Numbers, y: Numbers, folds: Sequence[Fold]) -> list[
 # ------------------------------------------------------------------ counts
 
 
-def _of_counts(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float) -> dict[str, Judged]:
+def _of_counts(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, ours: _Ours) -> dict[str, Judged]:
     def binomial(mean: Numbers) -> Judged:
         nll = np.empty(len(y))
         for rows, train, _ in _errors_elsewhere(mean, y, folds):
             dispersion = _dispersion(y[train], mean[train])
             nll[rows] = -_log_mass(y[rows], mean[rows], dispersion)
-        return Judged({"nll": nll}, {"rmse": _root_mean_square(y - mean)})
+        return Judged({"nll": nll}, _rmse(y - mean))
 
     own = _by_fold(y, y, folds, lambda _, values: lambda new: np.full(len(new), values.mean()))
     answers = {OWN: binomial(own)}
-    linear, trees = _poisson(), _trees("HistGradientBoostingRegressor", loss="poisson")
+    linear, trees = _poisson(), _trees(loss="poisson")
     if linear and trees:
         answers |= {name: binomial(_by_fold(x, y, folds, fit)) for name, fit in ((LINEAR, linear), (TREES, trees))}
     return answers
@@ -190,21 +210,25 @@ def _dispersion(y: Numbers, mean: Numbers) -> float:
 # ------------------------------------------------------------------ classes
 
 
-def _of_classes(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float) -> dict[str, Judged]:
+def _of_classes(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, ours: _Ours) -> dict[str, Judged]:
     numbers = y.astype(np.int64)
     classes = int(numbers.max()) + 1
 
     def scored(probabilities: Numbers) -> Judged:
         truth = np.eye(classes)[numbers]
         chosen = np.maximum(probabilities[np.arange(len(y)), numbers], 1e-12)
-        area = auc(torch.from_numpy(probabilities), torch.from_numpy(numbers)).value
         hits = probabilities.argmax(1) == numbers
         by_row = {
             "nll": -np.log(chosen),
             "brier": ((probabilities - truth) ** 2).sum(1),
             "accuracy": hits.astype(float),
         }
-        return Judged(by_row, {} if area is None else {"auc": area})
+
+        def together(rows: Integers) -> dict[str, float]:
+            area = auc(torch.from_numpy(probabilities[rows]), torch.from_numpy(numbers[rows])).value
+            return {} if area is None else {"auc": area}
+
+        return Judged(by_row, together)
 
     def answered(fit: Callable[[Numbers, Integers], Any]) -> Numbers:
         """Probabilities by the other folds; a class that they lack has next to none."""
@@ -244,6 +268,86 @@ def _stops_early(labels: Integers) -> bool:
     return bool(np.bincount(labels)[np.unique(labels)].min() >= 10)
 
 
+# ------------------------------------------------------------------ times
+
+
+def _of_times(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, ours: _Ours) -> dict[str, Judged]:
+    """Score by time, event and entry: y has these columns.  # (rows, 3)"""
+    time, event, entry = y[:, 0], y[:, 1] > 0, y[:, 2]
+    times = ours["times"][0] if "times" in ours else np.quantile(time, np.linspace(0.1, 0.9, 20))
+
+    def scored(nll: Numbers, curves: Numbers, predicted: Numbers) -> Judged:
+        def together(rows: Integers) -> dict[str, float]:
+            seen = time[rows], event[rows]
+            order = survival_scores.concordance(*seen, predicted[rows], entry[rows]).value
+            scores = {} if order is None else {"concordance": order}
+            uncensored = survival_scores.censoring(*seen, entry[rows])
+            some = (times < seen[0].max()) & (times >= seen[0].min()) & (uncensored.at(times) > 0)
+            if some.sum() > 1:
+                brier = survival_scores.brier(*seen, curves[rows][:, some], times[some], uncensored)
+                scores["ibs"] = float(brier.integrated.mean())
+            return scores
+
+        return Judged({"nll": nll}, together)
+
+    logs = torch.from_numpy(np.log(times))
+    same, linear = ([np.empty(len(y)), np.empty((len(y), len(times))), np.zeros(len(y))] for _ in range(2))
+    for train, rows in folds:
+        if not event[train].any():
+            return {}
+        steps = survival_scores.kaplan_meier(time[train], event[train], entry[train])
+        one = _accelerated(np.zeros((len(train), 0)), y[train])
+        same[0][rows], same[1][rows] = one(np.zeros((len(rows), 0)), y[rows], logs)[0], steps.at(times)
+        linear[0][rows], linear[1][rows], linear[2][rows] = _accelerated(x[train], y[train])(x[rows], y[rows], logs)
+    return {OWN: scored(*same), LINEAR: scored(*linear)}
+
+
+def _accelerated(
+    x: Numbers, y: Numbers
+) -> Callable[[Numbers, Numbers, torch.Tensor], tuple[Numbers, Numbers, Numbers]]:
+    """Fit a linear model of log time, by the law that suits these rows best; a unit penalty on standardised slopes.
+
+    It returns the NLL of rows, their survival at log times, and the location of their log time.
+    """
+    likelihood = Survival().suited(as_censored(y).encoded)
+    law, encoded = LAWS[likelihood.law], as_censored(y).encoded
+    units = same_for_all(law, encoded)
+    centre, scale = x.mean(0), x.std(0)
+    scale = np.where(scale > 1e-9, scale, 1.0)
+    columns = torch.from_numpy((x - centre) / scale)
+    logs = torch.stack([(encoded[:, k] - units.location) / units.scale for k in (0, 2)])
+    target = torch.stack([logs[0], encoded[:, 1], logs[1]], 1)
+    slopes = torch.zeros(columns.shape[1] + 2, dtype=torch.float64, requires_grad=True)
+    loss = LOSSES[law.name]()
+
+    def outputs(at: torch.Tensor) -> torch.Tensor:
+        return torch.stack([at @ slopes[2:] + slopes[0], slopes[1].expand(len(at))], 1)
+
+    optimiser = torch.optim.LBFGS([slopes], max_iter=100, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        value = loss(outputs(columns), target) + slopes[2:].square().sum() / (2 * len(target))
+        value.backward()
+        return value
+
+    with torch.enable_grad():
+        optimiser.step(closure)
+
+    def answer(new: Numbers, truth: Numbers, times: torch.Tensor) -> tuple[Numbers, Numbers, Numbers]:
+        with torch.no_grad():
+            both = outputs(torch.from_numpy((new - centre) / scale))
+        middle, width = units.location + units.scale * both[:, 0], units.scale * (both[:, 1] / 2).exp()
+        seen = as_censored(truth)
+        z, z_entry = ((each - middle) / width for each in seen.encoded[:, [0, 2]].T)
+        had = law.log_density(z) - width.log() - seen.time.log()
+        nll = -torch.where(seen.event, had, -law.cumulative(z)) - law.cumulative(z_entry)
+        curves = torch.exp(-law.cumulative((times - middle[:, None]) / width[:, None]))
+        return nll.numpy(), curves.numpy(), middle.numpy()
+
+    return answer
+
+
 # ------------------------------------------------------------------ models of a mean
 
 
@@ -276,14 +380,16 @@ def _left_out_error(u: Numbers, d: Numbers, uy: Numbers, y: Numbers, penalty: fl
     return float((((y - u @ (shrunk * uy)) / (1 - leverage)) ** 2).mean())
 
 
-def _trees(name: str, **settings: Any) -> _Fit | None:
+def _trees(**settings: Any) -> _Fit | None:
+    """Boosted trees, of fewer leaves than by default: as good on the tables that we tried, in half the time."""
     try:
-        from sklearn import ensemble
+        from sklearn.ensemble import HistGradientBoostingRegressor
     except ImportError:
         return None
+    settings = {"max_leaf_nodes": 15, "learning_rate": 0.2, "random_state": 0} | settings
 
     def fit(x: Numbers, y: Numbers) -> Callable[[Numbers], Numbers]:
-        model = getattr(ensemble, name)(early_stopping=len(y) >= 100, random_state=0, **settings).fit(x, y)
+        model = HistGradientBoostingRegressor(early_stopping=len(y) >= 100, **settings).fit(x, y)
         return lambda new: np.asarray(model.predict(new), dtype=np.float64)
 
     return fit
@@ -304,8 +410,10 @@ def _poisson() -> _Fit | None:
     return fit
 
 
-_JUDGES: dict[str, Callable[[Numbers, Numbers, Sequence[Fold], float], dict[str, Judged]]] = {
+_JUDGES: dict[str, Callable[[Numbers, Numbers, Sequence[Fold], float, _Ours], dict[str, Judged]]] = {
     "regression": _of_quantities,
+    "positive": _of_quantities,
     "classification": _of_classes,
     "counts": _of_counts,
+    "survival": _of_times,
 }

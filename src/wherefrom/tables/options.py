@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from wherefrom.likelihoods.choice import LAWS
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
 from wherefrom.tables.looking import FEWEST_SAMPLES
@@ -24,7 +25,12 @@ class Request:
 
     target: str
     task: str | None = None
+    likelihood: str = "auto"  # of a quantity: one of LAWS, or what left-out rows call for
+    event: str | None = None  # column that says whether the event was seen at the time that is the target
+    entry: str | None = None  # column of the time from which on a row was seen
     least: float | Literal["auto"] | None = "auto"  # that a quantity can be
+    levels: tuple[str, ...] = ()  # of ordered classes, from the lowest to the highest
+    exposure: str | None = None  # a column that says how long, or how many, each row was observed
     kinds: Mapping[str, str] = field(default_factory=dict)
     over: str | Sequence[Any] | None = None  # as it is written, or variables
     recipe: str | None = None
@@ -53,6 +59,8 @@ class Request:
         target: str,
         *,
         least: Any = "auto",
+        levels: str | Sequence[Any] | None = None,
+        exposure: str | None = None,
         number: Sequence[str] = (),
         text: Sequence[str] = (),
         date: Sequence[str] = (),
@@ -72,13 +80,22 @@ class Request:
         **others: Any,
     ) -> Request:
         """Read the options as a user writes them, in Python or on the command line; `settings` are further ones."""
+        if not isinstance(target, str):
+            raise TypeError(
+                f"target is the name of one column, not {target!r}: fit a model for each, or train one network for all "
+                "by wf.Several"
+            )
         kinds = dict.fromkeys(number, "number") | dict.fromkeys(text, "text")
         for one in date:
             name, _, written = one.partition("=")
             kinds[name] = f"date:{written}" if written else "date"
+        if exposure is not None:
+            kinds[exposure] = "exposure"
         return cls(
             target,
             least=as_least(least),
+            levels=as_levels(levels),
+            exposure=exposure,
             kinds=kinds | dict.fromkeys(drop, "drop"),
             settings=plan.Settings(
                 plan.as_hidden(hidden), dropout, lr, batch_size, as_noise(noise), **dict(settings or {})
@@ -90,6 +107,8 @@ class Request:
         )
 
     def __post_init__(self) -> None:
+        if self.likelihood not in ("auto", *LAWS):
+            raise ValueError(f"{option('likelihood')} is auto, {' or '.join(LAWS)}, not {self.likelihood!r}")
         if self.calibrate not in CALIBRATIONS:
             raise ValueError(f"{option('calibrate')} is one of {', '.join(CALIBRATIONS)}, not {self.calibrate!r}")
         if self.families != "auto" and (unknown := set(self.families_asked) - {*FAMILIES}):
@@ -115,8 +134,8 @@ class Request:
         if self.families != "auto":
             named = [name.strip() for name in self.families.split(",")]
             return (FAMILIES[0], *(name for name in named if name != FAMILIES[0]))
-        given = (self.over, self.recipe, self.epochs, self.settings.hidden, self.settings.model)
-        return FAMILIES if all(each is None for each in given) else FAMILIES[:1]
+        of_networks = (self.over, self.recipe, self.epochs, self.settings.hidden, self.settings.model, self.exposure)
+        return FAMILIES if all(each is None for each in of_networks) else FAMILIES[:1]
 
     @property
     def as_text(self) -> frozenset[str]:
@@ -154,6 +173,17 @@ def as_least(written: Any) -> float | Literal["auto"] | None:
         return float(written)
     except ValueError:
         raise ValueError(f"{option('least')} is auto, none, or a number, not {written!r}") from None
+
+
+def as_levels(written: str | Sequence[Any] | None) -> tuple[str, ...]:
+    """Return levels as text, from the lowest to the highest.
+
+    >>> as_levels("low, medium,high"), as_levels([1, 2, 3])
+    (('low', 'medium', 'high'), ('1', '2', '3'))
+    """
+    if written is None:
+        return ()
+    return tuple(part.strip() for part in written.split(",")) if isinstance(written, str) else tuple(map(str, written))
 
 
 def as_noise(written: Any) -> str:

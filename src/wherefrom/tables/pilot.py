@@ -9,9 +9,10 @@ learning rate and the dropout, one thing is changed at a time, and kept if the r
 columns in pieces (see training/pieces.py), a lower rate where few epochs are best, weight decay, no hidden units at
 all, and few of many columns (see training/sparse.py). A network that predicts its noise is taken if the rows are more
 likely by more than a standard error, under the shape of y that suits each (see predictive/shape.py), and its CRPS is
-not worse by as much: such networks stop earlier, at times before they have learnt the mean. A larger network, or
-pieces, which cost more, are kept only if they are better by half a standard error. Settings that the user gave are not
-tried otherwise.
+not worse by as much: such networks stop earlier, at times before they have learnt the mean. Other likelihoods that y
+may have must be better by two standard errors (see likelihoods/choice.py); heavy tails are tried only where the errors
+of the best network have them. A larger network, or pieces, which cost more, are kept only if they are better by half a
+standard error. Settings that the user gave are not tried otherwise.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ from itertools import product
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from wherefrom.likelihoods import Likelihood
+from wherefrom.likelihoods.choice import WORDS, Law
 from wherefrom.posterior import DivergedError, Posterior, stopping
 from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.member import Member
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.stopping import Stops
+from wherefrom.predictive import gaussians, student
 from wherefrom.tables.raw import Integers
 from wherefrom.tables.weighing import drawn_by_weight
 from wherefrom.tables.wording import option
@@ -46,10 +51,11 @@ Tried = Literal["lr", "dropout", "no dropout", "decay", "hidden", "inputs", "noi
 LEAST_EPOCHS = 5
 _FIRST_EPOCHS, _FIRST_STEPS, _MOST_STEPS = 10, 2000, 40_000
 _MOST_EPOCHS = 1000
-_NEAR_THE_END = 0.7
+_NEAR_THE_END, _WORTH_LONGER = 0.7, 0.005  # of the epochs, and nats a row for which twice as many are tried
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _LESS = 0.25  # of a dropout
 _CLEARLY, _WORTH_IT = 3.0, 0.5  # standard errors: to give a training up, and to take one that costs more
+_SURELY = 2.0  # standard errors, by which another distribution must be better
 _ENOUGH_ROWS = 500  # to compare two trainings by
 _DECAYS, _SPARSE_DECAYS = (0.003,), (0.03, 0.1, 0.3)  # of the weights of networks, and of sparse linear models
 _WIDE = 5  # rows for each column: with fewer, sparse models are tried
@@ -91,14 +97,53 @@ class _Trial:
         """Return the gain under the shapes of y that suit both, and its standard error."""
         return _gain(self.stops.shaped_nll(self.best), other.stops.shaped_nll(other.best))
 
-    def is_beaten_by(self, other: _Trial) -> bool:
+    def is_beaten_by(self, other: _Trial, length: int, margin: float) -> bool:
+        """Return True if it is worse than another, even if twice the epochs gained as much as the last half.
+
+        margin: standard errors by which it must be worse.
+        """
         gain, error = other.gain(self)
-        return gain > _CLEARLY * error
+        return gain - self._last_gain(length) > margin * error
 
     def may_beat(self, other: _Trial) -> bool:
         """Return True if it is not worse than another by more than a standard error."""
         gain, error = other.gain(self)
         return gain <= error
+
+    def suits_better(self, other: _Trial) -> str | None:
+        """Return why its likelihood suits y better than another's; None if it does not.
+
+        The NLL is lower by more than two standard errors, under the shapes that suit both, since several laws are
+        tried, and the CRPS not higher by more than one. Where either gives single values a probability, the CRPS
+        decides (see likelihoods/choice.py).
+        """
+        crps, crps_error = self.crps_gain(other)
+        if self.training.likelihood.has_atoms or other.training.likelihood.has_atoms:
+            return f"lower CRPS on validation rows, by {crps:.3g} ± {crps_error:.2g}" if crps > crps_error else None
+        gain, error = self.shaped_gain(other)
+        is_better = gain > _SURELY * error and crps > -crps_error
+        return f"lower NLL on validation rows, by {gain:.3f} ± {error:.3f}" if is_better else None
+
+    @property
+    def has_heavy_tails(self) -> bool:
+        """True if a t with as many degrees of freedom as suit its errors makes them more likely than a Gaussian."""
+        errors = None if self.stops.deviation is None else self.stops.deviation[self.best]
+        if errors is None or not bool(errors.isfinite().all()):
+            return True  # nobody can tell
+        square, df = student.most_likely(errors.square()[None])
+        nothing, variance = torch.zeros_like(errors), errors.square().mean(0)
+        gaussian = gaussians.log_density(errors, nothing, variance)
+        gain, error = _gain(-student.log_density(errors, nothing, square * df / (df - 2), df).sum(1), -gaussian.sum(1))
+        return gain > _WORTH_IT * error
+
+    def gains_by_length(self, length: int) -> bool:
+        """Return True if it is best near the end, and clearly better than halfway: more epochs may be better still."""
+        return self.training.epochs >= _NEAR_THE_END * length and self._last_gain(length) > _WORTH_LONGER
+
+    def _last_gain(self, length: int) -> float:
+        """Return how far the NLL fell in the last half of so many epochs."""
+        half = sum(epochs <= length // 2 for epochs in self.stops.epochs) - 1
+        return float((self.stops.nll[max(half, 0)] - self.stops.nll[self.best]).mean())
 
     def crps_gain(self, other: _Trial) -> tuple[float, float]:
         """Return the gain in CRPS, and its standard error."""
@@ -117,13 +162,14 @@ def pilot(
     compute: Compute | None = None,
     copies: Integers | None = None,
     pieces: Pieces | None = None,
+    rivals: Mapping[Law, Likelihood] | None = None,
 ) -> Pilot:
     """Look for the best training: `averages` where t is marginalised, `tried` are the settings to look for.
 
     `data` is (x, y), or (x, y, weights).
     With `epochs` they are given. `until` is when, by the clock, no longer ones may begin. `copies` has the same number
     for rows that are copies of each other: they are trained on, or set aside, together. `pieces` are those of the
-    columns that have any.
+    columns that have any. `rivals` are further likelihoods that y may have.
     """
     copies = np.arange(len(data[0])) if copies is None else np.unique(copies, return_inverse=True)[1]
     along = data[1].reshape(len(data[1]), -1)[:, 0]
@@ -145,10 +191,23 @@ def pilot(
             words = rival.words.format(linear=wanted.without_hidden)
             notes.append(f"{words}: lower NLL on validation rows, by {gain:.3f} ± {error:.3f}")
             best = trial
+    chosen_law: Law = "gaussian"
+    for law, likelihood in (rivals or {}).items():
+        if search.is_late(best):
+            break
+        if law == "student" and not best.has_heavy_tails:
+            continue
+        other = likelihood.to_search("noise" in tried)
+        trial = search.best(replace(best.training, likelihood=other), {}, best, margin=0.0)
+        if (why := trial.suits_better(best)) is not None:
+            notes.append(f"{WORDS[law]}: {why}")
+            best, wanted, chosen_law = trial, likelihood, law
+    if rivals:
+        notes.append(f"the distribution of y: {WORDS[chosen_law]}")
     by_row = wanted.by_row if "noise" in tried else None
     if by_row is not None and not search.is_late(best):
         calmer = _calmer(best.training, ground)
-        noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), calmer, best)
+        noisy = search.best(replace(best.training, likelihood=by_row.to_search(False)), calmer, best, margin=0.0)
         gain, error = noisy.shaped_gain(best)
         crps_gain, crps_error = noisy.crps_gain(best)
         if gain > error and crps_gain > -crps_error:
@@ -322,10 +381,17 @@ class _Search:
         fits = (self.until - time.monotonic()) / max(each * folds * len(settings), 1e-9)
         return int(max(LEAST_EPOCHS, min(length, fits)))
 
-    def best(self, training: Training, tried: Mapping[str, Sequence[float]], rival: _Trial | None = None) -> _Trial:
+    def best(
+        self,
+        training: Training,
+        tried: Mapping[str, Sequence[float]],
+        rival: _Trial | None = None,
+        margin: float = _CLEARLY,
+    ) -> _Trial:
         """The best of the settings that are tried, after as many epochs as are best for it.
 
-        With a rival, they begin with half as many epochs as it had, and go no further where it is clearly better.
+        With a rival, they begin with half as many epochs as it had, and go no further where it is better by so many
+        standard errors, the margin: none where a change has to be clearly better to be taken.
         """
         steps = training.algorithm.steps_per_epoch(len(self.folds[0][0]))
         first = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
@@ -344,10 +410,8 @@ class _Search:
             best = trials[0]
             lowest = best if lowest is None or best.gain(lowest)[0] > 0 else lowest
             better = trials[: -(-len(trials) // 2)]
-            is_rising = any(
-                trial.training.epochs >= _NEAR_THE_END * length and trial.may_beat(lowest) for trial in better
-            )
-            is_beaten = rival is not None and best.is_beaten_by(rival)
+            is_rising = any(trial.gains_by_length(length) and trial.may_beat(lowest) for trial in better)
+            is_beaten = rival is not None and best.is_beaten_by(rival, length, margin)
             if not is_rising or length >= most or is_beaten or self._would_be_late(2 * length * networks * each):
                 return lowest
             length = min(most, 2 * length)

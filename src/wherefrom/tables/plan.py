@@ -13,12 +13,16 @@ from functools import partial
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
 from wherefrom import recipes
 from wherefrom.laws import SWAG, TRADI, Snapshots
 from wherefrom.likelihoods import LIKELIHOODS, TableWishes
 from wherefrom.posterior.point import Algorithm, Training
+from wherefrom.tables.raw import Integers
 from wherefrom.tables.target import Target
 from wherefrom.tables.wording import option
+from wherefrom.training import streams
 from wherefrom.training.mlp import MLP
 from wherefrom.variables import (
     BatchOrder,
@@ -33,9 +37,10 @@ from wherefrom.variables import (
     Resample,
 )
 
-_FOLDS, _DRAWS = 5, 5  # and draws of the networks in each fold
-_MORE_FOLDS, _FEWER_DRAWS = 10, 3  # of small tables, in which each row that a fold leaves out is missed
+_FOLDS, _MORE_FOLDS = 5, 10  # and those of small tables, in which each row that a fold leaves out is missed
+_DRAWS, _DRAWS_WITHOUT_FOLDS = 3, 5  # of the networks in each fold, and of all
 _MOST_BY_MORE_FOLDS, _MOST_BY_FOLDS = 2000, 50_000  # rows
+_MOST_JUDGED = 10_000  # rows that folds left out: their scores have small errors
 _SAMPLES, _FEWEST_SAMPLES = 500, 20  # of all networks together, and of one
 FEWEST_ROWS, _FEWEST_GROUPS = 20, 5  # to choose settings by
 _NOISE_ROWS = 1000  # are enough to fit the noise on
@@ -110,12 +115,24 @@ def training_for(rows: int, target: Target, settings: Settings) -> Training:
     model = MLP(hidden, settings.activation, dropout) if settings.model is None else settings.model
     fitting = 2 ** round(math.log2(max(1, rows / 200)))
     batch_size = settings.batch_size or min(256, max(32, fitting), max(1, rows // 4))
-    aside = min(max(10, rows // 10), _NOISE_ROWS)  # to fit the noise on; of a large table not more than enough
-    wishes = TableWishes(target.classes, target.least, settings.noise, min(0.5, aside / rows), settings.label_smoothing)
-    likelihood = LIKELIHOODS[target.task].of_table(wishes)
+    likelihood = LIKELIHOODS[target.task].of_table(wishes_for(rows, target, settings))
     chosen = {"lr": settings.lr or 0.003, "batch_size": batch_size}
     algorithm = Algorithm(settings.optimiser, **chosen | dict(settings.optimiser_settings))
     return Training(model, algorithm, epochs=1, likelihood=likelihood, standardise=settings.standardise)
+
+
+def wishes_for(rows: int, target: Target, settings: Settings) -> TableWishes:
+    """Options about the target, for a likelihood of so many rows."""
+    aside = min(max(10, rows // 10), _NOISE_ROWS)  # to fit the noise on; of a large table not more than enough
+    return TableWishes(
+        target.classes,
+        target.least,
+        settings.noise,
+        min(0.5, aside / rows),
+        settings.label_smoothing,
+        target.has_zeros,
+        target.exposure,
+    )
 
 
 def sized(training: Training, inputs: int, targets: int) -> Training:
@@ -163,7 +180,7 @@ def variables(
     is_drawn, draws_settings = recipes.parameters(name)
     if not is_drawn and draws is not None:
         raise ValueError(f"the recipe {name} trains one network: leave {option('draws')} out")
-    usual = _FEWER_DRAWS if folds > _FOLDS else _DRAWS
+    usual = _DRAWS if folds else _DRAWS_WITHOUT_FOLDS
     chosen: dict[str, Any] = {"draws": usual if draws is None else draws} if is_drawn else {}
     settings, names = dict(settings or {}), inspect.signature(recipes.BY_NAME[name]).parameters
     if draws_settings and not set(settings) - set(names):
@@ -250,6 +267,13 @@ def folds(over: list[Any], rows: int, different: int) -> int:
     if rows > _MOST_BY_FOLDS or draws_rows or different < 2:
         return 0
     return min(_MORE_FOLDS if rows <= _MOST_BY_MORE_FOLDS else _FOLDS, different)
+
+
+def judged(rows: int, seed: int) -> Integers:
+    """Choose the rows by which noise, families and calibration are judged: all, or of a large table some at random."""
+    if rows <= _MOST_JUDGED:
+        return np.arange(rows)
+    return np.sort(streams.generator(seed, "tables", "judged").permutation(rows)[:_MOST_JUDGED])
 
 
 def is_few(rows: int, different: int) -> bool:

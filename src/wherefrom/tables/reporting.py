@@ -145,10 +145,11 @@ def _ways(model: Model) -> list[dict[str, Any]]:
     if not ways or not ways[0]["shares"]:
         return []
     sources = list(dict.fromkeys(source for way in ways for source in way["shares"]))
+    shares = [f"share of {source}" for source in sources]
     table = Table(
-        ("when training stops", "NLL", "more than the best", "±", *(f"share of {source}" for source in sources)),
+        ("when training stops", ways[0]["score"], "more than the best", "±", *shares),
         [
-            (way["name"], way["nll"], way["behind"], way["error"], *(way["shares"].get(each, 0.0) for each in sources))
+            (way["name"], way["loss"], way["behind"], way["error"], *(way["shares"].get(each, 0.0) for each in sources))
             for way in ways
         ],
     )

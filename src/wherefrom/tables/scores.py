@@ -3,6 +3,7 @@ what it would be if every row were answered the same.
 
     quantities     the answer N(mean of y, variance of y), for all rows alike
     classes        the classes' own shares among the rows
+    times          the curve of Kaplan and Meier
 
 Scores of rows are collected in turns (`of_rows`) and put together at the end (`together`).
 """
@@ -28,13 +29,17 @@ from wherefrom.tables.target import known
 
 Rows = dict[str, NDArray[Any]]
 Kind = Literal["interval", "set", "confidence"]
-_NAMES = {  # in the order in which they are shown
+NAMES = {  # in the order in which they are shown
+    "concordance": "concordance",
+    "ibs": "integrated Brier score",
     "accuracy": "accuracy",
     "auc": "AUC",
     "average_precision": "average precision",
     "rmse": "RMSE",
+    "mae": "mean error",
     "r2": "R2",
     "crps": "CRPS",
+    "rps": "RPS",
     "nll": "NLL",
     "brier": "Brier score",
     "ece": "ECE",
@@ -71,6 +76,7 @@ class Scores:
     event: Event | None = None
     level: float = 0.95  # of the interval
     fifths: tuple[float, ...] = ()  # coverage of the rows in fifths, by their predicted mean
+    avoidable: tuple[float, ...] = ()  # coverage of all rows and of the fifths, less what single values of y force
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -89,7 +95,7 @@ class Scores:
 
     def beside(self, neighbours: Sequence[Neighbour]) -> Table:
         """Return a table for people, with the scores of other models beside."""
-        named = {shown: score for score, shown in _NAMES.items()}
+        named = {shown: score for score, shown in NAMES.items()}
         lines = []
         for name, value in self.values.items():
             score = "coverage" if name.startswith("coverage") else named.get(name, name)
@@ -134,19 +140,21 @@ class Scores:
         """Return how intervals hold the truth more, or less, often than they say: overall, or in a fifth of the rows.
 
         Of five fifths, one lies beyond 2.6 standard errors by chance as often as the whole lies beyond two. Of classes
-        without sets, it is how much more, or less, often answers are right than their confidence says.
+        without sets, it is how much more, or less, often answers are right than their confidence says. Intervals of
+        counts hold more than they say, and are off only as far as narrower ones would do.
         """
         name = next((name for name in self.values if name.startswith("coverage")), None)
         if name is None:
             return self._off_confidence()
         kind: Kind = "set" if name.endswith("set") else "interval"
         expected, observed = math.sqrt(self.level * (1 - self.level) / self.rows), self.values[name]
-        if abs(observed - self.level) > _FAR_OFF * max(expected, self.errors.get(name, 0.0)):
+        whole, *fifths = self.avoidable or (observed, *self.fifths)
+        if abs(whole - self.level) > _FAR_OFF * max(expected, self.errors.get(name, 0.0)):
             how = "more" if observed > self.level else "less"
             say = f"{kind}s hold the truth {how} often than they say: {observed:.1%} of {self.rows:,} rows"
             return Off(kind, observed, self.level, say)
-        for number, part in enumerate(self.fifths):
-            if abs(part - self.level) > _FAR_OFF_IN_A_FIFTH * expected * math.sqrt(5):
+        for number, (part, judged) in enumerate(zip(self.fifths, fifths, strict=True)):
+            if abs(judged - self.level) > _FAR_OFF_IN_A_FIFTH * expected * math.sqrt(5):
                 which = ("lowest", "second", "middle", "fourth", "highest")[number]
                 where = f"in the {which} fifth of the rows by their prediction"
                 say = f"{where}, {kind}s hold {part:.1%} of the truth, not {100 * self.level:.4g}%"
@@ -230,7 +238,7 @@ def together(
     scores, baselines, sizes, covers, measured = summary(rows, labels.index(event) if event in labels else None)
     if measured is not None and labels:
         measured = replace(measured, label=labels[int(measured.label)])
-    named = _NAMES | {"coverage": f"coverage of the {100 * level:.4g}% {covers}"}
+    named = NAMES | {"coverage": f"coverage of the {100 * level:.4g}% {covers}"}
     there = {named[name]: scores[name] for name in named if name in scores and scores[name].value is not None}
     return Scores(
         count,
@@ -239,16 +247,25 @@ def together(
         {named[name]: value for name, value in baselines.items() if named.get(name) in there},
         measured,
         level,
-        _fifths(rows),
+        tuple(float(rows["covered"].flatten()[part].double().mean()) for part in _fifths(rows)),
+        _avoidable(rows, level),
     )
 
 
-def _fifths(rows: Mapping[str, torch.Tensor]) -> tuple[float, ...]:
-    """The coverage of each fifth of the rows, by their predicted mean; none where they are too few."""
+def _fifths(rows: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """The rows of each fifth, by their predicted mean; none where they are too few."""
     if "covered" not in rows or "mean" not in rows or len(rows["covered"]) < 5 * _FEWEST_IN_A_FIFTH:
         return ()
-    order = rows["mean"].flatten().argsort(stable=True)
-    return tuple(float(part.double().mean()) for part in rows["covered"].flatten()[order].tensor_split(5))
+    return rows["mean"].flatten().argsort(stable=True).tensor_split(5)
+
+
+def _avoidable(rows: Mapping[str, torch.Tensor], level: float) -> tuple[float, ...]:
+    """Coverage of all rows and of each fifth, less what single values of y force; none where there are no ends."""
+    if "lower" not in rows:
+        return ()
+    truth, low, high = (rows[name].flatten() for name in ("truth", "lower", "upper"))
+    parts = (torch.arange(len(truth)), *_fifths(rows))
+    return tuple(row_scores.avoidable_coverage(truth[part], low[part], high[part], level) for part in parts)
 
 
 def _error(score: Score) -> float | None:

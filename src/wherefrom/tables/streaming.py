@@ -110,7 +110,7 @@ class Totals:
         self.rows += len(looked.table)
         self.outside += int(looked.outside.sum())
         self.notes = together(self.notes, looked.notes)
-        has_target = looked.model.target.name in looked.table.columns
+        has_target = set(looked.model.target.columns) <= set(looked.table.columns)
         self._is_scored &= not (has_target and looked.truth is None)
         self._scoring = predicted.scoring
         if self._is_scored:

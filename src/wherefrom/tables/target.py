@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods import LIKELIHOODS
+from wherefrom.likelihoods import LIKELIHOODS, Likelihood
 from wherefrom.tables.columns import quantities, rows_of
+from wherefrom.tables.events import censored, named_event
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_numbers
 from wherefrom.tables.wording import option
 
+_TIMES = tuple(name for name, likelihood in LIKELIHOODS.items() if likelihood.cells == "times")
 _FEW = 10  # different whole numbers are classes, more are a quantity
 _MOST_CLASSES = 200
 _ENOUGH = 100  # rows, none of which is negative: then none will be
@@ -29,19 +32,36 @@ class Target:
     classes: tuple[str | int, ...] = ()
     why: str = ""  # the task was chosen
     least: float | None = None  # that a quantity can be
+    has_zeros: bool = False  # where it matters
     several: tuple[str, ...] = ()  # columns to predict, where there are several; the first gives the name
+    exposure: str | None = None  # a column that says how long, or how many, each row was observed
+    event: str = ""  # column that says whether the event was seen at this time, or the row is censored
+    seen: str = ""  # its value that means so
+    entry: str = ""  # column of the time from which on the row was seen
 
     @classmethod
     def of(
-        cls, table: RawTable, name: str, asked: str | None, least: float | Literal["auto"] | None = "auto"
+        cls,
+        table: RawTable,
+        name: str,
+        asked: str | None,
+        least: float | Literal["auto"] | None = "auto",
+        levels: tuple[str, ...] = (),
+        exposure: str | None = None,
+        event: str | None = None,
+        entry: str | None = None,
     ) -> Target:
         """Decide what the column is, by the user's word or by its cells.
 
+        `levels` are those of ordered classes, from the lowest to the highest.
+
         `least` is the least that a quantity can be. By itself, it is 0 if no row is below, and there are 100 of them:
-        then the next one is with a chance of 1 in 101 at most.
+        then the next one is with a chance of 1 in 101 at most. With an `event`, the column is a time.
         """
         if asked is not None and asked not in LIKELIHOODS:
             raise ValueError(f"{option('task')} is {' or '.join(LIKELIHOODS)}, not {asked!r}")
+        if event is not None or entry is not None or asked in _TIMES:
+            return cls._of_times(table, name, asked, event, entry)
         column = table.column(name)
         if bool(column.missing.all()):
             raise ValueError(f"{table.source}, column {name!r}, is empty: there is nothing to learn")
@@ -54,20 +74,55 @@ class Target:
             target = cls(name, "regression", why=why)
         else:
             labels = _labels(column, numbers)
+            if asked is not None and "levels" in LIKELIHOODS[asked].table_options:
+                labels = _in_order(table, column, labels, levels)
             why = "as asked" if asked else _classes_because(labels)
             target = cls(name, asked or "classification", labels, why)
         _check(table, target, column, numbers)
+        target = replace(target, exposure=exposure)
         if "least" in LIKELIHOODS[target.task].table_options:
             target = replace(target, least=least_of(target.values(table), least, target.name))
+        if "zeros" in LIKELIHOODS[target.task].table_options:
+            target = replace(target, has_zeros=bool((np.asarray(target.values(table)) == 0).any()))
+        return target
+
+    @classmethod
+    def _of_times(cls, table: RawTable, name: str, asked: str | None, event: str | None, entry: str | None) -> Target:
+        if event is None:
+            raise ValueError(
+                f"{option('event')} is missing: the column that says whether the event was seen at {name!r}, or the "
+                "row is censored"
+            )
+        if asked is not None and asked not in _TIMES:
+            raise ValueError(f"{option('event')} is for times: leave {option('task', asked)} out")
+        column, seen = named_event(table, event)
+        target = cls(name, asked or _TIMES[0], why=f"{column!r} says which times are censored", event=column, seen=seen)
+        target = replace(target, entry=entry or "")
+        if len({each for each in (name, column, entry) if each}) < 2 + bool(entry):
+            raise ValueError(f"{option('target')}, {option('event')} and {option('entry')} are different columns")
+        values = target.values(table)
+        if not (values[:, 1] == 1).any():
+            raise ValueError(f"{table.source} has no row with the event ({column!r} is {seen!r}): nothing to learn")
         return target
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that the target is made of."""
+        further = [each for each in (self.event, self.entry) if each]
+        return tuple(dict.fromkeys((self.name, *self.several, *further)))
+
+    @property
     def holds_numbers(self) -> bool:
-        return LIKELIHOODS[self.task].cells == "numbers"
+        return LIKELIHOODS[self.task].cells != "labels"
 
     def values(self, table: RawTable) -> Numbers | NDArray[np.object_]:
-        """Quantity of every row (nan where missing), or label (None where missing).  # (rows,) or (rows, several)"""
+        """Quantity of every row (nan where missing), or label (None where missing).  # (rows,) or (rows, several)
+
+        Times have three columns: the time, whether the event was seen, and the entry.
+        """
         column = table.column(self.name)
+        if self.event:
+            return censored(table, self.name, self.event, self.seen, self.entry or None)
         if self.several:
             each = [quantities(table, table.column(name), "number", "") for name in self.several]
             return np.stack(each, axis=1)
@@ -84,6 +139,8 @@ class Target:
 
     def numbers(self, y: NDArray[Any]) -> Numbers:
         """Return targets, none of which is missing, as numbers; classes by theirs.  # (rows,) or (rows, several)"""
+        if self.event and not self.entry:
+            y = y[:, :2]  # an entry that is always the same says nothing
         classes = {label: number for number, label in enumerate(self.classes)}
         return np.asarray([classes[label] for label in y.tolist()] if classes else y, dtype=np.float64)
 
@@ -111,6 +168,14 @@ def known(values: Numbers | NDArray[np.object_]) -> NDArray[np.bool_]:
     return np.asarray(~is_gap.any(axis=1))
 
 
+def possible(likelihood: Likelihood, values: Numbers | NDArray[np.object_]) -> NDArray[np.bool_]:
+    """Return which values of a quantity its likelihood allows at all; all of another target."""
+    if values.ndim > 1 or values.dtype == object:
+        return np.ones(len(values), dtype=bool)
+    numbers = torch.from_numpy(np.asarray(values, dtype=np.float64))
+    return np.asarray(likelihood.can_be(numbers.unsqueeze(1)).squeeze(1))
+
+
 def _numbers(column: Column, decimal: str) -> Numbers:
     """Its different values as numbers, nan for what is none."""
     if column.numbers is not None:
@@ -132,6 +197,8 @@ def _quantity_because(numbers: Numbers, column: Column) -> str:
 def _classes_because(labels: tuple[Any, ...]) -> str:
     if isinstance(labels[0], int):
         otherwise = f"{option('task', 'regression')} takes them as a quantity"
+        if labels[0] == 0 and len(labels) > 2:
+            otherwise += f", {option('task', 'counts')} as counts"
         return f"it holds {len(labels)} different whole numbers; {otherwise}"
     return f"it holds {len(labels)} different words"
 
@@ -142,6 +209,29 @@ def _labels(column: Column, numbers: Numbers) -> tuple[str | int, ...]:
     if not np.isnan(numbers).any() and bool((numbers == np.round(numbers)).all()):
         return tuple(sorted({_whole(level) for level in present}))
     return tuple(sorted(present))
+
+
+def _in_order(
+    table: RawTable, column: Column, labels: tuple[str | int, ...], levels: tuple[str, ...]
+) -> tuple[str | int, ...]:
+    """Return the labels from the lowest to the highest: as given, else numbers in their order."""
+    where = f"{table.source}, column {column.name!r},"
+    if not levels:
+        if all(isinstance(label, int) for label in labels):
+            return labels
+        few = ",".join(map(str, labels[:5])) + ",..." * (len(labels) > 5)
+        raise ValueError(f"{where} holds text: name its levels from the lowest to the highest, {option('levels', few)}")
+    named = {str(label): label for label in labels}
+    if unknown := [label for label in named if label not in levels]:
+        raise ValueError(f"{where} holds {unknown[0]!r}, which is none of {option('levels', ','.join(levels))}")
+    if len(set(levels)) < len(levels):
+        raise ValueError(f"{option('levels', ','.join(levels))} names a level twice")
+    are_numbers = all(isinstance(label, int) for label in labels) and all(map(_is_number, levels))
+    return tuple(int(level) for level in levels) if are_numbers else levels
+
+
+def _is_number(level: str) -> bool:
+    return level.lstrip("-").isdigit()
 
 
 def _whole(level: str) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from wherefrom.likelihoods import LIKELIHOODS
+from wherefrom.likelihoods import LIKELIHOODS, Likelihood
+from wherefrom.likelihoods.choice import TASKS, Law, candidates
 from wherefrom.posterior import Posterior, stopping
+from wherefrom.posterior.left_out import judged_by
 from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.parts import of_last_iterates
 from wherefrom.posterior.point import Training
@@ -22,8 +24,10 @@ from wherefrom.tables.families import Family, with_families
 from wherefrom.tables.options import Request
 from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
 from wherefrom.tables.raw import Integers
-from wherefrom.tables.target import Target
+from wherefrom.tables.scores import NAMES as SCORES
+from wherefrom.tables.target import Target, possible
 from wherefrom.tables.telling import Tell
+from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import Rows, as_rows
 from wherefrom.training.native import COMPILING_SECONDS, is_compiled
@@ -66,6 +70,7 @@ def train(
     versions: Sequence[Encoded],
     copies: Integers | None,
     target: Target,
+    values: Any,
     request: Request,
     began: float,
     tell: Tell,
@@ -77,11 +82,20 @@ def train(
 
     data: x, y, and the weights of the rows or None.
     versions: x for each fold to train on, where its rows have gaps that are drawn.
+    values: of the target in all rows, held-out ones among them: its likelihood must suit them.
     folds: in how many D is drawn, too; 0 if not.
     all_rows: to train on, if the data is only some of them (default: the data).
     """
     count, asked = len(data[1]), request.settings
     training = plan.training_for(count, target, asked)
+    if not target.classes:
+        _check_values(data[1], training.likelihood, target, request)
+        encoded = training.likelihood.encode(Encoded(data[1], target.several) if target.several else data[1])
+        training = replace(training, likelihood=training.likelihood.suited(encoded.y))
+    laws = candidates(target.task, values, plan.wishes_for(count, target, asked))
+    if request.likelihood != "auto":
+        training = replace(training, likelihood=_insisted(request, training.likelihood, laws))
+    _check_calibration(request, training.likelihood)
     training = plan.sized(training, data[0].values.shape[1], len(target.classes or target.several) or 1)
     is_few = plan.is_few(count, count if copies is None else len(np.unique(copies)))
 
@@ -106,6 +120,7 @@ def train(
             compute=compute,
             copies=copies,
             pieces=_pieces(data[0]),
+            rivals=_rivals(request, laws) if all_rows is None else {},
         )
         training = first.training
         over = variables(training)
@@ -141,6 +156,8 @@ def train(
     if versions:
         rows = replace(rows, versions=torch.from_numpy(np.stack([each.values for each in versions])))
     posterior = marginalise(training, rows, over, request.seed, held_out=apart, groups=copies, compute=compute)
+    if design.parts and apart is None:
+        posterior = judged_by(posterior, torch.from_numpy(plan.judged(count, request.seed)))
     if all_rows is not None:  # whose memory is free then
         posterior = replace(posterior, fold=replace(posterior.fold, rows=None))
     samples = request.samples or plan.samples_of_each(len(posterior))
@@ -156,6 +173,51 @@ def train(
     return Networks(posterior, first, samples, compared, judged, trained_on=len(rows))
 
 
+def _rivals(request: Request, laws: Mapping[Law, Likelihood]) -> dict[Law, Likelihood]:
+    """Return the likelihoods to compare with the Gaussian, if what was asked for leaves the distribution open."""
+    settings = request.settings
+    is_open = request.likelihood == "auto" and settings.noise == "auto" and request.calibrate == "auto"
+    if not is_open or settings.model is not None:
+        return {}
+    ends_at_zero = request.least in ("auto", 0.0)  # where y ends elsewhere, or nowhere, these would not
+    return {law: each for law, each in laws.items() if law == "student" or (ends_at_zero and law != "gaussian")}
+
+
+def _check_values(y: Any, likelihood: Likelihood, target: Target, request: Request) -> None:
+    """Raise, in the words of a table, if the column holds a value that its likelihood rules out."""
+    is_possible = possible(likelihood, y)
+    if is_possible.all():
+        return
+    value = np.asarray(y)[~is_possible].reshape(-1)[0]
+    asked = "task" if request.likelihood == "auto" else "likelihood"
+    instead = option("task", "regression") if asked == "task" else option("likelihood", "gaussian")
+    raise ValueError(
+        f"{target.name!r} holds {value:.6g}, which {option(asked, getattr(request, asked))} rules out: take {instead}, "
+        "which any number may be, or mend the column"
+    )
+
+
+def _check_calibration(request: Request, likelihood: Likelihood) -> None:
+    """Raise, before anything is trained, if the likelihood has no such calibration."""
+    offered = likelihood.own_calibrations
+    if request.calibrate not in ("auto", "none", *offered):
+        raise ValueError(
+            f"{option('calibrate', request.calibrate)} is not for {likelihood}: take {' or '.join(offered)}"
+        )
+
+
+def _insisted(request: Request, training: Likelihood, laws: Mapping[Law, Likelihood]) -> Likelihood:
+    """Return the likelihood that was asked for; that of the training, where the task is the same."""
+    by_name = {str(law): likelihood for law, likelihood in laws.items()}
+    if not laws and training.task == TASKS.get(request.likelihood):
+        return training
+    if request.likelihood not in by_name:
+        why = "it is for one column of quantities" if request.task is None else f"leave {option('task')} out"
+        can_be = f"its values can be {' or '.join(laws)}" if laws else why
+        raise ValueError(f"{option('likelihood', request.likelihood)} is not for {request.target!r}: {can_be}")
+    return by_name[request.likelihood]
+
+
 def _is_late(budget: float | None, began: float) -> bool:
     """True if more than half of the budget is spent."""
     return budget is not None and time.monotonic() - began > 0.5 * budget
@@ -166,8 +228,9 @@ class Way:
     """One way to treat t, on rows that networks did not see: the same trainings serve them all."""
 
     name: str
-    nll: float
-    behind: float  # the NLL over that of the chosen one
+    score: str  # by its name: the NLL, where there is a density
+    loss: float
+    behind: float  # the loss over that of the chosen one
     error: float  # standard error of that
     shares: dict[str, float]  # of the variance, or of the entropy, by source
 
@@ -187,21 +250,23 @@ def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple
     assert rows is not None
     answers = {name: each.out_of_fold(samples) for name, each in candidates.items()}
     weights = None if rows.weights is None else rows.weights / rows.weights.mean()
-    nll = {name: answer.nll(rows.truth, by_row=True) for name, answer in answers.items()}
-    nll = {name: each if weights is None else weights * each for name, each in nll.items()}
-    best = min(nll, key=lambda name: float(nll[name].mean()))
+    losses = {name: answer.row_losses(rows.truth) for name, answer in answers.items()}
+    score = next(iter(losses["t as trained"]))  # the NLL, where there is a density
+    by_row = {name: torch.from_numpy(np.asarray(each[score])) for name, each in losses.items()}
+    by_row = {name: each if weights is None else weights * each for name, each in by_row.items()}
+    best = min(by_row, key=lambda name: float(by_row[name].mean()))
     ways = []
-    for name, each in nll.items():
-        behind = each - nll[best]
-        is_one = rows.y.shape[1] == 1  # several targets have sources of their own
+    for name, each in by_row.items():
+        behind = each - by_row[best]
+        is_one = rows.y_is_flat  # several targets have sources of their own
         some = torch.arange(0, len(rows), -(-len(rows) // _ROWS_OF_SHARES))
         split = answers[name].of_rows(some).all_sources().overall if is_one else {}
         shares = {source: float(of.share) for source, of in split.items()}
         error = float(behind.std()) / len(behind) ** 0.5
-        ways.append(Way(name, float(each.mean()), float(behind.mean()), error, shares))
+        ways.append(Way(name, SCORES[score], float(each.mean()), float(behind.mean()), error, shares))
     if best != "t as trained":
         by = ways[0]
-        tell(f"{best}: lower NLL on left-out rows, by {by.behind:.3f} ± {by.error:.3f}")
+        tell(f"{best}: lower {by.score} on left-out rows, by {by.behind:.3f} ± {by.error:.3f}")
     return candidates[best], tuple(ways)
 
 

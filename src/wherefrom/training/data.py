@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from wherefrom.files.codec import stored
 from wherefrom.files.digests import digest
 from wherefrom.training import streamed
+from wherefrom.training.joined import JoinedInputs, check_same, inputs_of, is_several, names_of
 from wherefrom.training.objective import Label, Objective
 from wherefrom.training.pieces import Knots, Pieces
 from wherefrom.training.streamed import Streamed
@@ -21,6 +22,8 @@ from wherefrom.training.streamed import Streamed
 _ROWS_AT_ONCE = 10_000
 _NUMBERS_AT_ONCE = 2**25  # of all columns: of more, moments are computed one column at a time
 _MOST = 1e100  # whose squares, and sums of them, are numbers
+
+Standardise = bool | Pieces | dict[str, bool] | tuple[bool, ...]  # the last two for each of several inputs
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,22 @@ class Rows:
     weights: Tensor | None = None  # (rows,), how much each counts in relation to the others
     left_out_by: Tensor | None = None  # (rows,), the draw of D whose members did not see each, and are to predict it
     versions: Tensor | None = None  # (draws, rows, ...), x to train on in each draw of D, where parts of it are random
+    y_logs: tuple[int, ...] = ()  # columns of y that hold the logarithm of the user's numbers
+    joined: JoinedInputs | None = None  # the inputs that stand side by side in x, where there are several
 
     @property
     def truth(self) -> Any:
-        """y as its owner would write it: classes by their labels."""
-        return [self.classes[int(number)] for number in self.y.flatten()] if self.classes else self.y
+        """y as its owner would write it: classes by their labels, and no logarithms."""
+        is_labels = self.classes and self.y.shape[1] == 1
+        return [self.classes[int(number)] for number in self.y.flatten()] if is_labels else self.numbers
+
+    @property
+    def numbers(self) -> Tensor:
+        """y in the user's units; classes by their numbers.  # (rows, columns)"""
+        if not self.y_logs:
+            return self.y
+        is_log = torch.tensor([column in self.y_logs for column in range(self.y.shape[1])])
+        return torch.where(is_log, self.y.exp(), self.y)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -98,6 +112,7 @@ class Rows:
             self.y_is_flat,
             digest(*(part.fingerprint() if isinstance(part, Streamed) else part for part in parts)),
             self.classes,
+            self.joined,
         )
 
 
@@ -114,9 +129,15 @@ class Schema:
     y_is_flat: bool
     digest: str  # of the training rows, to know them again
     classes: tuple[Label, ...] = ()
+    joined: JoinedInputs | None = None
 
     def inputs(self, x: Any) -> Tensor:
-        """x as a tensor, if it looks like what was trained on."""
+        """x as a tensor, if it looks like what was trained on; several inputs side by side."""
+        if self.joined is not None and not isinstance(x, Tensor | Streamed | Dataset):  # others have one row of numbers
+            self.joined.check_inputs(x)
+        if is_several(x) or (self.joined is not None and isinstance(x, Dataset)):
+            x, joined = as_joined(x)
+            check_same(self.joined, joined)
         names = column_names(x)
         if names and self.x_names and names != self.x_names:
             if sorted(names) == sorted(self.x_names):
@@ -145,25 +166,35 @@ def as_rows(data: Any, likelihood: Objective, known: Sequence[Label] = ()) -> Ro
     """
     if isinstance(data, Rows):
         return data
-    w_raw = None
+    w_raw, joined = None, None
     if isinstance(data, tuple | list) and len(data) in (2, 3):
         x_raw, y_raw, w_raw = data if len(data) == 3 else (*data, None)
     elif isinstance(data, Dataset):
-        x_raw, y_raw, w_raw = streamed.of_dataset(data)
+        x_raw, y_raw, w_raw, joined = streamed.of_dataset(data)
     else:
         raise TypeError(
             f"data must be (x, y), (x, y, weights) or a map-style torch Dataset, not {type(data).__name__}: "
             "marginalise(training, (x, y), over=[...])"
         )
-    x = as_inputs(x_raw)
-    y, is_flat, targets, y_names, classes = likelihood.encode(y_raw, tuple(known))
+    x, joined = (as_inputs(x_raw), joined) if isinstance(data, Dataset) else as_joined(x_raw)
+    y, is_flat, targets, y_names, classes, logs = likelihood.encode(y_raw, tuple(known))
     if len(x) != len(y):
         raise ValueError(f"x has {len(x)} rows but y has {len(y)}")
     if len(y) == 0:
         raise ValueError("the data has no rows")
     _check_same_index(x_raw, y_raw)
+    names = column_names(x_raw)
+    if (offset := likelihood.offset(names, _columns(x), targets)) is not None:
+        if joined is not None:
+            raise ValueError("an exposure is a column of a single table, and x holds several inputs")
+        offset.check(x, names)
     weights = None if w_raw is None else as_weights(w_raw, len(y))
-    return Rows(x, y, column_names(x_raw), y_names, is_flat, targets, classes, weights)
+    return Rows(x, y, names, y_names, is_flat, targets, classes, weights, y_logs=logs, joined=joined)
+
+
+def _columns(x: Tensor) -> int:
+    """Number of columns of a table; 0 where x is none."""
+    return int(x.shape[1]) if x.ndim == 2 else 0
 
 
 def as_weights(weights: Any, rows: int) -> Tensor:
@@ -180,6 +211,30 @@ def as_weights(weights: Any, rows: int) -> Tensor:
     return tensor
 
 
+def as_joined(x: Any) -> tuple[Tensor, JoinedInputs | None]:
+    """Return inputs as one tensor, and what stands side by side in it where there are several."""
+    if isinstance(x, Dataset):
+        return streamed.inputs_of_dataset(x)
+    if not is_several(x):
+        return as_inputs(x), None
+    inputs = inputs_of(x)
+    if not inputs:
+        raise ValueError("x holds no inputs")
+    tensors = [_as_one_of_several(part, called) for called, part in inputs.items()]
+    joined = JoinedInputs.of(names_of(x), tensors, [column_names(part) for part in inputs.values()])
+    return joined.joined(tensors), joined
+
+
+def _as_one_of_several(x: Any, called: str) -> Tensor:
+    """Return one of several inputs, checked: real numbers, whole ones or truth values.  # (rows, ...)"""
+    tensor = _as_tensor(x, called)
+    if not tensor.ndim:
+        raise ValueError(f"{called} is a single number: give one for each row")
+    tensor = tensor if tensor.dtype == torch.bool else streamed.as_numbers(tensor)
+    _check_finite(tensor, called, column_names(x))
+    return tensor
+
+
 def as_inputs(x: Any) -> Tensor:
     """A finite tensor of inputs in its own precision; integer arrays (for embeddings) stay integers, frames do not.
 
@@ -187,7 +242,7 @@ def as_inputs(x: Any) -> Tensor:
     """
     if isinstance(x, Streamed):
         return cast(Tensor, x)
-    tensor = streamed.as_numbers(streamed.inputs_of_dataset(x) if isinstance(x, Dataset) else _as_tensor(x, "x"))
+    tensor = streamed.as_numbers(streamed.inputs_of_dataset(x)[0] if isinstance(x, Dataset) else _as_tensor(x, "x"))
     if tensor.ndim < 2:
         raise ValueError(
             f"x must have rows and columns; its shape is {tuple(tensor.shape)}. "
@@ -368,23 +423,38 @@ class Scaler(NamedTuple):
     y_mean: Tensor
     y_std: Tensor
     knots: Knots | None = None  # of columns that networks see in pieces as well
+    logs: bool | tuple[bool, ...] = False  # whether networks see log y, of which y_mean and y_std are; for each column
 
     @classmethod
-    def of(cls, rows: Rows, standardise: bool | Pieces, likelihood: Objective) -> Scaler:
+    def of(cls, rows: Rows, standardise: Standardise, likelihood: Objective) -> Scaler:
         """Standardise tables column by column, and y where the likelihood says so; leave images and integers."""
         is_table = rows.x.ndim == 2 and rows.x.is_floating_point()
+        some = None  # of the columns, where others are left as they are
+        if rows.joined is not None:
+            if isinstance(standardise, Pieces):
+                raise ValueError("pieces are of the columns of a single table, and x holds several inputs")
+            some = rows.joined.standardised(standardise)
+            is_table = bool(some.any())
+        elif isinstance(standardise, dict | tuple):
+            raise ValueError("standardise speaks of several inputs, but x is one: use standardise=True or False")
         if standardise and is_table and isinstance(rows.x, Streamed):
             raise ValueError(
                 "a Dataset that is streamed, since it draws at random or is large, cannot be standardised column by "
                 "column: do so in the Dataset, and say Training(..., standardise=False)"
             )
-        x_moments = column_moments(rows.x, rows.weights) if standardise and is_table else no_change(1)
+        offset, x = likelihood.offset(rows.x_names, _columns(rows.x), rows.targets), rows.x
+        x_moments = _moments(x, rows.weights, some) if standardise and is_table else no_change(1)
+        if offset is not None and standardise:  # the exposure of a row in units of the mean one
+            (x_mean, x_std), column = x_moments, offset.column
+            x_std[column], x_mean[column] = x_mean[column], 0.0
+            x = x.clone()
+            x[:, column] = 1.0  # so that there are no pieces of it
         y_moments = likelihood.units(rows.y, rows.weights) if standardise else no_change(rows.y.shape[1])
         if not isinstance(standardise, Pieces):
-            return cls(*x_moments, *y_moments)
+            return cls(*x_moments, *y_moments, logs=likelihood.learns_logs)
         if not is_table:
             raise ValueError("pieces are of the columns of a table of numbers: use Training(..., standardise=True)")
-        return cls(*x_moments, *y_moments, standardise.knots(rows.x, rows.weights))
+        return cls(*x_moments, *y_moments, standardise.knots(x, rows.weights), likelihood.learns_logs)
 
     def x(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         if not x.is_floating_point():
@@ -412,7 +482,20 @@ class Scaler(NamedTuple):
         return x_shape if self.knots is None else (x_shape[0] + self.knots.inputs,)
 
     def y(self, y: Tensor, dtype: torch.dtype) -> Tensor:
-        return ((y.double() - self.y_mean) / self.y_std).to(dtype)
+        """Return y as networks see it: standardised; its logarithm is -inf where it is 0."""
+        values = y.double()
+        if any(self.logs) if isinstance(self.logs, tuple) else self.logs:
+            values = torch.where(torch.tensor(self.logs, device=y.device), values.log(), values)
+        return ((values - self.y_mean) / self.y_std).to(dtype)
+
+
+def _moments(x: Tensor, weights: Tensor | None, some: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each column, or of some; the others are left as they are.  # (columns,) each"""
+    if some is None:
+        return column_moments(x, weights)
+    mean, std = no_change(x.shape[1])
+    mean[some], std[some] = column_moments(x[:, some], weights)
+    return mean, std
 
 
 def column_moments(columns: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:

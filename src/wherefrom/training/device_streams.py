@@ -69,6 +69,12 @@ def surviving(keys: Tensor, thresholds: Tensor, rows: int, units: int, first_ste
     return torch.cat([z & _LOWER, _shifted(z, 32)], dim=3)[..., :units] >= thresholds[:, None, None]
 
 
+def halves(keys: Tensor, step: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return the lower and the upper 32 bits of the first numbers of a step.  # (keys, count) each"""
+    z = numbers(keys[:, None], (step << 32) + torch.arange(count, device=keys.device))
+    return z & _LOWER, _shifted(z, 32)
+
+
 def tables_of_counts(cumulative: Sequence[NDArray[np.float64]], device: torch.device) -> Tensor:
     """Return tables of Poisson probabilities as whole numbers, which 53 random bits are compared with.
 

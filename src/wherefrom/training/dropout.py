@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.training import device_streams, streams
-from wherefrom.training.network import Site
 from wherefrom.training.planning import InBlocks
+from wherefrom.training.probing import Site
 
 SPARSE = 0.1
 _PLANNED_CELLS = 2**18

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor
 from wherefrom.laws import Collector, Finished, Law
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Trained, Trainee
+from wherefrom.training.losses import information
 from wherefrom.training.network import Layout
 
 
@@ -25,12 +27,14 @@ def finished(
     collector: Collector | None,
     began: float,
     engine: str,
+    variances: Tensor | None = None,
 ) -> list[Trained]:
     """Return the members of a group after their training.
 
     theta: (members, size), their last iterates; losses: (members, epochs).
     collector: what watched them, if anything did.
     began: the thread's processor time when their training began.
+    variances: (members, trained size) of each weight, where the algorithm learns them (default None).
     """
     trained_size = cohort.network.layout.trained_size
     diverged = [first_bad_epoch(one, _is_finite(last[:trained_size])) for one, last in zip(losses, theta, strict=True)]
@@ -39,7 +43,8 @@ def finished(
         laws = [law if bad is None else None for law, bad in zip(collector.laws(), diverged, strict=True)]
     finish: Any = getattr(cohort.collection and cohort.collection.law, "finish", None)
     if finish is not None:
-        each = zip(members, theta, laws, diverged, strict=True)
+        learned = [None] * len(members) if variances is None else list(variances)
+        each = zip(members, theta, laws, learned, diverged, strict=True)
         laws = [_checked(finish, _at_hand(cohort, *one)) if bad is None else None for *one, bad in each]
     seconds = (time.thread_time() - began) / len(members)
     return [
@@ -48,10 +53,12 @@ def finished(
     ]
 
 
-def _at_hand(cohort: Cohort, member: Trainee, theta: Tensor, collected: Law | None) -> Finished:
+def _at_hand(
+    cohort: Cohort, member: Trainee, theta: Tensor, collected: Law | None, variance: Tensor | None
+) -> Finished:
     """Return a trained member with its rows and its loss."""
     network, table = cohort.network.private("finish"), cohort.tables[member.table]
-    layout, tensors = network.layout, network.layout.views(theta)
+    layout, tensors, loss = network.layout, network.layout.views(theta), cohort.loss_of(member)
     trained = Layout(layout.names[: layout.trained], layout.shapes[: layout.trained], layout.trained, 0)
 
     def batches(count: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
@@ -70,8 +77,11 @@ def _at_hand(cohort: Cohort, member: Trainee, theta: Tensor, collected: Law | No
         cohort.rows,
         batches,
         lambda parameters, x: network.call(tensors | trained.views(parameters), x, (), False),
-        cohort.loss_of(member),
+        loss,
+        getattr(loss, "density", None),
+        partial(information, loss),
         member.settings,
+        variance,
         cohort.rates(member),
         streams.torch_generator(member.masks, "finish"),
         network,

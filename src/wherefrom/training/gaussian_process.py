@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from wherefrom.files.codec import stored
 from wherefrom.training.fitted import check_whole
-from wherefrom.training.losses import GaussianNLL, Loss, SquaredError
+from wherefrom.training.losses import GaussianNLL, Loss, SquaredError, StudentError, StudentNLL
 
 _LIKELY_ROWS = 250  # by which lengths and variances are chosen
-_STEPS, _RATE = 50, 0.15  # of Adam, on the logarithms
+_STEPS, _FURTHER_STEPS, _RATE = 50, 20, 0.15  # of Adam, on the logarithms; further ones where others have ended
 _WIDTH_OF_LENGTHS = 1.5  # standard deviation of the logarithm of a length, before rows are seen
 _MOST_LENGTHS = 50  # columns; of more, all have the same length
 _JITTER = 1e-8
@@ -34,10 +34,13 @@ _LEAST_NOISE, _MOST_VARIANCE = 1e-6, 1e4  # of y's variance: with less noise, si
 class GaussianProcess:
     """A model factory of Gaussian process means, which takes x's and y's sizes from the data.
 
-    It fits itself: no optimiser, epochs or batches. For quantities (`wf.Regression`) alone.
+    It fits itself: no optimiser, epochs or batches. For quantities (`wf.Regression`, `wf.Positive`) alone, as if their
+    noise were Gaussian.
 
     centres: rows that kernels stand around (default 400).
     columns: how many of the first columns of x it looks at (default None: all).
+    start: logarithms of the lengths, the two variances and the noise to begin the search at, as `search` returns them
+        for similar rows (default None: usual ones). It is then shorter.
 
     >>> import wherefrom as wf
     >>> wf.Families({"network": wf.MLP([50]), "process": wf.GaussianProcess()})
@@ -46,6 +49,7 @@ class GaussianProcess:
 
     centres: int = 400
     columns: int | None = None
+    start: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         check_whole("centres", self.centres)
@@ -70,16 +74,14 @@ class GaussianProcess:
     @staticmethod
     def fits(loss: Loss) -> bool:
         """Return True if it can be fitted by a loss."""
-        return isinstance(loss, SquaredError | GaussianNLL)
+        return isinstance(loss, SquaredError | GaussianNLL | StudentError | StudentNLL)
 
     def fit(self, x: Tensor, y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Mapping[str, Tensor]:
         """Return the tensors of the process's mean, given these rows.  # (rows, columns), (rows, targets), (rows,)"""
         if not self.fits(loss):
             raise ValueError(f"wf.GaussianProcess is for quantities, wf.Regression(), not for {type(loss).__name__}")
-        x, y = x[:, : self._columns(x.shape[1])].double(), y.double()
-        shares = torch.ones(len(y), dtype=torch.float64) if weights is None else weights.double()
-        middle = (shares.unsqueeze(1) * y).sum(0) / shares.sum()
-        prior = _likeliest(*_some(x, y - middle, shares, _LIKELY_ROWS))
+        x, y, shares, middle = self._rows(x, y, weights)
+        prior = _Prior.of(self._likeliest(x, y - middle, shares), x.shape[1])
         centres, _, _ = _some(x, y, shares, self.centres)
         a, v = _posterior_mean(prior, centres, x, y - middle, shares)
         missing = self.centres - len(centres)
@@ -90,12 +92,28 @@ class GaussianProcess:
             "linear": v.T,
             "bias": middle,
         }
-        if isinstance(loss, GaussianNLL):  # the second half of the outputs are log variances, the same for all rows
-            noise = y.new_full((y.shape[1],), math.log(prior.noise))
+        if isinstance(loss, GaussianNLL | StudentNLL):  # the second half of the outputs are logs, the same for all rows
+            scale = (loss.df - 2) / loss.df if isinstance(loss, StudentNLL) and loss.df > 2 else 1.0
+            noise = y.new_full((y.shape[1],), math.log(scale * prior.noise))
             tensors["bias"] = torch.cat([middle, noise])
             tensors["weights"] = torch.cat([tensors["weights"], torch.zeros_like(tensors["weights"])], 1)
             tensors["linear"] = torch.cat([tensors["linear"], torch.zeros_like(tensors["linear"])])
         return tensors
+
+    def search(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[float, ...]:
+        """Return the logarithms of the lengths, the two variances and the noise that make these rows most likely."""
+        x, y, shares, middle = self._rows(x, y, weights)
+        return tuple(self._likeliest(x, y - middle, shares).tolist())
+
+    def _rows(self, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return x and y in double precision, the weight of each row, and the mean of y."""
+        x, y = x[:, : self._columns(x.shape[1])].double(), y.double()
+        shares = torch.ones(len(y), dtype=torch.float64) if weights is None else weights.double()
+        return x, y, shares, (shares.unsqueeze(1) * y).sum(0) / shares.sum()
+
+    def _likeliest(self, x: Tensor, y: Tensor, shares: Tensor) -> Tensor:
+        start = None if self.start is None else torch.tensor(self.start, dtype=torch.float64)
+        return _likeliest(*_some(x, y, shares, _LIKELY_ROWS), start)
 
 
 class KernelSum(nn.Module):
@@ -150,6 +168,12 @@ class _Prior:
     slopes: float  # variance of each slope of the linear part
     noise: float  # variance
 
+    @classmethod
+    def of(cls, logarithms: Tensor, columns: int) -> _Prior:
+        """Return the process with these lengths, variances and noise."""
+        variance, slopes, noise = logarithms[-3:].exp().tolist()
+        return cls(torch.exp(-logarithms[:-3]).expand(columns).clone(), variance, slopes, noise)
+
     def covariance(self, x: Tensor, other: Tensor) -> Tensor:
         return self.variance * matern(x * self.scale, other * self.scale) + self.slopes * x @ other.t()
 
@@ -162,8 +186,8 @@ def _some(x: Tensor, y: Tensor, shares: Tensor, most: int) -> tuple[Tensor, Tens
     return x[order], y[order], shares[order]
 
 
-def _likeliest(x: Tensor, y: Tensor, shares: Tensor) -> _Prior:
-    """Return the prior under which these rows are most likely, by Adam on the logarithms of its numbers.
+def _likeliest(x: Tensor, y: Tensor, shares: Tensor, start: Tensor | None = None) -> Tensor:
+    """Return logarithms of the lengths, variances and noise that make these rows most likely, by Adam.
 
     With K = covariance + noise and alpha = K^-1 y, for each column of y:  d(-log p) / dK = (K^-1 - alpha alpha^T) / 2.
     """
@@ -173,10 +197,12 @@ def _likeliest(x: Tensor, y: Tensor, shares: Tensor) -> _Prior:
     lengths = torch.full((columns if columns <= _MOST_LENGTHS else 1,), usual, dtype=torch.float64)
     variances = torch.tensor([spread, 0.1 * spread / columns, 0.2 * spread], dtype=torch.float64).log()
     least, most = math.log(_LEAST_NOISE * spread), math.log(_MOST_VARIANCE * spread)
-    at = torch.cat([lengths, variances])
+    at = torch.cat([lengths, variances]) if start is None else start.clone()
+    if len(at) != len(lengths) + 3:
+        raise ValueError(f"start has {len(at)} numbers, but {columns} columns have {len(lengths) + 3}")
     first, second = torch.zeros_like(at), torch.zeros_like(at)  # Adam's averages
     products = x @ x.t()
-    for step in range(1, _STEPS + 1):
+    for step in range(1, 1 + (_STEPS if start is None else _FURTHER_STEPS)):
         kernel, slopes, noise = at[-3:].exp().tolist()
         scale = torch.exp(-at[:-3]).expand(columns)
         shape, by_squares = _matern_and_slope(_squares(x * scale, x * scale))
@@ -200,8 +226,7 @@ def _likeliest(x: Tensor, y: Tensor, shares: Tensor) -> _Prior:
         first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope.square()
         at = at - _RATE * first / (1 - 0.9**step) / ((second / (1 - 0.99**step)).sqrt() + 1e-8)
         at[-3:].clamp_(least, most)
-    kernel, slopes, noise = at[-3:].exp().tolist()
-    return _Prior(torch.exp(-at[:-3]).expand(columns).clone(), kernel, slopes, noise)
+    return at
 
 
 def _posterior_mean(prior: _Prior, centres: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:

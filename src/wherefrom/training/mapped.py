@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 import weakref
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ _pages: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionar
 
 
 class MappedColumns:
-    """Rows that are being written, in double precision.
+    """Rows that are being written, each of them so many numbers, in double precision unless it is said.
 
     >>> columns = MappedColumns(2)
     >>> columns.add(np.array([[1.0, 2.0], [3.0, 4.0]]))
@@ -28,16 +29,17 @@ class MappedColumns:
     [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, dtype: torch.dtype = torch.float64) -> None:
         self.width, self.rows = width, 0
+        self.dtype: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
         self._file = tempfile.TemporaryFile()  # noqa: SIM115
         weakref.finalize(self, self._file.close)  # if rows are never asked for, because one of them is at fault
 
-    def add(self, values: NDArray[np.float64]) -> None:
+    def add(self, values: NDArray[Any]) -> None:
         """Write further rows.  # (rows, width)"""
         if values.ndim != 2 or values.shape[1] != self.width:
             raise ValueError(f"rows have the shape {values.shape}, and must have {self.width} columns")
-        np.ascontiguousarray(values, dtype=np.float64).tofile(self._file)
+        np.ascontiguousarray(values, dtype=self.dtype).tofile(self._file)
         self.rows += len(values)
 
     def tensor(self) -> Tensor:
@@ -45,10 +47,10 @@ class MappedColumns:
         with self._file as file:
             file.flush()
             if not self.rows:
-                return torch.empty(0, self.width, dtype=torch.float64)
+                return torch.from_numpy(np.empty((0, self.width), self.dtype))
             # Private, so that numpy takes it for memory that may be written to. Nobody does.
-            pages = mmap.mmap(file.fileno(), 8 * self.rows * self.width, access=mmap.ACCESS_COPY)
-        numbers = torch.from_numpy(np.frombuffer(pages, dtype=np.float64).reshape(self.rows, self.width))
+            pages = mmap.mmap(file.fileno(), self.dtype.itemsize * self.rows * self.width, access=mmap.ACCESS_COPY)
+        numbers = torch.from_numpy(np.frombuffer(pages, dtype=self.dtype).reshape(self.rows, self.width))
         _pages[numbers.data_ptr()] = pages
         return numbers
 

@@ -54,6 +54,7 @@ class Need:
     training: int  # one member, while it trains
     trained: int  # one member, afterwards
     rows: int  # of all tables, once as they are and once as the engine holds them
+    shared: int  # by all members: frozen parameters
     members: int
 
     @classmethod
@@ -68,6 +69,7 @@ class Need:
             int((_WHILE_TRAINING + collected) * weights + activations),
             int((2 + collected) * weights),
             2 * sum(part.numel() * part.element_size() for part in tables),
+            sum(tensor.nbytes for tensor in cohort.network.shared.values()),
             len(cohort.members),
         )
 
@@ -87,7 +89,7 @@ def most_together(needs: Sequence[Need], limit: int, width: int) -> tuple[list[i
 
     limit: bytes in all. width: groups that would be trained at once if there were no limit.
     """
-    standing = sum(need.rows + need.trained * need.members for need in needs)
+    standing = sum(need.rows + need.shared + need.trained * need.members for need in needs)
     largest = max(need.training for need in needs)
     if standing + largest > limit:
         members = sum(need.members for need in needs)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import copy
 import threading
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -22,11 +24,12 @@ from torch.func import functional_call, vmap
 from torch.overrides import TorchFunctionMode
 
 from wherefrom.files.codec import stored
-from wherefrom.training import program, streams
+from wherefrom.training import front as front_part
+from wherefrom.training import probing, program
+from wherefrom.training.attention import ATTENTION, Attention, is_closed, opened
 from wherefrom.training.precision import agree
-from wherefrom.training.tracing import DROPOUT, ELEMENT_DROPOUT, Call, Tracer, dropout_arguments, last_function
-
-Parameters = dict[str, Tensor]
+from wherefrom.training.probing import Parameters, Site
+from wherefrom.training.tracing import DROPOUT, dropout_arguments
 
 _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
 _CONVOLVING_TOGETHER = 8  # members at least, where one has fewer
@@ -36,31 +39,6 @@ _MOST_STACKED = 2**22  # parameters of a network that trains with others: larger
 
 _NORMALISATION = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 _CONVOLUTION = (nn.Conv2d, nn.ConvTranspose2d)
-
-_ATTENTION = {F.scaled_dot_product_attention: 4, F.multi_head_attention_forward: 10}  # where their dropout_p stands
-
-
-@dataclass(frozen=True)
-class Site:
-    """One place in the forward pass where units are dropped: its rate, and the shape of one row's mask.
-
-    `unit_by_unit` says how the activations lie in memory there: all rows of one unit together, or all units of a row.
-    With a `weight`, the name of a parameter, it is its entries that are dropped, for all rows at once.
-    """
-
-    rate: float
-    shape: tuple[int, ...]
-    unit_by_unit: bool = False
-    weight: str | None = None
-
-    @property
-    def cells(self) -> int:
-        return torch.Size(self.shape).numel()
-
-    @property
-    def scale(self) -> float:
-        """The factor of what survives, 1 / (1 - rate), so that the mean stays."""
-        return 1.0 / (1.0 - self.rate)
 
 
 def channels_last(images: Tensor) -> Tensor:
@@ -79,14 +57,16 @@ def making_tensors_on(device: torch.device) -> AbstractContextManager[Any]:
 
 
 class _GivenMasks(TorchFunctionMode):
-    """Dropout becomes a product with the next given mask, and a linear layer what `_linear` says.
+    """Dropout becomes a product with the next given mask, and a linear layer what `probing.linear` says.
 
-    `x.view(rows, -1)` behind a convolution means any order of memory.
+    Attention multiplies its weights by the mask. `x.view(rows, -1)` behind a convolution means any order of memory.
     """
 
-    def __init__(self, masks: Sequence[Tensor], drops: Sequence[bool], shared: Tensor | None = None) -> None:
+    def __init__(
+        self, masks: Sequence[Tensor], drops: Sequence[bool], attends: Sequence[bool], shared: Tensor | None = None
+    ) -> None:
         super().__init__()
-        self.masks, self.drops = iter(masks), iter(drops)
+        self.masks, self.drops, self.attends = iter(masks), iter(drops), iter(attends)
         self.shared = shared  # rows that all members share, as in prediction
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -95,34 +75,26 @@ class _GivenMasks(TorchFunctionMode):
             x, _, _ = dropout_arguments(*args, **kwargs)
             mask = next(self.masks, None) if next(self.drops) else None
             return x if mask is None else x * mask
+        if is_closed(func, args, kwargs):
+            with self:
+                return opened(args, kwargs)
+        if func is ATTENTION:
+            attention, mask = Attention(*args, **kwargs), next(self.masks, None) if next(self.attends) else None
+            return attention.without_dropout() if mask is None else attention.masked(mask)
         if func is F.linear:
             is_shared = (args[0] if args else kwargs["input"]) is self.shared
-            return (_linear_on_shared_rows if is_shared else _linear)(*args, **kwargs)
+            return (_linear_on_shared_rows if is_shared else probing.linear)(*args, **kwargs)
         if func is Tensor.view and args[0].ndim == 4 and not kwargs and not isinstance(args[-1], torch.dtype):
             func = Tensor.reshape
         return func(*args, **kwargs)
 
 
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x W^T + b as (W x^T + b)^T, so that the activations lie unit by unit in memory.
-
-    For many small networks at once that is the faster way round: a layer with one output is 3 times as fast, and
-    samples that share their rows become one large product. Under vmap, torch's own linear layer would moreover be
-    taken apart into four passes over the activations instead of two.
-    """
-    if input.ndim != 2:
-        product = torch.matmul(input, weight.t())
-        return product if bias is None else product + bias
-    product = torch.matmul(weight, input.t())
-    return (product if bias is None else product + bias.unsqueeze(1)).t()
-
-
 def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply a linear layer with a column of ones for the bias: a pass less, and cheap for few rows and many members."""
     if bias is None or input.ndim != 2:
-        return _linear(input, weight, bias)
+        return probing.linear(input, weight, bias)
     ones = input.new_ones(len(input), 1)
-    return _linear(torch.cat([input, ones], dim=1), torch.cat([weight, bias.unsqueeze(1)], dim=1))
+    return probing.linear(torch.cat([input, ones], dim=1), torch.cat([weight, bias.unsqueeze(1)], dim=1))
 
 
 @stored("Layout")
@@ -130,8 +102,9 @@ def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = 
 class Layout:
     """The position of each tensor of a module in a flat theta.
 
-    First what is trained, then buffers that training moves, then what stays as it was initialised: frozen parameters
-    and constant buffers, which belong to a member all the same, but not to its law.
+    First what is trained, then buffers that training moves, then what stays as it was initialised and differs from
+    member to member: frozen parameters and constant buffers that the factory draws anew, which no law speaks of. What
+    all members have in common is not in theta: `Network.shared`.
     """
 
     names: tuple[str, ...]
@@ -155,6 +128,12 @@ class Layout:
     def varying_size(self) -> int:
         return sum(self.sizes[: self.trained + self.moving])
 
+    @property
+    def kinds(self) -> tuple[frozenset[str], ...]:
+        """The names of what is trained, of what moves, and of the rest."""
+        ends = (0, self.trained, self.trained + self.moving, len(self.names))
+        return tuple(frozenset(self.names[first:last]) for first, last in pairwise(ends))
+
     def views(self, theta: Tensor) -> Parameters:
         """The tensors inside theta, sharing its memory, with theta's leading dimensions kept."""
         pieces = theta.split(self.sizes, dim=-1)
@@ -170,44 +149,56 @@ class Layout:
 class Network:
     """A module as a function `outputs = network(views, x, masks)`, for one member or, by vmap, for many."""
 
-    def __init__(self, module: nn.Module, x: Tensor) -> None:
-        """Learn the module's tensors, its dropout and its output size from a few rows x."""
-        everything = _tensors(module)
+    def __init__(self, module: nn.Module, x: Tensor, shared: Collection[str] = ()) -> None:
+        """Learn the module's tensors, its dropout and its output size from a few rows x.
+
+        shared: names of tensors that all members have in common, unless they are trained or moved (default: none).
+        """
+        everything = probing.tensors_of(module)
         if not any(tensor.requires_grad for tensor in everything.values()):
             raise ValueError("the model has no parameters that require a gradient: there is nothing to train")
         if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in module.parameters()):
             raise ValueError("the model has lazy layers, whose sizes are not known yet; give them their sizes")
         if any(parameter._backward_hooks for parameter in module.parameters()):
             raise ValueError("the model's parameters have gradient hooks, which members trained together cannot run")
-        self.momenta = _batch_norm_momenta(module)  # buffer -> momentum, for all running statistics
-        seen = _probe(module, x)
+        training = probing.in_mode(probing.skeleton(module), module, training=True)
+        self.momenta = probing.batch_norm_momenta(training)  # buffer -> momentum, for all running statistics that move
+        seen = probing.probe(module, x)
         trained = [name for name, tensor in everything.items() if tensor.requires_grad]
         moved = seen.moved | set(self.momenta)  # which rows of zeros would leave as they are
         moving = [name for name in everything if name in moved]
         floating = [name for name, tensor in everything.items() if tensor.is_floating_point()]
-        names = [*trained, *moving, *(name for name in floating if name not in {*trained, *moving})]
+        still = [name for name in floating if name not in {*trained, *moving}]
+        common = {name for name in still if name in set(shared)}
+        names = [*trained, *moving, *(name for name in still if name not in common)]
         shapes = tuple(everything[name].shape for name in names)
         self.layout = Layout(tuple(names), shapes, len(trained), len(moving))
-        self.constants = {name: tensor for name, tensor in everything.items() if name not in names}
+        self.shared = {name: everything[name].detach().clone() for name in still if name in common}  # by all members
+        self.constants = {name: tensor for name, tensor in everything.items() if name not in {*names, *common}}
         self.sites, self.drops = seen.sites, seen.drops  # drops: of every call of dropout, whether it drops anything
+        self.attends = seen.attends  # the same, of every call of attention
         self.outputs, self.numbers_per_row = seen.outputs, seen.numbers_per_row
         self.last_functions = seen.last_functions  # that make its outputs, in prediction and in training
         self.probe_answers = seen.answers  # of the module as it was given, to `probe_rows`
         self.convolves = False  # whether it convolves images, and can take them with their channels last in memory
 
-        self._skeletons = {True: _skeleton(module).train(), False: _skeleton(module).eval()}
+        self._skeletons = {True: training, False: probing.skeleton(module).eval()}
         self._private: dict[Any, Network] = {}
         self._at_rates: dict[float, Network] = {}
+        self._compared: dict[str, tuple[Callable[[], Any], int]] = {}  # tensors of the last draw, and their versions
+        self._front_layers: dict[str, tuple[weakref.ref[nn.Module], Any]] = {}  # of this module, and what they return
         self.kept: dict[str, Any] = {}  # what others have prepared for this very network
         self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
         self.description, self.probe_rows = repr(module), x.detach().clone()
         self._check_against(module, x)
         self.convolves = self._takes_channels_last(module, x)
         self.stackable = self._can_be_stacked(module, x)
+        self._front, self.head = self._divided(module, x)  # what is frozen and comes first, and what takes its features
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle no more than what it is: what was recorded or prepared belongs to this process."""
-        return vars(self) | {"_private": {}, "_recorded": {}, "_at_rates": {}, "kept": {}}
+        for_this_process = ("_private", "_recorded", "_at_rates", "_compared", "_front_layers", "kept")
+        return vars(self) | {name: {} for name in for_this_process}
 
     def __copy__(self) -> Network:
         copied = object.__new__(Network)
@@ -216,7 +207,7 @@ class Network:
 
     def theta(self, module: nn.Module) -> Tensor:
         """A module's own parameters and buffers as one vector."""
-        tensors = _tensors(module)
+        tensors = probing.tensors_of(module)
         if (
             not set(self.layout.names) <= set(tensors)
             or tuple(tensors[n].shape for n in self.layout.names) != self.layout.shapes
@@ -224,26 +215,53 @@ class Network:
             raise ValueError("the model factory returned a network with other tensors than its first one had")
         return self.layout.flatten(tensors)
 
+    @property
+    def in_common(self) -> Parameters:
+        """Return the tensors that are the same in all members: constant buffers, and parameters that they share."""
+        return self.constants | self.shared
+
     def tensors(self, module: nn.Module) -> Parameters:
         """A module's tensors by name, as `call` takes them, not copied."""
-        tensors = _tensors(module)
+        tensors = probing.tensors_of(module)
         return {name: tensors[name].detach() for name in self.layout.names}
 
     def check_draw(self, module: nn.Module) -> None:
         """Another draw of the factory must be the same function of its own weights; it is called as the first one."""
-        own = copy.copy(self.private("draws"))
-        own.constants = {name: tensor.cpu() for name, tensor in self.constants.items()}
+        first = copy.copy(self.private("draws")).to(torch.device("cpu"))
         same = repr(module) == self.description
         if same:
-            twin, x = _twin(module).eval(), self.probe_rows
+            self._check_shared(probing.tensors_of(module), first.shared)
+            part, x, seen = first, self.probe_rows, self.probe_rows
+            if first.head is not None:  # the frozen part has been compared: one row will do
+                part, x, seen = first.head.private("draws"), x[:1], first.head.probe_rows[:1]
+            twin = probing.twin(module, stand_ins=self._of_the_first(module)).eval()
             with torch.no_grad():
-                expected, answers = twin(x), own.call(self.tensors(twin), x, (), False)
+                expected, answers = twin(x), part.call(self.tensors(twin), seen, (), False)
             same = agree(answers, expected.reshape(answers.shape))
         if not same:
             raise ValueError(
                 "the model factory returned another network than its first one, with more drawn than initial weights "
                 "(a slope, a dropout rate, a kind of layer?). All draws of theta0 must share one architecture"
             )
+
+    def _of_the_first(self, module: nn.Module) -> dict[int, nn.Module]:
+        """Return what stands in for the frozen layers that a draw has from the first one, and that need not be run."""
+        layers = {name: module.get_submodule(name) for name in self._front_layers}
+        with_outputs = [(layer, *self._front_layers[name]) for name, layer in layers.items()]
+        return {id(layer): front_part.Returning(out) for layer, first, out in with_outputs if first() is layer}
+
+    def _check_shared(self, tensors: Parameters, shared: Parameters) -> None:
+        """Raise if a draw has other numbers in what all share; one that is the very same tensor is compared once."""
+        for name, expected in shared.items():
+            tensor = tensors[name]
+            before, version = self._compared.get(name, (lambda: None, 0))
+            if before() is not tensor or version != tensor._version:
+                if not torch.equal(tensor, expected):
+                    raise ValueError(
+                        f"{name} is frozen, but has other numbers than in the first draws of the model factory, which "
+                        "all members share: load the same numbers in each call of the factory"
+                    )
+                self._compared[name] = weakref.ref(tensor), tensor._version
 
     def call(self, tensors: Parameters, x: Tensor, masks: Sequence[Tensor], training: bool) -> Tensor:
         """Outputs of one member. x: (rows, ...), masks: one for each site, -> (rows, outputs)"""
@@ -261,9 +279,9 @@ class Network:
         tensors = tensors | dropped if dropped else tensors
         with (
             making_tensors_on(x.device),
-            _GivenMasks(masks, self.drops, x if shared else None),
+            _GivenMasks(masks, self.drops, self.attends, x if shared else None),
         ):
-            out = functional_call(self._skeletons[training], (tensors, constants), (x,))
+            out = functional_call(self._skeletons[training], (tensors, constants, self.shared), (x,))
         return out.reshape(len(x), self.outputs)
 
     def skeleton(self, training: bool) -> nn.Module:
@@ -354,7 +372,7 @@ class Network:
     def _check_against(self, module: nn.Module, x: Tensor) -> None:
         """The function must give the module's own answers, at two thetas: what it does not know of would be garbage."""
         for scale in (1.0, 0.5):
-            twin = _twin(module, scale).eval()
+            twin = probing.twin(module, scale, self.shared).eval()
             with torch.no_grad():
                 try:
                     expected = twin(x)
@@ -380,7 +398,9 @@ class Network:
         try:
             with torch.no_grad():
                 for training in (False, True):
-                    usual, other = (self._call(self.tensors(_twin(module)), rows, (), training) for rows in (x, last))
+                    usual, other = (
+                        self._call(self.tensors(probing.twin(module)), rows, (), training) for rows in (x, last)
+                    )
                     if not agree(usual, other):
                         return False
         except RuntimeError:
@@ -394,7 +414,7 @@ class Network:
         with a warning, or one for which its rule is wrong (an embedding's padding row), trains one at a time. So does a
         large one, whose time goes into its own products.
         """
-        if self.layout.trained_size > _MOST_STACKED:
+        if self.layout.trained_size > _MOST_STACKED or (self.convolves and self.numbers_per_row > _GROUP_NUMBERS):
             return False
         first = self.theta(module)
         twins = torch.stack([first, 0.5 * first])
@@ -418,6 +438,59 @@ class Network:
             slopes = torch.autograd.grad(total, list(weights.values()), materialize_grads=True)
         return torch.cat([slope.reshape(len(theta), -1) for slope in slopes], dim=1)
 
+    def features(self, x: Any, dtype: torch.dtype | None = None, device: torch.device | None = None) -> Tensor:
+        """Return what the head takes in place of x, in main memory; large ones are in a file.  # (rows, ...)
+
+        x: rows, or what reads them. dtype, device: in which and on which they are computed (default: those of x).
+        """
+        assert self._front is not None
+        front = self.private("features")._front
+        assert front is not None
+        tensors = {name: tensor for name, tensor in self.in_common.items() if name in probing.tensors_of(front)}
+
+        def prepared(some: Any) -> Tensor:
+            rows = some.read() if hasattr(some, "read") else some
+            rows = rows.to(device or rows.device, dtype if rows.is_floating_point() else None)
+            return channels_last(rows) if self.convolves else rows
+
+        def called(rows: Tensor) -> Tensor:
+            with torch.no_grad(), making_tensors_on(rows.device):
+                result: Tensor = functional_call(front, tensors, (rows,))
+                return result
+
+        rows_at_once = max(_FEWEST_ROWS, _CALL_NUMBERS // max(1, self.numbers_per_row))
+        return front_part.features(called, x, rows_at_once, prepared)
+
+    def _divided(self, module: nn.Module, x: Tensor) -> tuple[nn.Module | None, Network | None]:
+        """Return the frozen part that comes first, and the rest as a network of the same theta; or neither."""
+        if not self.shared:
+            return None, None
+        twin = probing.in_mode(probing.twin(module), module, training=True)
+        parts = front_part.divided(twin, x, self.layout.names, list(self.shared))
+        if parts is None:
+            return None, None
+        front, head = parts
+        with torch.no_grad():
+            features = front(x)
+            is_of_rows = isinstance(features, Tensor) and features.ndim > 1 and len(features) == len(x)
+            if not is_of_rows or not agree(front(x[:1]), features[:1]):
+                return None, None
+        try:
+            rest = Network(head, features, list(self.shared))
+        except (ValueError, RuntimeError):  # as if features were changed in place
+            return None, None
+        has_the_same = rest.layout.kinds == self.layout.kinds and len(rest.sites) == len(self.sites)
+        rest.layout = self.layout
+        rest.numbers_per_row += features[0].numel()  # which are no activations of it, but take the same memory
+        for training in (False, True) if has_the_same else ():
+            whole = self.call(self.tensors(probing.twin(module)), x, (), training)
+            has_the_same &= agree(rest.call(self.tensors(probing.twin(module)), features, (), training), whole)
+        if not has_the_same:
+            return None, None
+        outputs = front_part.outputs_of_layers(front, x[:1])
+        self._front_layers = {name: (weakref.ref(module.get_submodule(name)), out) for name, out in outputs.items()}
+        return probing.skeleton(front), rest
+
     def private(self, worker: Any) -> Network:
         """Return a copy of the network for one of several threads.
 
@@ -431,6 +504,7 @@ class Network:
                 self._private.pop(other, None)
             own = copy.copy(self)
             own._skeletons, own._recorded, own.kept = copy.deepcopy(self._skeletons), {}, {}
+            own._front = copy.deepcopy(self._front)
             self._private[key] = own
         return self._private[key]
 
@@ -442,6 +516,7 @@ class Network:
             changed = copy.copy(self)
             changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
             changed.sites = tuple(site if site.weight else replace(site, rate=rate) for site in self.sites)
+            changed.head = self.head and self.head.with_dropout_rate(rate)
             self._at_rates[rate] = changed
         return self._at_rates[rate]
 
@@ -452,6 +527,7 @@ class Network:
         trained = list(zip(self.layout.names, self.layout.shapes, strict=True))[: self.layout.trained]
         weights = [Site(rate, tuple(shape), weight=name) for name, shape in trained if self._multiplies(name, shape)]
         changed.sites = (*self.sites, *weights)
+        changed.head = self.head and self.head.with_weight_dropout(rate)
         return changed
 
     def _multiplies(self, name: str, shape: torch.Size) -> bool:
@@ -470,143 +546,15 @@ class Network:
 
     def to(self, device: torch.device) -> Network:
         self.constants = {name: buffer.to(device) for name, buffer in self.constants.items()}
+        self.shared = {name: tensor.to(device) for name, tensor in self.shared.items()}
         self._private, self._recorded, self._at_rates, self.kept = {}, {}, {}, {}
+        self.head = self.head and copy.copy(self.head).to(device)
         return self
 
-
-def _skeleton(module: nn.Module) -> nn.Module:
-    """A copy of the module without storage; parameters that are shared within it stay shared."""
-    bare: dict[int, Any] = {id(b): b.detach().to("meta") for b in module.buffers()}
-    bare |= {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in module.parameters()}
-    return copy.deepcopy(module, bare)
-
-
-def _twin(module: nn.Module, scale: float = 1.0) -> nn.Module:
-    """A copy of the module that shares its parameters, or has them and its buffers at some scale.
-
-    What a forward pass writes to is its own: buffers, and embeddings that normalise themselves.
-    """
-
-    def copied(tensor: Tensor) -> Tensor:
-        return tensor.detach() * scale if tensor.is_floating_point() and scale != 1.0 else tensor.detach().clone()
-
-    normalised = [part for part in module.modules() if getattr(part, "max_norm", None) is not None]
-    written = {id(parameter) for part in normalised for parameter in part.parameters()}
-    memo: dict[int, Any] = {id(buffer): copied(buffer) for buffer in module.buffers()}
-    for p in module.parameters():
-        is_shared = scale == 1.0 and id(p) not in written
-        memo[id(p)] = p if is_shared else nn.Parameter(copied(p), p.requires_grad)
-    return copy.deepcopy(module, memo)
-
-
-def _tensors(module: nn.Module) -> Parameters:
-    return dict(module.named_parameters()) | dict(module.named_buffers())
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """Facts about a module that a few rows show."""
-
-    sites: tuple[Site, ...]
-    drops: tuple[bool, ...]  # for every call of dropout in a forward pass, whether training drops anything there
-    outputs: int
-    numbers_per_row: int
-    moved: set[str]  # floating-point buffers that a training pass changes
-    last_functions: frozenset[Any]
-    answers: Tensor  # (rows, outputs)
-
-
-def _probe(module: nn.Module, x: Tensor) -> _Seen:
-    """Run a copy of the module on a few rows, in prediction and in training."""
-    given, twin = x.clone(), _twin(module)
-    before = dict(module.named_buffers())
-    answers, calls = [], []
-    with torch.no_grad(), streams.torch_seeded(0, "probe"):
-        state = torch.get_rng_state()
-        for training in (False, False, True):  # training last: it may move buffers
-            twin.train(training)
-            with Tracer({F.linear: _linear}) as tracer:
-                answers.append(twin(given))
-            calls.append(tracer.calls)
-        drew = not torch.equal(state, torch.get_rng_state())
-    outputs, predicting, in_training = answers[0], calls[1], calls[2]
-    if not torch.equal(given, x):
-        raise ValueError("the model changes its input in place; let it work on a copy")
-    if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(x):
-        shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
-        raise ValueError(f"the model must return a tensor of shape (rows, outputs); it returned {shape}")
-    if drew or not torch.allclose(outputs, answers[1], equal_nan=True):
-        raise ValueError(_why_random(in_training))
-    sites = _sites(in_training, len(x))
-    if [site.shape for site, _ in _sites(predicting, len(x))] != [site.shape for site, _ in sites]:
-        raise ValueError(
-            "the model calls dropout in training mode only (`if self.training: ...`). Call it always, as nn.Dropout "
-            "does: then its masks can also be drawn in prediction"
-        )
-    changed = {name for name, buffer in twin.named_buffers() if not torch.equal(buffer, before[name])}
-    for name in changed:
-        if not before[name].is_floating_point() and not name.endswith("num_batches_tracked"):
-            raise ValueError(f"the model counts in its buffer {name!r}, which members trained together cannot")
-    made = [call.result for call in in_training if call.function not in DROPOUT and isinstance(call.result, Tensor)]
-    flat = outputs.reshape(len(x), -1)
-    return _Seen(
-        tuple(site for site, drops in sites if drops),
-        tuple(drops for _, drops in sites),
-        flat.shape[1],
-        -(-sum(tensor.numel() for tensor in made) // len(x)),
-        {name for name in changed if before[name].is_floating_point()},
-        frozenset(last_function(own, answer) for own, answer in zip(calls[1:], answers[1:], strict=True)),
-        flat,
-    )
-
-
-def _sites(calls: Sequence[Call], rows: int) -> list[tuple[Site, bool]]:
-    """Every call of dropout, and whether it is to drop anything."""
-    sites = []
-    for call in calls:
-        if call.function not in DROPOUT:
-            continue
-        x, rate, drops = dropout_arguments(*call.args, **call.kwargs)
-        if x.ndim < 2 or x.shape[0] != rows:
-            raise ValueError(
-                f"dropout on a tensor of shape {tuple(x.shape)}: its first dimension must be the rows of the "
-                f"batch (here {rows}), so that every row can have its own mask"
-            )
-        if not 0 <= rate < 1:
-            raise ValueError(f"a dropout rate must lie in [0, 1); the model has one of {rate}")
-        shape = x.shape[1:] if call.function in ELEMENT_DROPOUT else (x.shape[1], *(1 for _ in x.shape[2:]))
-        sites.append((Site(float(rate), tuple(shape), x.ndim == 2 and x.stride(0) < x.stride(1)), drops))
-    return sites
-
-
-def _why_random(calls: Sequence[Call]) -> str:
-    """Return the reason why random numbers of a forward cannot be repeated, as far as its calls show it."""
-    for call in calls:
-        if call.function not in _ATTENTION:
-            continue
-        place = _ATTENTION[call.function]
-        rate = call.kwargs.get("dropout_p", call.args[place] if len(call.args) > place else 0.0)
-        if rate > 0:
-            return (
-                f"the model's attention drops units inside {call.name} (dropout_p={rate:g}), where masks can be "
-                "neither given nor repeated. Set its dropout to zero: nn.MultiheadAttention(..., dropout=0.0); in "
-                "transformers attention_probs_dropout_prob=0.0 (or attention_dropout=0.0), or "
-                'attn_implementation="eager", which drops by nn.functional.dropout'
-            )
-    return (
-        "the model's forward draws random numbers of its own, as do recurrent layers with a dropout setting. Only the "
-        "randomness of nn.Dropout, nn.Dropout2d and their kin can be named and repeated"
-    )
-
-
-def _batch_norm_momenta(module: nn.Module) -> dict[str, float]:
-    momenta: dict[str, float] = {}
-    for name, part in module.named_modules():
-        if not getattr(part, "track_running_stats", False) or getattr(part, "running_mean", None) is None:
-            continue
-        if not part.momentum:
-            why = "counts its own batches" if part.momentum is None else "never learns its statistics"
-            raise ValueError(f"{name}: normalisation with momentum={part.momentum} {why}; give it a number above zero")
-        prefix = f"{name}." if name else ""
-        momenta |= {f"{prefix}{buffer}": float(part.momentum) for buffer in ("running_mean", "running_var")}
-    return momenta
+    def with_shared(self, tensors: Parameters) -> Network:
+        """Return the network with other numbers in what all members share."""
+        changed = copy.copy(self)
+        changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
+        changed.shared = {name: tensors[name].to(tensor) for name, tensor in self.shared.items()}
+        changed.head = self.head and self.head.with_shared(tensors)
+        return changed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 from torch import Tensor
 
 from wherefrom.training.losses import Loss
+from wherefrom.training.offset import Offset
 
 if TYPE_CHECKING:
     from wherefrom.training.data import Rows, Scaler
@@ -26,12 +27,14 @@ class Encoded(NamedTuple):
     targets: int  # how many things the network speaks of: columns, or classes
     names: tuple[str, ...] = ()  # of a frame's columns
     classes: tuple[Label, ...] = ()  # the labels whose numbers y holds, if it holds any
+    logs: tuple[int, ...] = ()  # columns of y that hold the logarithm of the user's numbers
 
 
 class Objective(Protocol):
     """The part of a likelihood that training sees."""
 
     settings: ClassVar[tuple[str, ...]]  # of the loss, that can be drawn at random
+    learns_logs: ClassVar[bool]  # whether networks see the logarithm of y
 
     @property
     def fits_noise(self) -> bool:
@@ -48,11 +51,15 @@ class Objective(Protocol):
         ...
 
     def units(self, y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the location and scale that y is standardised by, where x is.  # (columns,) each"""
+        """Return the location and scale that y, or its logarithm, is standardised by, where x is.  # (columns,) each"""
         ...
 
     def outputs(self, targets: int) -> int:
         """Return how many outputs the network must have."""
+        ...
+
+    def offset(self, x_names: tuple[str, ...], columns: int, targets: int) -> Offset | None:
+        """Return the column of x whose logarithm is added to outputs, and is not seen by the network, if any."""
         ...
 
     def loss_for(self, scaler: Scaler) -> Loss:

@@ -27,6 +27,22 @@ class Optimiser:
     rule: Callable[[Group], Rule]
 
 
+_SAMPLING = {
+    "weight_decay": 0.0,
+    "temperature": 1.0,
+    "preconditioned": 0.0,
+    "alpha": 0.99,
+    "eps": 1e-5,
+    "noise_below": 1.0,
+}
+_LEARNING = {
+    "weight_decay": 1e-4,
+    "temperature": 1.0,
+    "beta1": 0.9,
+    "beta2": 0.99999,
+    "hess_init": 1.0,
+    "clip_radius": 0.0,
+}
 _BETAS = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
 
 OPTIMISERS = {
@@ -46,10 +62,13 @@ OPTIMISERS = {
     ),
     "adadelta": Optimiser({"weight_decay": 0.0, "rho": 0.9, "eps": 1e-6}, rules.Adadelta),
     "lion": Optimiser({"weight_decay": 0.0, "beta1": 0.9, "beta2": 0.99}, rules.Lion),
+    "ivon": Optimiser(_LEARNING, rules.IVON),
+    "sgld": Optimiser(_SAMPLING, rules.Langevin),
+    "sghmc": Optimiser({**_SAMPLING, "momentum": 0.9}, partial(rules.Langevin, has_momentum=True)),
 }
 
 _BELOW_ONE = ("beta1", "beta2", "alpha")
-_FLAGS = ("nesterov", "amsgrad", "centered", "decoupled_weight_decay")
+_FLAGS = ("nesterov", "amsgrad", "centered", "decoupled_weight_decay", "preconditioned")
 
 
 def check(settings: Mapping[str, float]) -> None:
@@ -65,10 +84,16 @@ def check(settings: Mapping[str, float]) -> None:
             raise ValueError(f"{name} must lie in [0, 1); it is {value}")
         if name == "rho" and not 0 <= value <= 1:
             raise ValueError(f"rho must lie in [0, 1]; it is {value}")
+        if name == "hess_init" and not value > 0:
+            raise ValueError(f"hess_init must be above zero; it is {value}")
         if value < 0 and name != "dampening":
             raise ValueError(f"{name} must not be negative; it is {value}")
         if not math.isfinite(value):
             raise ValueError(f"{name} must be a finite number; it is {value}")
+    if "hess_init" in settings and not settings.get("temperature", 1) > 0:
+        raise ValueError("the temperature of ivon must be above zero: at zero, no weight would vary")
+    if "temperature" in settings and not settings.get("momentum", 0) < 1:
+        raise ValueError(f"the momentum of sghmc must lie in [0, 1); it is {settings['momentum']}")
     if settings.get("nesterov") and (not settings.get("momentum", 1) or settings.get("dampening")):
         raise ValueError("nesterov needs a momentum above zero, and no dampening")
 

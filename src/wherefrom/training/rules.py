@@ -19,12 +19,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.devices import sent
+from wherefrom.training.noise import Noise
 
 Array = NDArray[np.float64]
 
 
 class Rule(Protocol):
-    """The optimiser of one group of members, with its averages."""
+    """The optimiser of one group of members, with its averages.
+
+    It may have a method `shake(*planned)`, which moves theta to where the gradient of a step is taken, and from where
+    `step` brings it back; and a method `variances()`, of each weight (members, parameters), if it learns any.
+    """
 
     @property
     def state(self) -> tuple[str, ...]: ...  # names of the attributes that steps change: tensors like theta, or None
@@ -37,10 +42,16 @@ class Rule(Protocol):
 
 
 class Group:
-    """The members' theta and settings, as a rule needs them."""
+    """The members' theta and settings, as a rule needs them.
 
-    def __init__(self, theta: Tensor, settings: Sequence[Mapping[str, float]]) -> None:
-        self.theta, self.settings = theta, settings
+    keys: streams of the algorithms' own random numbers (default: none; only some rules draw any).
+    rows: of a table, on which each trains (default 1).
+    """
+
+    def __init__(
+        self, theta: Tensor, settings: Sequence[Mapping[str, float]], keys: Sequence[int] = (), rows: int = 1
+    ) -> None:
+        self.theta, self.settings, self.keys, self.rows = theta, settings, keys, rows
 
     def __getitem__(self, name: str) -> Array:
         """Return a setting of every member.  # (members, 1)"""
@@ -52,6 +63,10 @@ class Group:
 
     def zeros(self) -> Tensor:
         return torch.zeros_like(self.theta)
+
+    def noise(self) -> Noise:
+        """Return normal numbers of these members."""
+        return Noise(self.keys, self.theta)
 
     def planned(self, *tables: Array | None) -> Iterator[tuple[Any, ...]]:
         """Yield tables of numbers (members, steps) step by step: each (members, 1), or None for no table."""
@@ -352,3 +367,94 @@ class Lion:
         direction = (self.first * self.beta1).addcmul_(gradient, self.new1).sign_()
         self.theta.addcmul_(direction, lr, value=-1)
         self.first.lerp_(gradient, self.new2)
+
+
+class Langevin:
+    """v <- momentum v - lr P g + sqrt(2 (1 - momentum) lr P T / rows) z;  theta <- theta + v,    z ~ N(0, 1)
+
+    Its iterates come to be distributed as exp(-rows (loss + decay |theta|^2 / 2) / T), up to terms of order lr: Welling
+    and Teh (2011), and, with momentum, Chen et al. (2014). P is 1, or 1 / (sqrt(v^) + eps) with the running mean v of
+    g^2 (Li et al., 2016; the derivative of P is left out, as there). There is no noise while a schedule holds lr above
+    `noise_below` times its own value: a cycle explores before it samples (Zhang et al., 2020).
+    """
+
+    state = ("velocity", "square")
+
+    def __init__(self, group: Group, has_momentum: bool = False) -> None:
+        self.group, self.theta, self.decay = group, group.theta, _decay(group, group["weight_decay"])
+        self.momentum = group["momentum"] if has_momentum else np.zeros((1, 1))
+        self.kept = group.column(self.momentum)
+        self.velocity = group.zeros() if self.momentum.any() else None
+        is_conditioned = group["preconditioned"] > 0
+        self.square = group.zeros() if is_conditioned.any() else None
+        self.is_conditioned = torch.from_numpy(is_conditioned).to(self.theta.device)
+        self.alpha, self.eps = group["alpha"], group.column(group["eps"])
+        self.kept_square, self.new_square = group.column(self.alpha), group.column(1 - self.alpha)
+        self.noise = group.noise()
+
+    def plan(self, lr: Array, count: Array) -> Iterator[tuple[Any, ...]]:
+        is_quiet = lr > self.group["noise_below"] * self.group["lr"] * (1 + 1e-12)
+        variance = 2 * (1 - self.momentum) * lr * self.group["temperature"] / self.group.rows
+        scale = np.sqrt(np.where(is_quiet, 0.0, variance))
+        planned = self.group.planned(lr, scale, 1 - self.alpha**count)
+        for step, numbers in zip(count.astype(np.int64).tolist(), planned, strict=True):
+            yield (*numbers, self.noise(step - 1))
+
+    def step(self, gradient: Tensor, lr: Tensor, scale: Tensor, correction: Tensor, z: Tensor) -> None:
+        gradient = self.decay(gradient)
+        step, shaken = gradient * lr, z * scale
+        if self.square is not None:
+            self.square.mul_(self.kept_square).addcmul_(gradient, gradient * self.new_square)
+            size = (self.square / correction).sqrt_().add_(self.eps).reciprocal_()
+            size = torch.where(self.is_conditioned, size, 1.0)
+            step, shaken = step * size, shaken * size.sqrt()
+        step = shaken.sub_(step)
+        if self.velocity is not None:
+            step = self.velocity.mul_(self.kept).add_(step)
+        self.theta.add_(step)
+
+
+class IVON:
+    """m, h <- running means of g and e g / s^2;  theta <- theta - lr (h0 + decay) (m^ + decay theta) / (h + decay)
+
+    g is the gradient at theta + e, where e ~ N(0, s^2) and s^2 = T / (rows (h + decay)) is the variance of the weights;
+    h has a correction of second order that keeps it above zero. The improved variational online Newton method of Shen
+    et al. (2024): it minimises the mean loss under N(theta, s^2) plus T / rows times the divergence from the prior.
+    """
+
+    state = ("first", "curvature")
+
+    def __init__(self, group: Group) -> None:
+        self.group, self.theta = group, group.theta
+        self.beta1, beta2, decay = group["beta1"], group["beta2"], group["weight_decay"]
+        self.new1, self.kept2, self.new2 = map(group.column, (1 - self.beta1, beta2, 1 - beta2))
+        self.decay, self.count = group.column(decay), group.column(group.rows / group["temperature"])
+        self.first, self.curvature = group.zeros(), group.zeros().add_(group.column(group["hess_init"]))
+        self.mean, self.away = group.zeros(), group.zeros()  # within a step
+        radius = group["clip_radius"]
+        self.radius = group.column(np.where(radius > 0, radius, np.inf)) if radius.any() else None
+        self.scale, self.noise = group["hess_init"] + decay, group.noise()
+
+    def plan(self, lr: Array, count: Array) -> Iterator[tuple[Any, ...]]:
+        planned = self.group.planned(lr * self.scale, 1 - self.beta1**count)
+        for step, numbers in zip(count.astype(np.int64).tolist(), planned, strict=True):
+            yield (*numbers, self.noise(step - 1))
+
+    def variances(self) -> Tensor:
+        return 1 / (self.count * (self.curvature + self.decay))
+
+    def shake(self, lr: Tensor, correction: Tensor, z: Tensor) -> None:
+        self.mean.copy_(self.theta)
+        torch.mul(z, self.variances().sqrt_(), out=self.away)
+        self.theta.add_(self.away)
+
+    def step(self, gradient: Tensor, lr: Tensor, correction: Tensor, z: Tensor) -> None:
+        self.first.lerp_(gradient, self.new1)
+        whole = self.curvature + self.decay
+        estimate = (self.away * gradient).mul_(whole).mul_(self.count)
+        kept = (self.curvature - estimate).square_().mul_(self.new2.square() / 2).div_(whole)
+        self.curvature.mul_(self.kept2).addcmul_(estimate, self.new2).add_(kept)
+        step = (self.first / correction).addcmul_(self.mean, self.decay).div_(self.curvature + self.decay)
+        if self.radius is not None:
+            step = torch.minimum(torch.maximum(step, -self.radius), self.radius)
+        torch.addcmul(self.mean, step, lr, value=-1, out=self.theta)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from wherefrom.training import streams
+from wherefrom.training.joined import JoinedInputs, inputs_of, is_several, names_of
 
 _MOST_BYTES = 2**30  # of inputs that are read into memory
 _ASKED, _TIMES = 8, 3  # items that are asked for, and how often, to see whether they stay the same
@@ -29,9 +30,12 @@ _READ_TOGETHER = 256
 class Streamed:
     """Some rows of a Dataset, in the place of a tensor of them."""
 
-    def __init__(self, dataset: Any, index: Tensor, row: Tensor, rest: list[Any]) -> None:
-        """`row` shows the shape and the type of all of them; `rest` gets the items' targets as they are known."""
-        self.dataset, self.index, self.rest = dataset, index, rest
+    def __init__(self, dataset: Any, index: Tensor, row: Tensor, rest: list[Any], is_random: bool) -> None:
+        """`row` shows the shape and the type of all of them; `rest` gets the items' targets as they are known.
+
+        is_random: whether items draw at random.
+        """
+        self.dataset, self.index, self.rest, self.is_random = dataset, index, rest, is_random
         self.shape, self.dtype = torch.Size((len(index), *row.shape)), row.dtype
 
     def __len__(self) -> int:
@@ -79,7 +83,8 @@ class Streamed:
         return told + self[:: -(-len(self) // _ASKED)].read().numpy().tobytes()
 
     def _with(self, index: Tensor, dtype: torch.dtype) -> Streamed:
-        return Streamed(self.dataset, index, torch.empty(self.shape[1:], dtype=dtype, device="meta"), self.rest)
+        row = torch.empty(self.shape[1:], dtype=dtype, device="meta")
+        return Streamed(self.dataset, index, row, self.rest, self.is_random)
 
 
 def in_memory(x: Any) -> Any:
@@ -97,29 +102,32 @@ def as_numbers(x: Tensor) -> Tensor:
     return x.double() if x.dtype == torch.bool else x
 
 
-def of_dataset(dataset: Any) -> tuple[Tensor | Streamed, Any, Any]:
-    """The inputs, the targets and, if there are any, the weights of a map-style Dataset of (x, y) or (x, y, weight)."""
+def of_dataset(dataset: Any) -> tuple[Tensor | Streamed, Any, Any, JoinedInputs | None]:
+    """The inputs, the targets and, if there are any, the weights of a map-style Dataset of (x, y) or (x, y, weight).
+
+    Where x is a tuple or a dictionary of inputs, they stand side by side, as the last result says.
+    """
     count = _length(dataset)
     first = _first_item(dataset, 0)
     if not isinstance(first, tuple | list) or len(first) not in (2, 3):
         raise ValueError(f"the items of a Dataset must be (x, y) or (x, y, weight); the first one is {_kind(first)}")
     row, others = _as_row(first), list[Any]()
-    if _draws_at_random(dataset, count) or count * row.nbytes > _MOST_BYTES:
-        x: Tensor | Streamed = (streamed := Streamed(dataset, torch.arange(count), row, others))
+    if (is_random := _draws_at_random(dataset, count)) or count * row.nbytes > _MOST_BYTES:
+        x: Tensor | Streamed = (streamed := Streamed(dataset, torch.arange(count), row, others, is_random))
         others += [other for some in _passed(streamed) for other in some]
     else:
         with _generators(0, "items", 0):
             items = _fetched(dataset, list(range(count)))
         x, others = _stacked(items, row), [item[1:] for item in items]
     y, *weights = (_targets([other[k] for other in others]) for k in range(len(first) - 1))
-    return x, y, weights[0] if weights else None
+    return x, y, weights[0] if weights else None, _several_in(first)[1]
 
 
-def inputs_of_dataset(dataset: Any) -> Tensor:
+def inputs_of_dataset(dataset: Any) -> tuple[Tensor, JoinedInputs | None]:
     """The inputs alone, whether its items are (x, y) or x, in memory; where they are random, one draw of them."""
     with _generators(0, "items", 0):
         items = _fetched(dataset, list(range(_length(dataset))))
-    return _stacked(items, _as_row(items[0]))
+    return _stacked(items, _as_row(items[0])), _several_in(items[0])[1]
 
 
 def _passed(x: Streamed) -> Iterator[list[Any]]:
@@ -183,12 +191,32 @@ def _fetched(dataset: Any, numbers: list[int]) -> list[Any]:
 
 def _as_row(item: Any) -> Tensor:
     """An item's inputs, as they are computed with."""
-    x = item[0] if isinstance(item, tuple | list) else item
+    tensors, joined = _several_in(item)
+    if joined is not None:
+        return joined.joined(tensors).squeeze(0)
+    return as_numbers(_as_rows(_inputs_in(item))).squeeze(0)
+
+
+def _inputs_in(item: Any) -> Any:
+    return item[0] if isinstance(item, tuple | list) else item
+
+
+def _several_in(item: Any) -> tuple[list[Tensor], JoinedInputs | None]:
+    """Return an item's several inputs, as one row each, and how they stand side by side; None if it has one."""
+    x = _inputs_in(item)
+    if not is_several(x, dimensions=1):
+        return [], None
+    rows = [_as_rows(part) for part in inputs_of(x).values()]
+    tensors = [row if row.dtype == torch.bool else as_numbers(row) for row in rows]
+    return tensors, JoinedInputs.of(names_of(x), tensors, [()] * len(tensors))
+
+
+def _as_rows(x: Any) -> Tensor:
+    """Return one row of numbers.  # (1, ...)"""
     try:
-        row = x.detach().cpu() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))
+        return (x.detach().cpu() if isinstance(x, Tensor) else torch.as_tensor(np.asarray(x))).unsqueeze(0)
     except TypeError as error:
         raise ValueError(f"the Dataset's inputs are {_kind(x)}, not numbers: {error}") from None
-    return as_numbers(row.unsqueeze(0)).squeeze(0)
 
 
 def _stacked(items: list[Any], first: Tensor) -> Tensor:

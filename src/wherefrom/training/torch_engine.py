@@ -81,8 +81,10 @@ class TorchEngine:
         network, layout, count = cohort.network, cohort.network.layout, len(members)
         theta = torch.stack([member.theta0 for member in members]).to(device)
         weights, varying = theta[:, : layout.trained_size], theta[:, : layout.varying_size]
-        group = Group(weights, [member.settings for member in members])
+        keys = [streams.key(member.order, "noise") for member in members]
+        group = Group(weights, [member.settings for member in members], keys, cohort.rows)
         rule, clip = _rule(cohort, members, group), clipping(group)
+        shake: Callable[..., None] | None = getattr(rule, "shake", None)
         plans = _plans(cohort, members, rule)
         batches = Batches(cohort, members, device)
         masks = [
@@ -109,6 +111,8 @@ class TorchEngine:
             """Return what takes a step of all members, on memory that stays the same."""
 
             def advance(planned: Sequence[Any]) -> None:
+                if shake is not None:
+                    shake(*planned)
                 loss, buffers = program()
                 if clip is not None:
                     clip(gradient)
@@ -167,7 +171,8 @@ class TorchEngine:
                 for _ in range(epoch + 1, cohort.epochs):
                     epoch_done(count)
                 break
-        return finished(cohort, members, theta, losses, collector, began, self.name)
+        variances = rule.variances() if hasattr(rule, "variances") else None
+        return finished(cohort, members, theta, losses, collector, began, self.name, variances)
 
 
 def _rule(cohort: Cohort, members: Sequence[Trainee], group: Group) -> Rule:

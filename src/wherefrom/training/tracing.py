@@ -22,6 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from wherefrom.training.attention import ATTENTION, Attention, is_closed, opened
+
 # Whole channels or single elements: what one entry of a mask covers.
 ELEMENT_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout, torch.dropout)
 CHANNEL_DROPOUT: tuple[Callable[..., Tensor], ...] = (F.dropout1d, F.dropout2d, F.dropout3d, torch.feature_dropout)
@@ -65,7 +67,7 @@ class Call:
 
 
 class Tracer(TorchFunctionMode):
-    """Keeps the calls of torch functions while it is entered. Dropout returns a copy and draws nothing.
+    """Keeps the calls of torch functions while it is entered. Dropout returns a copy and draws nothing, attention, too.
 
     `instead` maps functions to others that run in their place.
     """
@@ -80,9 +82,14 @@ class Tracer(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._depth:
             return func(*args, **kwargs)
+        if is_closed(func, args, kwargs):
+            with self:
+                return opened(args, kwargs)
         before = _without_lists(args), _without_lists(kwargs)  # which may get other entries later
         if func in DROPOUT:
             result = dropout_arguments(*args, **kwargs)[0].clone()
+        elif func is ATTENTION:
+            result = Attention(*args, **kwargs).without_dropout()
         else:
             result = self._instead.get(func, func)(*args, **kwargs)
         self.calls.append(Call(func, *before, result))

@@ -29,6 +29,7 @@ from wherefrom.training.fitted import check_whole
 from wherefrom.training.losses import Curved, Loss, SquaredError
 
 _BINS = 64  # of a column
+_SPLIT_ROWS = 10_000  # that choose the questions of a tree, where there are more
 _SLOPES = 2  # outputs whose slopes choose the questions; of more, those that have most to explain
 _FIRST_STEPS = 20  # Newton's, towards the best constant outputs
 _LEAST_CURVATURE = 1e-6
@@ -117,6 +118,10 @@ class Boosted:
     tensors: dict[str, Tensor]
     watched: NDArray[np.float64]  # the loss of the watched rows after 0, 1, 2, ... trees
 
+    def first(self, count: int) -> dict[str, Tensor]:
+        """Return the tensors of the first trees alone."""
+        return {name: tensor if name == "bias" else tensor[:count] for name, tensor in self.tensors.items()}
+
 
 def boosted(
     how: Trees,
@@ -173,9 +178,12 @@ class _Questions:
         codes = [np.searchsorted(edges, column) for edges, column in zip(self.edges, values, strict=True)]
         self.codes = np.array(codes, dtype=np.uint8).reshape(len(values), values.shape[1])  # (columns, rows)
         most = 2 ** (how.depth - 1)
-        table, whole, left = (np.empty((cells, slopes + 1)) for cells in (most * _BINS, most, most))
-        self.memory, self.split = (table, whole, left), np.empty(3)
-        self.best_split = _compiled(self._arguments(np.zeros(len(x), np.int64), np.zeros((len(x), slopes + 1)), 0))
+        self.memory = np.empty((slopes + 1, most * _BINS)), *np.empty((3, _BINS))
+        self.split = np.empty(3)
+        self.order = np.random.default_rng(len(x)).permutation(len(x)) if len(x) > _SPLIT_ROWS else None
+        self.turn = 0
+        none = np.zeros(len(x), np.int64), np.zeros((slopes + 1, len(x)))
+        self.best_split = _compiled((self.codes, *self._arguments(*none, 0)))
 
     @property
     def can_be_asked(self) -> bool:
@@ -183,21 +191,30 @@ class _Questions:
         return bool((self.bins > 1).any())
 
     def best(self, explained: NDArray[np.float64]) -> tuple[list[int], list[np.float32], Tensor]:
-        """Return the column and the threshold of each level, and the leaf of each row."""
-        leaf = np.zeros(len(explained), dtype=np.int64)
+        """Return the column and the threshold of each level, and the leaf of each row.
+
+        Of many rows, some choose: others for each tree, until all have had their turn.
+        """
+        codes = self.codes
+        if self.order is not None:
+            some = self.order[self.turn : self.turn + _SPLIT_ROWS]
+            self.turn = (self.turn + _SPLIT_ROWS) % (len(self.order) - _SPLIT_ROWS + 1)
+            codes, explained = np.ascontiguousarray(codes[:, some]), np.ascontiguousarray(explained[:, some])
+        leaf, every_leaf = np.zeros(codes.shape[1], dtype=np.int64), np.zeros(self.codes.shape[1], dtype=np.int64)
         columns, thresholds = [], []
         for level in range(self.how.depth):
-            self.best_split(*self._arguments(leaf, explained, level))
+            self.best_split(codes, *self._arguments(leaf, explained, level))
             column, split = int(self.split[0]), int(self.split[1])
             if column < 0:
                 raise ValueError("the loss of some rows is not a number: trees cannot be fitted")
             columns.append(column)
             thresholds.append(self.edges[column][split])
-            leaf = 2 * leaf + (self.codes[column] > split)
-        return columns, thresholds, torch.from_numpy(leaf)
+            every_leaf = 2 * every_leaf + (self.codes[column] > split)
+            leaf = every_leaf if self.order is None else 2 * leaf + (codes[column] > split)
+        return columns, thresholds, torch.from_numpy(every_leaf)
 
     def _arguments(self, leaf: NDArray[np.int64], explained: NDArray[np.float64], level: int) -> tuple[Any, ...]:
-        return self.codes, leaf, explained, self.bins, 2**level, self.how.penalty, *self.memory, self.split
+        return leaf, explained, self.bins, 2**level, self.how.penalty, *self.memory, self.split
 
 
 def _edges(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -277,8 +294,8 @@ def _constant(y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Te
 
 
 def _most_to_explain(slopes: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
-    """Return the slopes of the outputs that have the largest ones, and the rows' weights.  # (rows, slopes + 1)"""
+    """Return the slopes of the outputs that have the largest ones, and the rows' weights.  # (slopes + 1, rows)"""
     if slopes.shape[1] > _SLOPES:
         slopes = slopes[:, slopes.square().sum(0).argsort(descending=True, stable=True)[:_SLOPES]]
     ones = torch.ones(len(slopes), dtype=torch.float64) if weights is None else weights
-    return torch.cat([slopes, ones.unsqueeze(1)], 1).numpy()
+    return torch.cat([slopes.t(), ones.unsqueeze(0)]).numpy()

@@ -22,7 +22,7 @@ _LEAST_SHARE, _LEAST_EPOCHS = 0.25, 5  # at the end of training, that are collec
 class Iterations:
     """The moment training stops is random: the trajectory leaves a law.
 
-    law: how the collected iterations are summarised: SWAG, TRADI, Snapshots, or a law of your own.
+    law: how the collected iterations are summarised: SWAG, TRADI, Snapshots, Laplace, Variational, or your own.
     start: where collecting begins (default 0.5): a fraction of the epochs, a number of epochs (1, 2, ...), or "auto":
         where each member's training loss has levelled off, for which it is trained twice.
     every: how often it collects: "epoch", or a number of steps (default: as the law has it: TRADI at every step, the

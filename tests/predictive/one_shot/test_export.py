@@ -36,13 +36,16 @@ def session(path):
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
-def agree(found, known: wf.Posterior, x, covariance="diagonal") -> None:
+def agree(found, known: wf.Posterior, x, covariance="low_rank", quantiles=()) -> None:
     """To 1e-5; and to a millionth of y's variance, which is what single precision leaves where members nearly agree."""
     said = known.one_shot(x, covariance=covariance)
-    mean, variance = (torch.from_numpy(np.asarray(values)) for values in found)
+    mean, variance, *others = (torch.from_numpy(np.asarray(values)) for values in found)
+    assert len(others) == bool(quantiles)
     scale = float(known.scaler.y_std.max())
     torch.testing.assert_close(mean, said.mean, rtol=1e-5, atol=1e-6 * scale)
     torch.testing.assert_close(variance, said.variance, rtol=1e-5, atol=1e-6 * scale**2)
+    for probability, found_there in zip(quantiles, others[0].unbind(-1) if others else (), strict=True):
+        torch.testing.assert_close(found_there, said.quantile(probability), rtol=1e-5, atol=1e-5 * scale)
 
 
 def written(known: wf.Posterior, folder, rows, **how) -> None:
@@ -114,7 +117,7 @@ def test_what_the_file_says_of_itself(file):
         "classes": "[]",
         "members": "3",
         "marginalises": "theta0, t, F",
-        "covariance": "diagonal",
+        "covariance": "low_rank",
         "noise": "fit",
         "variance_includes_noise": "yes",
         "calibration": "none",
@@ -148,7 +151,7 @@ def test_convolutions_with_batch_norm_and_pooling(tmp_path):
 
     over = [wf.InitialCondition(2), wf.Iterations(wf.SWAG(4)), wf.Dropout()]
     known = posterior((x, 5 * x.mean((1, 2, 3)) + 1), over, model)
-    written(known, tmp_path, x[:9])
+    written(known, tmp_path, x[:9], covariance="diagonal")
 
 
 def test_snapshots_that_predict_their_noise(problem, tmp_path):
@@ -161,13 +164,93 @@ def test_embeddings(tmp_path):
     x = np.random.default_rng(0).integers(0, 7, size=(60, 3))
     model = lambda: nn.Sequential(nn.Embedding(7, 2), nn.Flatten(), nn.Linear(6, 1))  # noqa: E731
     known = posterior((x, x.sum(1) + 10.0), [wf.Iterations(wf.SWAG(4))], model)
-    known.export_onnx(tmp_path / "model.onnx")
-    agree(session(tmp_path / "model.onnx").run(None, {"x": x[:9]}), known, x[:9])
+    known.export_onnx(tmp_path / "model.onnx", covariance="diagonal")
+    agree(session(tmp_path / "model.onnx").run(None, {"x": x[:9]}), known, x[:9], "diagonal")
 
 
 def test_shared_deviations_of_a_plain_network(problem, tmp_path):
     known = posterior(problem, [wf.InitialCondition(2), wf.Iterations(wf.SWAG(4))])
     written(known, tmp_path, problem[0][:9], covariance="low_rank")
+
+
+# ---------------------------------------------------------------------- quantiles
+
+PROBABILITIES = (0.025, 0.5, 0.9)
+
+
+def test_quantiles_are_those_of_one_shot(problem, tmp_path):
+    """By Student's t, over the members of a crossed design; and the default covariance is that of one_shot."""
+    over = [wf.InitialCondition(3), wf.BatchOrder(2), wf.Iterations(wf.SWAG(4))]
+    known = posterior(problem, over, likelihood=wf.Regression(noise=0.3))
+    written(known, tmp_path, problem[0][:9], quantiles=PROBABILITIES)
+    opened = session(tmp_path / "model.onnx")
+    assert [(out.name, out.shape) for out in opened.get_outputs()][-1] == ("quantiles", ["rows", 3])
+    said = opened.get_modelmeta().custom_metadata_map
+    assert (said["quantiles"], said["reading"], said["covariance"]) == (str(list(PROBABILITIES)), "t", "low_rank")
+    x = problem[0][:9].astype(np.float32)
+    low = np.moveaxis(opened.run(["quantiles"], {"x": x})[0], -1, 0)[0]
+    paper = known.one_shot(x)
+    assert np.all(low < paper.quantile(0.025, "paper").numpy())
+    diagonal = known.one_shot(x, covariance="diagonal").std / paper.std
+    assert float((diagonal - 1).abs().max()) > 0.05  # another file than the diagonal's
+
+
+@pytest.mark.parametrize("by", ["variance", "shape"])
+def test_calibrated_quantiles_are_written(by, tmp_path):
+    """Of two outputs; a shape's file says nothing without quantiles."""
+    generator = np.random.default_rng(6)
+    x = generator.normal(size=(240, 3))
+    y = np.stack([x[:, 0] + generator.exponential(size=240), 40 * x[:, 1] + 9 * generator.normal(size=240)], 1)
+    over = [wf.InitialCondition(3), wf.Iterations(wf.SWAG(3))]
+    known = posterior((x[:80], y[:80]), over, wf.MLP([6]), likelihood=wf.Regression(noise="fit"))
+    known = known.calibrated(by, (x[80:], y[80:]))
+    written(known, tmp_path, x[80:90], quantiles=PROBABILITIES)
+    said = session(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map
+    assert said["reading"] == {"variance": "gaussian", "shape": "shape"}[by]
+    if by == "shape":
+        with pytest.raises(
+            ValueError, match=r'calibration by shape: .* or quantiles=\(0.025, 0.5, 0.975\) for "shape"'
+        ):
+            known.export_onnx(tmp_path / "other.onnx")
+
+
+@pytest.mark.parametrize("by", [None, "variance", "shape"])
+def test_quantiles_of_positive_quantities_are_written(by, tmp_path):
+    """Of two columns, and of rows whose log y is cut off."""
+    generator = np.random.default_rng(7)
+    x = generator.normal(size=(400, 3))
+    logs = np.stack([0.5 * x[:, 0] + generator.exponential(size=400), 3 + x[:, 1] + generator.normal(size=400)], 1)
+    over = [wf.InitialCondition(3), wf.Iterations(wf.SWAG(3))]
+    known = posterior((x[:80], np.exp(logs[:80])), over, wf.MLP([6]), likelihood=wf.Positive(0.8))
+    known = known if by is None else known.calibrated(by, (x[80:], np.exp(logs[80:])))
+    far = 30 * x[80:82]
+    written(known, tmp_path, np.concatenate([x[80:90], far]), quantiles=PROBABILITIES)
+    assert float(known.one_shot(far.astype(np.float32)).mixture.mean.abs().max()) > 6
+    said = session(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map
+    assert said["reading"] == ("shape" if by == "shape" else "gaussian")
+
+
+def test_quantiles_that_cannot_be_written(problem, tmp_path):
+    x, y = problem
+    zeros = posterior(
+        (x, np.maximum(y - np.median(y), 0)),
+        [wf.InitialCondition(2)],
+        mlp(outputs=2),
+        likelihood=wf.Positive(0.5, zeros=True),
+    )
+    with pytest.raises(ValueError, match="no place for the probability that y is 0"):
+        zeros.export_onnx(tmp_path / "model.onnx", quantiles=PROBABILITIES)
+    known = posterior(problem, [wf.InitialCondition(2)])
+    with pytest.raises(ValueError, match=r"probabilities between 0 and 1.*; 95\.0 is not"):
+        known.export_onnx(tmp_path / "model.onnx", quantiles=[95])
+    counts = posterior((x, np.round(np.abs(y))), [wf.InitialCondition(2)], likelihood=wf.Counts(0.5))
+    with pytest.raises(ValueError, match="quantiles of CountPrediction are searched for"):
+        counts.export_onnx(tmp_path / "model.onnx", quantiles=PROBABILITIES)
+    classes = np.where(y > np.median(y), "above", "below")
+    known = posterior((x, classes), [wf.InitialCondition(2)], mlp(outputs=2), likelihood=wf.Classification())
+    with pytest.raises(ValueError, match="classes have no quantiles"):
+        known.export_onnx(tmp_path / "model.onnx", quantiles=PROBABILITIES)
+    assert not list(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------------- what is followed, without a file
@@ -183,7 +266,7 @@ def test_every_kind_of_noise(problem, noise):
     with torch.no_grad():
         each = [model.moments(x, *theta) for theta in zip(*export._thetas(known, "diagonal"), strict=True)]
         means, variances = (torch.stack(parts) for parts in zip(*each, strict=True))
-        agree(model.mixed(means, variances), known, x)
+        agree(model.mixed(means, variances), known, x, "diagonal")
 
 
 def test_the_normal_distribution_without_erf():
@@ -288,7 +371,7 @@ def test_a_file_is_only_replaced_by_a_whole_one(problem, tmp_path, monkeypatch, 
 
 def test_a_file_with_other_answers_is_refused(whole, file):
     rows = export._some_rows(whole)
-    export._check(file, rows, whole.one_shot(rows, covariance="diagonal"), 1e-3)
+    export._check(file, rows, whole.one_shot(rows), 1e-3)
     with pytest.raises(ValueError, match="its answers are not those of one_shot"):
         export._check(file, rows, whole.marginalising("t").one_shot(rows), 1e-3)
 
@@ -306,6 +389,34 @@ def test_bad_wishes(whole, tmp_path, monkeypatch):
         whole.export_onnx(tmp_path / "model.onnx")
 
 
+@pytest.mark.parametrize("noise", ["fit", "predicted"])
+def test_positive_quantities(rows, tmp_path, noise):
+    """Mean and variance are those of y itself, through the exponential."""
+    y = np.exp(1.0 + 0.4 * rows[:90, 1] + 0.3 * np.random.default_rng(5).normal(size=90))
+    likelihood = wf.Positive(noise, held_out=0.2)
+    model = mlp(outputs=likelihood.outputs(1))
+    known = posterior((rows[:90], y), [wf.InitialCondition(2), wf.Iterations(wf.SWAG(3))], model, likelihood=likelihood)
+    written(known, tmp_path, rows[:40])
+    written(known.calibrated("variance", (rows[:40] + 0.1, y[:40])), tmp_path, rows[:40])
+
+
+def test_zeros_have_no_place_in_a_file(rows, tmp_path):
+    y = np.where(rows[:90, 0] < 0, 0.0, np.exp(rows[:90, 1]))
+    likelihood = wf.Positive("predicted", zeros=True)
+    known = posterior((rows[:90], y), [wf.InitialCondition(2)], mlp(outputs=3), likelihood=likelihood)
+    with pytest.raises(ValueError, match="no place for the probability that y is 0"):
+        known.export_onnx(tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("noise", ["fit", "predicted", 0.4])
+def test_student_noise(rows, tmp_path, noise):
+    y = 10 + rows[:90, 1] + 0.3 * np.random.default_rng(5).standard_t(3, size=90)
+    likelihood = wf.Regression(noise, 0.2, tails="student")
+    model = mlp(outputs=likelihood.outputs(1))
+    known = posterior((rows[:90], y), [wf.InitialCondition(2), wf.Iterations(wf.SWAG(3))], model, likelihood=likelihood)
+    written(known, tmp_path, rows[:40])
+
+
 @pytest.mark.parametrize("dispersion", ["fit", "predicted", 0.5])
 def test_counts(rows, tmp_path, dispersion):
     """The variance in the file holds the noise of counts, which differs from row to row and member to member."""
@@ -313,6 +424,6 @@ def test_counts(rows, tmp_path, dispersion):
     likelihood = wf.Counts(dispersion, held_out=0.2)
     model = mlp(outputs=likelihood.outputs(1))
     known = posterior((rows[:90], y), [wf.InitialCondition(2), wf.Iterations(wf.SWAG(3))], model, likelihood=likelihood)
-    written(known, tmp_path, rows[:40])
+    written(known, tmp_path, rows[:40], covariance="diagonal")
     said = session(tmp_path / "model.onnx").get_modelmeta().custom_metadata_map
     assert (said["noise"], said["variance_includes_noise"]) == (str(dispersion), "yes")

@@ -14,7 +14,7 @@ from wherefrom.training.dropout import SPARSE, TrainingMasks, poisson_cumulative
 from wherefrom.training.native import codes, functions, layers, losses, matrices, numbers, rules
 from wherefrom.training.native.jit import LANES, entry, padded
 from wherefrom.training.native.packing import floats
-from wherefrom.training.network import Site
+from wherefrom.training.probing import Site
 
 f = np.float32
 
@@ -183,15 +183,15 @@ def test_activations_and_their_slopes(kind, parameter, reference):
 
 
 @entry
-def evaluate(kind, smoothing, outputs, y, w, delta, rows, width, stride):
-    return losses.loss(kind, smoothing, outputs, y, w, delta, rows, width, stride)
+def evaluate(kind, numbers, outputs, y, w, delta, rows, width, stride):
+    return losses.loss(kind, numbers, outputs, y, w, delta, rows, width, stride)
 
 
 def test_cross_entropy_is_safe_for_large_outputs():
     outputs, delta = floats(3, 16), floats(3, 16)
     outputs[:, :2] = [[1e4, -1e4], [0, 0], [-1e4, 1e4]]
     y, w = np.array([1, 0], dtype=np.float32), np.ones(2, dtype=np.float32)
-    loss = evaluate(codes.CROSS_ENTROPY, f(0), outputs.ravel(), y, w, delta.ravel(), 2, 3, 16)
+    loss = evaluate(codes.CROSS_ENTROPY, floats(1), outputs.ravel(), y, w, delta.ravel(), 2, 3, 16)
     assert loss == pytest.approx((1e4 + 2e4) / 2)
     np.testing.assert_allclose(delta[:, :2], [[0.5, -0.5], [-0.5, 0], [0, 0.5]], atol=1e-7)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wherefrom.likelihoods.views import classes, quantity
+from wherefrom.likelihoods.views import classes, quantiles, quantity
 
 SOURCES = quantity.SOURCES | classes.SOURCES
-HOW = quantity.HOW | classes.HOW
+HOW = quantity.HOW | classes.HOW | quantiles.HOW

@@ -294,7 +294,7 @@ class Classes:
             "of_truth": prediction.probabilities.gather(1, self._numbers[:, None]).squeeze(1),
             "doubt": prediction.entropy / self._most,
             "overlap": prediction.expected_entropy / self._most,
-            "disagreement": prediction.mutual_information / self._most,
+            "disagreement": (prediction.mutual_information / self._most).clamp_max(1.0),
         }
         if self._event_risk is not None:
             shares["risk"] = self._event_risk

@@ -5,7 +5,6 @@ Its doubt is the variance. The 95% intervals should hold 95% of the truth, overa
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from wherefrom.likelihoods.views.variance import ByVariance
 from wherefrom.predictive import panels, row_scores
 from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Words, percent, percents, short
 from wherefrom.predictive.row_scores import Score, Z
-from wherefrom.predictive.sources import Sources
 
 _MEAN = "Mean of the predicted distribution"
 _OFF = "Truth less guess, in standard deviations"
 _STD_ALONE = "The standard deviation that this source alone would cause"
 _LEVELS = [round(0.05 * step, 2) for step in range(1, 20)]
 _PIT_BINS = 10
-_PARTS, _LEAST_IN_A_PART = 5, 10  # groups of rows that are judged by themselves, and their rows
 
 SOURCES = {
     "noise": SourceWords(
@@ -36,11 +34,15 @@ SOURCES = {
         "unexplained",
     )
 }
+_NOISE = {"Regression": "noise", "Positive": "noise", "Counts": "dispersion"}  # of likelihoods, as they call it
 # How it is done: of a posterior, on the command line, and by wf.fit.
 HOW = {
     "variance": ('posterior.calibrated("variance", data)', "--calibrate variance", 'calibrate="variance"'),
-    "noise": ('wf.Regression(noise="fit")', "--noise fit", 'noise="fit"'),
-    "row by row": ('wf.Regression(noise="predicted")', "--noise predicted", 'noise="predicted"'),
+    **{f"noise of {name}": (f'wf.{name}({its}="fit")', "--noise fit", 'noise="fit"') for name, its in _NOISE.items()},
+    **{
+        f"{name} row by row": (f'wf.{name}({its}="predicted")', "--noise predicted", 'noise="predicted"')
+        for name, its in _NOISE.items()
+    },
 }
 _SCORES = {
     "rmse": ScoreTerm(
@@ -73,7 +75,8 @@ _SCORES = {
     ),
     "coverage": ScoreTerm(
         "95% interval holds (coverage)",
-        "How much of the truth lies within its 95% interval: 95% is right, less is too sure, more too careful.",
+        "How much of the truth lies within its 95% interval: 95% is right, less is too sure, more too careful. Where "
+        "single values are likely, as counts are, more cannot always be avoided.",
         "95% holds",
         0.95,
         is_percent=True,
@@ -97,7 +100,7 @@ def outputs(prediction: Any, truth: Any, names: Sequence[str], noise: str, unit:
 
 
 @dataclass(frozen=True, eq=False)
-class Quantity:
+class Quantity(ByVariance):
     """A prediction of one quantity, and the truth."""
 
     prediction: Any  # of one output
@@ -113,21 +116,43 @@ class Quantity:
             glossary=_GLOSSARY,
             main_score="rmse",
             no_model=f"always answering with the mean {self.name}",
-            calibrate="Calibrate them on held-out rows ({variance}), or leave more choices open.",
-            cause="The likelihood has no noise, so the intervals hold none: {noise} adds it." * (self.noise == "none"),
+            calibrate=f"Calibrate them on held-out rows ({{{self.prediction.widened_by}}}), or leave more choices "
+            "open.",
+            cause=self._add_noise if self.noise == "none" else "",
             mend_group="The noise is predicted row by row already; more rows there, or further columns, could mend it."
             if self.noise == "predicted"
-            else "Let the networks predict the noise row by row: {row by row}.",
+            else self._predict_noise,
             footnote=self._footnote,
         )
 
     @property
+    def _add_noise(self) -> str:
+        name = self.prediction.noise_of
+        return "The likelihood has no noise, so the intervals hold none" + (
+            f": {{noise of {name}}} adds it." if name else "."
+        )
+
+    @property
+    def _predict_noise(self) -> str:
+        name = self.prediction.noise_of
+        how = f": {{{name} row by row}}." if name else "."
+        return f"Let the networks predict the noise row by row{how}"
+
+    @property
     def _footnote(self) -> str:
-        shape = "a Gaussian" if getattr(self.prediction, "shape", None) is None else "the shape that left-out rows have"
         if getattr(self.prediction, "conformal", None) is None:
-            return f"Intervals and NLL read the mixture of networks as {shape} with its mean and variance."
-        read = f"NLL and CRPS read the mixture of networks as {shape} with its mean and variance."
+            return f"Intervals and NLL read the mixture of networks as {self.prediction.read_as}."
+        read = f"NLL and CRPS read the mixture of networks as {self.prediction.read_as}."
         return f"{read} Intervals are conformal."
+
+    @property
+    def _doubt_of(self) -> str:
+        """The name of what the sources split the variance of."""
+        return str(self.prediction.doubt_of.format(name=self.name))
+
+    @property
+    def _on_scale(self) -> str:
+        return f" of {self._doubt_of}" * (self._doubt_of != self.name)
 
     # ------------------------------------------------------------------ figures
 
@@ -151,7 +176,7 @@ class Quantity:
     def baseline(self) -> dict[str, Any]:
         y = self.truth
         better = panels.gain((self.prediction.mean - y).square(), (y - y.mean()).square())
-        return {"scores": row_scores.always_the_same(y), "gain": better}
+        return {"scores": self.prediction.baselines(y), "gain": better}
 
     def nll_by_row(self) -> Tensor | None:
         try:
@@ -166,30 +191,19 @@ class Quantity:
 
     spread = doubt
 
-    def sources(self) -> Sources:
-        shares: Sources = self.prediction.sources()
-        return shares
-
-    def amounts(self, amount: float) -> dict[str, float]:
-        return {"std": math.sqrt(max(0.0, amount))}
-
     def verdict(self) -> dict[str, Any]:
-        part, count = float(self._is_covered.double().mean()), len(self.prediction)
-        say = f"The 95% intervals hold {part:.0%} of the truth"
-        return panels.verdict(part, 0.95, math.sqrt(0.95 * 0.05 / count), count, say)
+        judged = row_scores.avoidable_coverage(self.truth, *self._bounds, 0.95)
+        return panels.coverage_verdict(self._is_covered, 0.95, "the truth", judged)
 
     def groups(self) -> list[dict[str, Any]]:
         """Return how often the 95% intervals hold the truth, by fifths of the predicted mean; ties stay together."""
         mean = self.prediction.mean.double()
-        if len(mean) < _PARTS * _LEAST_IN_A_PART:
-            return []
-        edges = mean.quantile(torch.linspace(0, 1, _PARTS + 1, dtype=torch.float64)[1:-1])
-        part_of = torch.bucketize(mean, edges)
-        parts = [part_of == part for part in part_of.unique().tolist()]
-        groups = []
+        parts, groups = panels.fifths(mean), []
         for part in parts:
             ends = panels.told_apart(float(mean[part].min()), float(mean[part].max()), digits=3)
-            each = panels.group(" to ".join(ends), self._is_covered[part], 0.95, len(parts))
+            low, high = (bound[part] for bound in self._bounds)
+            judged = row_scores.avoidable_coverage(self.truth[part], low, high, 0.95)
+            each = panels.group(" to ".join(ends), self._is_covered[part], 0.95, len(parts), judged)
             groups.append(each | {"say": self._about_group(each)})
         return groups
 
@@ -213,27 +227,26 @@ class Quantity:
                 "tip": ["truth", "mean", "std"],
                 "search": [],
             },
-            "doubt": {
-                "lead": f"How wide predictions of {self.name} are (their variance), split by the choices that cause "
-                "it. Noise is what they leave unexplained.",
-                "caption": "Each row's variance by source, rows in order of their doubt.",
-                "axis": {"key": "variance", "label": "variance of the prediction"},
-                "columns": [
-                    {"key": "amount", "name": "variance", "as": "number", "digits": 4, "extra": True},
-                    {"key": "std", "name": "as ± std", "as": "number", "title": _STD_ALONE},
-                ],
-            },
+            "doubt": panels.variance_by_source(
+                f"How wide predictions of {self._doubt_of} are (their variance), split by the choices that cause it. "
+                "Noise is what they leave unexplained.",
+                "variance of the prediction" + self._on_scale,
+                _STD_ALONE,
+            ),
             "spread": {"key": "std", "label": f"standard deviation of the prediction{in_unit}"},
             "truth": {
                 "lead": f"Each row's prediction of {self.name}, with its 95% interval, against the truth. On the line, "
                 "it is right.",
                 "panels": [self._scatter(in_unit)],
             },
-            "calibration": {
-                "lead": "An interval of 80% should hold 80% of the truth. The shaded band is where chance alone would "
-                "put a calibrated run, 19 times out of 20.",
-                "panels": [self._levels(before), self._ranks(), *self._groups_panel()],
-            },
+            "calibration": self._calibration(before),
+        }
+
+    def _calibration(self, before: Any) -> dict[str, Any]:
+        return {
+            "lead": "An interval of 80% should hold 80% of the truth. The shaded band is where chance alone would "
+            "put a calibrated run, 19 times out of 20.",
+            "panels": [self._levels(before), self._ranks(), *self._groups_panel()],
         }
 
     def _headline(self) -> dict[str, Any]:
@@ -253,7 +266,7 @@ class Quantity:
     def _points(self, listed: Tensor) -> dict[str, list[Any]]:
         mean, std, truth = (each[listed] for each in (self.prediction.mean, self.prediction.std, self.truth))
         off = (truth - mean) / std
-        numbers = {"truth": truth, "mean": mean, "std": std, "variance": std.square()}
+        numbers = {"truth": truth, "mean": mean, "std": std, "variance": self.prediction.doubt_variance[listed]}
         numbers |= {"low": self._bounds[0][listed], "high": self._bounds[1][listed]}
         flags = {"is_off": (off.abs() > Z) & off.isfinite(), "is_missed": ~self._is_covered[listed]}
         return (
@@ -321,24 +334,14 @@ class Quantity:
     def _ranks(self) -> dict[str, Any]:
         """Histogram of the truth's probability integral transform."""
         bins = panels.counts(self.prediction.cdf(self.truth), _PIT_BINS)
-        even = sum(bins) / _PIT_BINS
-        reach = Z * math.sqrt(even * (1 - 1 / _PIT_BINS))
-        edges = [f"{i / _PIT_BINS:g}" for i in range(_PIT_BINS + 1)]
-        calibrated = f"{panels.written(even)} ± {panels.written(reach, 2)}"
-        return {
-            "type": "histogram",
-            "title": "Where the truth falls",
-            "caption": "The truth's place within each prediction, from below all of it (0) to above (1). Flat is "
-            "right; a U is too sure, a hill too careful.",
-            "x": {"label": "predicted probability of a smaller value", "domain": [0, 1], "ticks": panels.UNIT},
-            "y": {"label": "rows"},
-            "stacks": [bins],
-            "even": {"at": even, "reach": reach},
-            "tips": panels.tips(
-                [f"{low} to {high}" for low, high in itertools.pairwise(edges)],
-                {"rows": [f"{n:,}" for n in bins], "if calibrated": [calibrated] * _PIT_BINS},
-            ),
-        }
+        return panels.probabilities_panel(
+            "Where the truth falls",
+            "The truth's place within each prediction, from below all of it (0) to above (1). Flat is right; a U is "
+            "too sure, a hill too careful.",
+            "predicted probability of a smaller value",
+            bins,
+            sum(bins) / _PIT_BINS,
+        )
 
     def _groups_panel(self) -> list[dict[str, Any]]:
         return panels.groups_panel(

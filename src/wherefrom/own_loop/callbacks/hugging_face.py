@@ -20,14 +20,15 @@ class HuggingFaceRecorder(Recording):
 
     @staticmethod
     def _library() -> type:
+        """Return the class of its callbacks."""
         try:
-            found: type = importlib.import_module("transformers").TrainerCallback
+            callback_class: type = importlib.import_module("transformers").TrainerCallback
         except ModuleNotFoundError as error:
             if error.name != "transformers":
                 raise
             message = "HuggingFaceRecorder needs transformers: pip install 'wherefrom[huggingface]'"
             raise ModuleNotFoundError(message, name="transformers") from None
-        return found
+        return callback_class
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         if state.is_world_process_zero:

@@ -23,15 +23,15 @@ class LightningRecorder(Recording):
 
     @staticmethod
     def _library() -> type:
-        """The package that the user has imported, or else the one that is there."""
+        """Return the class of the package that the user has imported, or else the one that is there."""
         for package in sorted(_PACKAGES, key=lambda package: package not in sys.modules):
             try:
-                found: type = importlib.import_module(package).Callback
+                callback_class: type = importlib.import_module(package).Callback
             except ModuleNotFoundError as error:
                 if error.name not in ("lightning", *_PACKAGES):
                     raise
             else:
-                return found
+                return callback_class
         message = "LightningRecorder needs Lightning: pip install 'wherefrom[lightning]'"
         raise ModuleNotFoundError(message, name="lightning")
 

@@ -7,8 +7,9 @@ when a callback is made, and not before.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -22,9 +23,11 @@ from wherefrom.variables import Iterations
 class Recording:
     """A callback without its library: instances also derive from the class that its trainer expects."""
 
+    _library: ClassVar[Callable[[], type]]  # returns that class, or says what to install
+
     def __new__(cls, *args: Any, **settings: Any) -> Recording:
-        own: Recording = object.__new__(_derived(cls, cls._library()))
-        return own
+        callback: Recording = object.__new__(_derived(cls, cls._library()))
+        return callback
 
     def __init__(
         self,
@@ -41,10 +44,6 @@ class Recording:
         self._iterations = None if how is None else Iterations(how, start, every)
         self._device, self._recorder = device, self._given
         self._collection: Collection | None = None  # counted in epochs, or in steps
-
-    @staticmethod
-    def _library() -> type:
-        raise NotImplementedError
 
     def __reduce__(self) -> Any:  # some trainers send their callbacks to other processes
         return _remade, (type(self).__mro__[1],), vars(self)

@@ -17,13 +17,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wherefrom.predictive.one_shot.graph import Drop, Graph, dropped
+from wherefrom.predictive.one_shot.graph import Drop, Graph, NoRuleError, dropped
 from wherefrom.predictive.one_shot.heads import softmax
 from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training.network import Network
 
 Covariance = Literal["diagonal", "low_rank", "full"]
-Head = Literal["identity", "softmax"]
+Head = Literal["identity", "softmax", "none"]  # "none": outputs' moments do not give what is predicted
 
 _MOST_FACTORS = 128  # of the inputs and of channels, beside theta's own; those that are more are taken as independent
 
@@ -64,8 +64,12 @@ class Places:
 
 def graph_of(network: Network, theta: Tensor) -> Graph:
     """The network's graph, as one member's weights show it."""
+    if any(network.attends):
+        raise NoRuleError(
+            "attention that drops units has no one-shot rule: use predict(x, samples=...), which takes any network"
+        )
     rows = network.probe_rows.to(theta.device, theta.dtype if network.probe_rows.is_floating_point() else None)
-    return Graph(network.skeleton(False), network.layout.views(theta) | network.constants, rows)
+    return Graph(network.skeleton(False), network.layout.views(theta) | network.in_common, rows)
 
 
 def run(
@@ -96,16 +100,16 @@ def tensors_of(
 ) -> dict[str, Moments]:
     """One member's tensors: what is trained is uncertain, or dropped; buffers and frozen parameters are certain."""
     layout = network.layout
-    found = {name: Moments(tensor) for name, tensor in (layout.views(centre) | network.constants).items()}
+    moments = {name: Moments(tensor) for name, tensor in (layout.views(centre) | network.in_common).items()}
     if spread is not None:
         spreads = layout.views(spread)
         factors = {} if factor is None else layout.views(factor)
         for name in layout.names[: layout.trained]:
-            found[name] = Moments(found[name].mean, spreads[name], factors.get(name))
+            moments[name] = Moments(moments[name].mean, spreads[name], factors.get(name))
     for site in network.sites:
         if site.weight and vary_mask:
-            found[site.weight] = dropped(found[site.weight], Drop(site.rate))
-    return found
+            moments[site.weight] = dropped(moments[site.weight], Drop(site.rate))
+    return moments
 
 
 def drops_of(network: Network, vary_mask: bool, places: Places | None = None) -> list[Drop]:
@@ -123,11 +127,11 @@ def drops_of(network: Network, vary_mask: bool, places: Places | None = None) ->
 def _calls(network: Network) -> list[tuple[float, tuple[int, ...]]]:
     """The rate and the shape of one row's mask at every call of dropout in a forward pass."""
     sites = iter(network.sites)
-    found = []
+    rates = []
     for drops in network.drops:
         site = next(sites) if drops else None
-        found.append((site.rate, site.shape) if site else (0.0, ()))
-    return found
+        rates.append((site.rate, site.shape) if site else (0.0, ()))
+    return rates
 
 
 def _channels(shape: tuple[int, ...]) -> int:

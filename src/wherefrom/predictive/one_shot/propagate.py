@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from wherefrom.laws import Gaussian
+from wherefrom.laws import Gaussian, Law, Rotated
 from wherefrom.predictive.batch_norm import Refresh, Sampled
 from wherefrom.predictive.monte_carlo import Plan, RandomTheta, outputs
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
@@ -156,6 +156,14 @@ class Passes:
     def thetas(self, vary: bool) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Means, variances and factors of theta, one for each component.  # (components, [rank,] size)"""
         laws = [member.law for member in self.members]
+        if vary and self.covariance == "diagonal":
+            laws = [_independent(law) for law in laws]
+        elif vary and any(isinstance(law, Rotated) for law in laws):
+            raise NoRuleError(
+                "one-shot prediction does not follow a covariance within layers, as that of Laplace with "
+                'structure="kron" or "last_layer": use predict(x, method="linearised"), predict(x, samples=...), or '
+                'covariance="diagonal"'
+            )
         if not vary or not all(isinstance(law, Gaussian) for law in laws):
             points = [_points(member, vary) for member in self.members]
             if len({len(each) for each in points}) > 1:
@@ -168,8 +176,7 @@ class Passes:
             return self._refreshed(torch.cat(points), sampled), None, None
         centres = torch.stack([_centre(member) for member in self.members])
         alone, shared = [], []
-        for member in self.members:
-            law = member.law
+        for member, law in zip(self.members, laws, strict=True):
             assert isinstance(law, Gaussian)
             has_factors = self.covariance != "diagonal" and len(law.factor) > 0
             alone.append(_padded(member, law.diagonal if has_factors else law.variance))
@@ -290,9 +297,21 @@ class _Pass:
         return vmap(lambda *theta: self.answer(rows, noise, *theta))(*thetas)
 
 
+def _independent(law: Law) -> Law:
+    """Return a law with its variances alone; one that is Gaussian, made of points, or not random, as it is."""
+    if isinstance(law, Gaussian) or "points" in law.tensors() or not law.is_random:
+        return law
+    return Gaussian(law.mean, law.variance, law.mean.new_zeros(0, len(law.mean)))
+
+
 def _points(member: RandomTheta, vary: bool) -> Tensor:
-    """The points of a law that has any, or its mean."""
+    """The points of a law that has any, or the mean of one that is not to vary, or does not."""
     points = member.law.tensors().get("points") if vary else None
+    if vary and points is None and member.law.is_random:
+        raise NoRuleError(
+            f"one-shot prediction follows laws that are Gaussian, or made of points, not {type(member.law).__name__}: "
+            'use predict(x, samples=...), or covariance="diagonal"'
+        )
     values = (member.law.mean.unsqueeze(0) if points is None else points).to(member.fixed)
     return torch.cat([values, member.fixed.expand(len(values), -1)], dim=1)
 

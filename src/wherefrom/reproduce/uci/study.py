@@ -159,7 +159,7 @@ def _moment_scores(prediction: Prediction, y: Array) -> Iterator[tuple[str, floa
     """Yield the scores that exist where the variance is zero, too."""
     yield "rmse", prediction.rmse(y)
     yield "crps", prediction.crps(y)
-    yield "coverage", prediction.coverage(y, LEVEL)
+    yield "coverage", prediction.coverage(y, LEVEL, "paper")
 
 
 def exact_dropout(part: wf.Posterior, x: Array) -> Prediction:

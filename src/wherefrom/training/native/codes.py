@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import math
 
-from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
+from wherefrom.training.losses import (
+    CrossEntropy,
+    GaussianNLL,
+    HurdleError,
+    HurdleNLL,
+    NegativeBinomialNLL,
+    OrdinalNLL,
+    Pinball,
+    PoissonNLL,
+    SquaredError,
+    StudentError,
+    StudentNLL,
+)
+from wherefrom.training.negative_binomial import PredictedDispersionNLL, ZeroInflatedNLL
+from wherefrom.training.survival import LogLogisticNLL, LogNormalNLL, WeibullNLL
 
 RELU, LEAKY_RELU, TANH, SILU, GELU, GELU_TANH, SOFTPLUS, DROPOUT = range(8)
 OPERATIONS = {
@@ -18,13 +32,36 @@ OPERATIONS = {
     "dropout": DROPOUT,
 }
 
-SQUARED_ERROR, GAUSSIAN, CROSS_ENTROPY = range(3)
-LOSSES: dict[type, int] = {SquaredError: SQUARED_ERROR, GaussianNLL: GAUSSIAN, CrossEntropy: CROSS_ENTROPY}
+SQUARED_ERROR, GAUSSIAN, CROSS_ENTROPY, STUDENT_ERROR, STUDENT, HURDLE_ERROR, HURDLE = range(7)
+POISSON, NEGATIVE_BINOMIAL, ORDINAL, PINBALL, WEIBULL, LOGNORMAL, LOGLOGISTIC = range(7, 14)
+DISPERSED, ZERO_INFLATED = range(14, 16)
+LOSSES: dict[type, int] = {
+    SquaredError: SQUARED_ERROR,
+    GaussianNLL: GAUSSIAN,
+    CrossEntropy: CROSS_ENTROPY,
+    StudentError: STUDENT_ERROR,
+    StudentNLL: STUDENT,
+    HurdleError: HURDLE_ERROR,
+    HurdleNLL: HURDLE,
+    PoissonNLL: POISSON,
+    NegativeBinomialNLL: NEGATIVE_BINOMIAL,
+    OrdinalNLL: ORDINAL,
+    Pinball: PINBALL,
+    WeibullNLL: WEIBULL,
+    LogNormalNLL: LOGNORMAL,
+    LogLogisticNLL: LOGLOGISTIC,
+    PredictedDispersionNLL: DISPERSED,
+    ZeroInflatedNLL: ZERO_INFLATED,
+}
 
-SGD, ADAM, ADAMW = range(3)
-OPTIMISERS = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW}
+SGD, ADAM, ADAMW, LANGEVIN = range(4)
+OPTIMISERS = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW, "sgld": LANGEVIN, "sghmc": LANGEVIN}
 
 # Columns of a member's settings.
 LR, WEIGHT_DECAY, MOMENTUM, NESTEROV, BETA1, BETA2, EPS, CLIP = range(8)
-SETTINGS = ("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "clip")
+TEMPERATURE, PRECONDITIONED, ALPHA, NOISE_BELOW = range(8, 12)
+SETTINGS = (
+    *("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "clip"),
+    *("temperature", "preconditioned", "alpha", "noise_below"),
+)
 WITHOUT = dict.fromkeys(SETTINGS, 0.0) | {"clip": math.inf}  # where an optimiser, or a member, has none

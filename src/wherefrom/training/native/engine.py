@@ -13,7 +13,6 @@ from wherefrom.laws import Iterates
 from wherefrom.training import streams, torch_engine
 from wherefrom.training.cohort import Cohort, Examples, Trained, Trainee, parts
 from wherefrom.training.finishing import finished
-from wherefrom.training.losses import CrossEntropy, Loss
 from wherefrom.training.native import compiling, kernel, packing
 from wherefrom.training.native.codes import LOSSES, OPTIMISERS, WITHOUT
 from wherefrom.training.native.kernel import Kept, Task
@@ -38,15 +37,16 @@ class NativeEngine:
         self.cohort, self.mlp = cohort, mlp
         self.packing = packing.Packing.of(mlp, cohort.network.layout, cohort.batch_size)
         packing.check(cohort, mlp)
-        self.tables = self.packing.tables(cohort)
+        self.tables = self.packing.tables(cohort, mlp.offset)
         self.targets = int(cohort.tables[0].y.shape[1])
         self.task = Task(
             OPTIMISERS[str(cohort.optimiser)],
             LOSSES[type(cohort.loss)],
-            _smoothing(cohort.loss),
+            packing.numbers(cohort.loss),
             cohort.batch_size,
             cohort.steps_per_epoch,
             self.targets,
+            self.packing.positions.numpy(),
         )
         compiling.ready(kernel.train, self._arguments(cohort.members[:1], self._kept(None)), announce)
 
@@ -70,7 +70,7 @@ class NativeEngine:
         epochs = keeping.begin(training)
         steps, block = cohort.steps_per_epoch, 1
         for k, member in enumerate(members):
-            epoch, task = epochs[k], task._replace(smoothing=_smoothing(cohort.loss_of(member)))
+            epoch, task = epochs[k], task._replace(numbers=packing.numbers(cohort.loss_of(member)))
             epoch_done(epoch)
             while epoch < cohort.epochs and state.diverged[k] < 0:
                 block = min(block, cohort.epochs - epoch)
@@ -161,7 +161,3 @@ class NativeEngine:
             collector.points.numpy(),
             np.array(collector.points_of, dtype=np.int64),
         )
-
-
-def _smoothing(loss: Loss) -> np.float32:
-    return np.float32(loss.label_smoothing if isinstance(loss, CrossEntropy) else 0.0)

@@ -26,6 +26,7 @@ class Tables(NamedTuple):
     x: Any  # (rows, padded inputs): the inputs, a one, zeros
     y: Any  # (rows, targets)
     w: Any  # (rows,), or (0,) where all are one
+    offset: Any  # (rows,) that is added to all outputs, or (0,)
     rows: int  # of each table
 
 
@@ -34,10 +35,11 @@ class Task(NamedTuple):
 
     optimiser: int
     loss: int
-    smoothing: Any
+    numbers: Any  # of the loss
     batch_size: int
     steps: int  # of an epoch
     targets: int
+    positions: Any  # of each weight in theta
 
 
 class Draws(NamedTuple):
@@ -46,6 +48,7 @@ class Draws(NamedTuple):
     table: Any  # (members,)
     order: Any  # (members,) streams
     replacement: Any  # (members,): whether batches are drawn with replacement
+    noise: Any  # (members,) streams of the algorithm's own numbers
     settings: Any  # (members, settings)
     factors: Any  # (steps of this call,) of the learning rate; (0,) where it is constant
     mask_keys: Any  # (members, sites)
@@ -115,7 +118,9 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
             done = epoch * steps + index
             gather(net, task, tables, draws.table[member] * tables.rows, space, start, rows)
             forward(net, theta, masks, space, rows, task.batch_size, done)
-            total += rows * loss(task.loss, task.smoothing, outputs, space.y, space.w, space.delta, rows, width, stride)
+            if len(tables.offset) > 0:
+                add(outputs, space.offset, rows, width, stride)
+            total += rows * loss(task.loss, task.numbers, outputs, space.y, space.w, space.delta, rows, width, stride)
             backward(net, theta, masks, space, rows)
             if settings[CLIP] < math.inf:
                 shorten(space.gradient, settings[CLIP])
@@ -131,6 +136,7 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
                 state.powers[member],
                 settings,
                 lr,
+                (draws.noise[member], done, task.positions, tables.rows),
             )
             if next_kept < len(kept.steps) and kept.steps[next_kept] == done + 1:
                 collect(kept, member, theta, next_kept)
@@ -154,6 +160,17 @@ def gather(net, task, tables, offset, space, start, rows):
     if len(tables.w) > 0:
         for r in range(rows):
             space.w[r] = tables.w[offset + chosen[r]]
+    if len(tables.offset) > 0:
+        for r in range(rows):
+            space.offset[r] = tables.offset[offset + chosen[r]]
+
+
+@jit
+def add(outputs, offset, rows, width, stride):
+    """Add a number of each row to all of its outputs, which no gradient depends on."""
+    for q in range(width):
+        for r in range(rows):
+            outputs[q * stride + r] += offset[r]
 
 
 @jit

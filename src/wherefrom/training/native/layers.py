@@ -91,6 +91,7 @@ class Space(NamedTuple):
     counts: Any
     y: Any  # the batch's targets
     w: Any  # and weights
+    offset: Any  # and what is added to their outputs
 
 
 @merged

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from wherefrom.training import streams
@@ -103,6 +105,15 @@ def poisson(cumulative, key, step):
         else:
             beyond = middle
     return below
+
+
+@inlined
+def normal_pair(key, step, index):
+    """Two normal numbers of a step, for the index-th weight of either half; `noise.normals`."""
+    n = number(key, step, index)
+    radius = math.sqrt(-2 * math.log((np.float64(n & _u(0xFFFFFFFF)) + 0.5) * 2.0**-32))
+    angle = np.float64(n >> _u(32)) * (2.0**-32 * 2 * math.pi)
+    return radius * math.cos(angle), radius * math.sin(angle)
 
 
 @inlined

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 from wherefrom.training import streams
 from wherefrom.training.cohort import Cohort, Trainee
 from wherefrom.training.dropout import SPARSE, poisson_cumulative, thresholds
-from wherefrom.training.losses import CrossEntropy, GaussianNLL, SquaredError
+from wherefrom.training.losses import CrossEntropy, Loss, OrdinalNLL
 from wherefrom.training.native import layers
 from wherefrom.training.native.codes import OPERATIONS, SETTINGS, WITHOUT
 from wherefrom.training.native.jit import padded
@@ -23,6 +24,7 @@ from wherefrom.training.native.kernel import Draws, Kept, State, Tables
 from wherefrom.training.native.layers import Net, Space
 from wherefrom.training.native.plain import Operation, PlainMLP
 from wherefrom.training.network import Layout
+from wherefrom.training.survival import SurvivalNLL
 
 _ROWS_AT_ONCE = 2**16
 
@@ -101,8 +103,11 @@ class Packing:
         """Return any tensor whose last dimension is a packed theta, unpacked."""
         return packed.index_select(-1, self.positions)
 
-    def tables(self, cohort: Cohort) -> Tables:
-        """Return all rows of all tables, inputs padded, with a column of ones where the network has room for it."""
+    def tables(self, cohort: Cohort, offset: int | None) -> Tables:
+        """Return all rows of all tables, inputs padded, with a column of ones where the network has room for it.
+
+        offset: the column whose logarithm is added to the outputs; the inputs have zeros there.
+        """
         inputs, stride = int(self.net.width[0]), int(self.net.padded[0])
         count = len(cohort.tables) * cohort.rows
         x = torch.zeros(count, stride, dtype=torch.float32)
@@ -111,12 +116,17 @@ class Packing:
         for some, table in zip(x.split(cohort.rows), cohort.tables, strict=True):
             for start in range(0, cohort.rows, _ROWS_AT_ONCE):  # some are gathered
                 some[start : start + _ROWS_AT_ONCE, :inputs] = table.x[start : start + _ROWS_AT_ONCE]
+        logs = torch.empty(0, dtype=torch.float32)
+        if offset is not None:
+            logs = x[:, offset].log()
+            x[:, offset] = 0.0
         y = torch.cat([table.y.float() for table in cohort.tables])
         ones = torch.ones(cohort.rows, dtype=torch.float32)
         given = [ones if table.weights is None else table.weights.float() for table in cohort.tables]
         is_weighted = any(table.weights is not None for table in cohort.tables)
         w = torch.cat(given) if is_weighted else torch.empty(0, dtype=torch.float32)
-        return Tables(x.reshape(-1).numpy(), y.reshape(-1).contiguous().numpy(), w.numpy(), cohort.rows)
+        targets = y.reshape(-1).contiguous().numpy()
+        return Tables(x.reshape(-1).numpy(), targets, w.numpy(), logs.numpy(), cohort.rows)
 
     def space(self, rows: int, batch_size: int, targets: int) -> Space:
         """Return the work space of one thread."""
@@ -138,6 +148,7 @@ class Packing:
             counts=np.zeros(2 << 11, dtype=np.int64),
             y=floats(batch_size * targets),
             w=np.ones(batch_size, dtype=np.float32),
+            offset=floats(batch_size),
         )
 
     def state(self, members: Sequence[Trainee], epochs: int) -> State:
@@ -155,7 +166,12 @@ class Packing:
 
 def check(cohort: Cohort, mlp: PlainMLP) -> None:
     """Raise unless sizes agree and numbers point inside, since the kernel checks no index."""
-    targets = {SquaredError: mlp.widths[-1], GaussianNLL: mlp.widths[-1] / 2}.get(type(cohort.loss), 1)
+    outputs = mlp.widths[-1]
+    of_each = getattr(cohort.loss, "outputs_per_target", outputs)  # not of classes, whose one column has all outputs
+    targets = outputs // of_each if outputs % of_each == 0 else outputs / of_each
+    classes = {CrossEntropy: outputs, OrdinalNLL: outputs + 1}.get(type(cohort.loss))
+    if isinstance(cohort.loss, SurvivalNLL):
+        targets = 3 if outputs in (1, 2) else math.nan
     for x, y, weights in cohort.tables:
         if x.shape != (cohort.rows, mlp.widths[0]) or y.shape != (cohort.rows, targets):
             raise ValueError(
@@ -164,11 +180,9 @@ def check(cohort: Cohort, mlp: PlainMLP) -> None:
             )
         if weights is not None and weights.shape != (cohort.rows,):
             raise ValueError(f"there are {len(weights)} weights for {cohort.rows} rows")
-        if isinstance(cohort.loss, CrossEntropy) and not (
-            y.min() >= 0 and y.max() < mlp.widths[-1] and bool((y == y.round()).all())
-        ):
+        if classes is not None and not (y.min() >= 0 and y.max() < classes and bool((y == y.round()).all())):
             raise ValueError(
-                f"y must hold class numbers from 0 to {mlp.widths[-1] - 1}, one for each of the model's outputs; "
+                f"y must hold class numbers from 0 to {classes - 1}, as the model has {outputs} outputs; "
                 f"it goes from {float(y.min()):g} to {float(y.max()):g}"
             )
     for member in cohort.members:
@@ -176,6 +190,12 @@ def check(cohort: Cohort, mlp: PlainMLP) -> None:
             raise ValueError(
                 f"a member has table {member.table} and {len(member.theta0)} parameters: there are none such"
             )
+
+
+def numbers(loss: Loss) -> NDArray[np.float32]:
+    """Return the fields of a loss, one after another; those that members do not differ in as well."""
+    each: list[Any] = [getattr(loss, field.name) for field in fields(loss)]  # type: ignore[arg-type]
+    return np.array([number for value in each for number in np.atleast_1d(value)] or [0.0], dtype=np.float32)
 
 
 def _slope(level: int, last: int, operations: Sequence[Operation]) -> int:
@@ -205,6 +225,7 @@ def draws(cohort: Cohort, members: Sequence[Trainee]) -> Draws:
         table=_whole([member.table for member in members]),
         order=np.array([member.order for member in members], dtype=np.uint64),
         replacement=np.array([member.replacement for member in members]),
+        noise=np.array([streams.key(member.order, "noise") for member in members], dtype=np.uint64),
         settings=np.array([[(WITHOUT | member.settings)[name] for name in SETTINGS] for member in members]),
         factors=np.zeros(0),
         mask_keys=np.array(

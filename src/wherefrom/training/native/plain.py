@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from wherefrom.training.network import Network
+from wherefrom.training.offset import WithOffset
 from wherefrom.training.tracing import ELEMENT_DROPOUT, SAME_NUMBERS, Call, Tracer
 
 
@@ -41,6 +42,7 @@ class PlainMLP:
     weights: tuple[str, ...]
     biases: tuple[str | None, ...]
     operations: tuple[tuple[Operation, ...], ...]  # one more than there are layers
+    offset: int | None = None  # the column whose logarithm is added to all outputs, and that the layers see as zeros
 
     @property
     def multiplications(self) -> int:
@@ -139,7 +141,7 @@ class _Chain:
 def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> PlainMLP:
     """The network as a plain MLP on rows like those of x, the same for batches of any of these sizes; else NotPlain."""
     layout = network.layout
-    others = [*layout.names[layout.trained :], *network.constants]
+    others = [*layout.names[layout.trained :], *network.in_common]
     if others:
         raise NotPlain(f"it has buffers or frozen parameters, such as {others[0]}")
     if x.ndim != 2 or not x.dtype.is_floating_point:
@@ -164,9 +166,15 @@ def _follow(network: Network, x: Tensor) -> PlainMLP:
         name: torch.zeros((), dtype=x.dtype).expand(shape).requires_grad_()
         for name, shape in zip(layout.names, layout.shapes, strict=True)
     }
+    module, prefix, column = network.skeleton(training=True), "", None
+    if isinstance(module, WithOffset):
+        if not all(module.log.added):
+            raise NotPlain("it adds a column to some of its outputs alone")
+        module, prefix, column = module.inner, "inner.", int(module.log.column)  # type: ignore[arg-type, union-attr]
+    inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
     with torch.enable_grad(), Tracer() as tracer:
         try:
-            outputs = functional_call(network.skeleton(training=True), tensors, (x,))
+            outputs = functional_call(module, inner, (x,))
         except Exception as error:  # whatever a forward pass may do
             raise NotPlain(f"it cannot be followed: {error}") from None
     chain = _Chain(network, tensors, x)
@@ -178,4 +186,5 @@ def _follow(network: Network, x: Tensor) -> PlainMLP:
         raise NotPlain("it has no linear layer")
     if chain.names:
         raise NotPlain("it has parameters that no linear layer uses")
-    return PlainMLP(tuple(chain.widths), tuple(chain.weights), tuple(chain.biases), tuple(map(tuple, chain.operations)))
+    operations = tuple(map(tuple, chain.operations))
+    return PlainMLP(tuple(chain.widths), tuple(chain.weights), tuple(chain.biases), operations, column)

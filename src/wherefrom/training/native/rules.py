@@ -6,18 +6,40 @@ import math
 
 import numpy as np
 
-from wherefrom.training.native.codes import ADAMW, BETA1, BETA2, EPS, MOMENTUM, NESTEROV, SGD, WEIGHT_DECAY
-from wherefrom.training.native.jit import jit
+from wherefrom.training.native.codes import (
+    ADAMW,
+    ALPHA,
+    BETA1,
+    BETA2,
+    EPS,
+    LANGEVIN,
+    LR,
+    MOMENTUM,
+    NESTEROV,
+    NOISE_BELOW,
+    PRECONDITIONED,
+    SGD,
+    TEMPERATURE,
+    WEIGHT_DECAY,
+)
+from wherefrom.training.native.jit import inlined, jit
+from wherefrom.training.native.numbers import normal_pair
 
 _f = np.float32
 ONE = _f(1)
 
 
 @jit
-def step(kind, theta, gradient, first, second, powers, settings, lr):
-    """Take one step in place. `powers` holds beta1^t and beta2^t, and moves on."""
+def step(kind, theta, gradient, first, second, powers, settings, lr, noise):
+    """Take one step in place. `powers` holds beta1^t and beta2^t, and moves on.
+
+    noise: of a rule that draws: the stream, the step, the position of each weight in theta, and the rows of a table.
+    """
     if kind == SGD:
         _sgd(theta, gradient, first, settings, lr)
+    elif kind == LANGEVIN:
+        powers[0] *= settings[ALPHA]
+        _langevin(theta, gradient, first, second, powers, settings, lr, noise)
     else:
         powers[0] *= settings[BETA1]
         powers[1] *= settings[BETA2]
@@ -75,3 +97,38 @@ def _adam(decoupled, theta, gradient, first, second, powers, settings, lr):
         first[i] = m
         second[i] = v
         theta[i] = kept * theta[i] - rate * m / (math.sqrt(v) * unbias + eps)
+
+
+@jit
+def _langevin(theta, gradient, velocity, square, powers, settings, lr, noise):
+    """v <- momentum v - lr P g + sqrt(2 (1 - momentum) lr P T / rows) z;  theta <- theta + v
+
+    P is 1, or 1 / (sqrt(v^) + eps) with the running mean v of g^2; see `training.rules.Langevin`.
+    """
+    key, done, positions, rows = noise
+    heat = 2 * (1 - settings[MOMENTUM]) * lr * settings[TEMPERATURE] / rows
+    if lr > settings[NOISE_BELOW] * settings[LR] * (1 + 1e-12):
+        heat = 0.0
+    numbers = _f(lr), _f(math.sqrt(heat)), _f(1 / (1 - powers[0]))
+    half = (len(positions) + 1) // 2
+    for i in range(half):
+        z, other = 0.0, 0.0
+        if heat > 0:
+            z, other = normal_pair(key, done, i)
+        _shake(theta, gradient, velocity, square, positions[i], _f(z), settings, numbers)
+        if half + i < len(positions):
+            _shake(theta, gradient, velocity, square, positions[half + i], _f(other), settings, numbers)
+
+
+@inlined
+def _shake(theta, gradient, velocity, square, i, z, settings, numbers):
+    """Move one weight."""
+    rate, scale, correction = numbers
+    g = gradient[i] + _f(settings[WEIGHT_DECAY]) * theta[i]
+    size = ONE
+    if settings[PRECONDITIONED] > 0:
+        square[i] = _f(settings[ALPHA]) * square[i] + _f(1 - settings[ALPHA]) * g * g
+        size = ONE / (math.sqrt(square[i] * correction) + _f(settings[EPS]))
+    v = _f(settings[MOMENTUM]) * velocity[i] + (scale * math.sqrt(size) * z - rate * size * g)
+    velocity[i] = v
+    theta[i] += v

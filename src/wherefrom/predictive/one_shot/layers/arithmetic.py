@@ -10,6 +10,7 @@ from torch import Tensor
 
 from wherefrom.predictive.one_shot.moments import Moments, added, scaled
 from wherefrom.predictive.one_shot.rules import elementwise, rule, with_diagonal
+from wherefrom.training.offset import Hidden, LogColumn
 
 
 def as_moments(value: Any, like: Moments) -> Moments:
@@ -107,6 +108,18 @@ def multiply(a: Any, b: Any) -> Moments:
 def steady(x: Moments) -> Tensor:
     """The second moment of what is not the rest."""
     return x.mean.square() if x.shared_variance is None else x.mean.square() + x.shared_variance
+
+
+@rule(Hidden)
+def _hidden(layer: Any, x: Moments) -> Moments:
+    return scaled(x, layer.forward(torch.ones_like(x.mean)))
+
+
+@rule(LogColumn)
+def _log_column(layer: Any, x: Moments) -> Moments:
+    if not x.is_certain:
+        raise ValueError("noise of the inputs is not followed through an exposure: leave x_std out")
+    return Moments(layer.forward(x.mean))
 
 
 @rule(operator.truediv, operator.itruediv, torch.div)

@@ -43,6 +43,14 @@ def _same(x: Moments, *_: Any, **__: Any) -> Moments:
     return x
 
 
+@rule(torch.Tensor.to)
+def _to(x: Moments, *args: Any, **kwargs: Any) -> Moments:
+    """Change the type of numbers; uncertain ones cannot become indices."""
+    if not x.is_certain and not x.mean.to(*args, **kwargs).is_floating_point():
+        raise ValueError("numbers that are uncertain cannot be made whole ones")
+    return rearranged(x, lambda values: values.to(*args, **kwargs))
+
+
 @rule(operator.getitem)
 def _item(x: Any, index: Any) -> Any:
     """Take an item of a tensor, or of the pieces that it was split into."""

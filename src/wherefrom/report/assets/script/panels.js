@@ -78,7 +78,7 @@ function strips(element, { label, x: axis, by, names }) {
   }));
 }
 
-function curve(element, { title, xs, ys, x, y, best, before, chance, sizes, tips }) {
+function curve(element, { title, xs, ys, x, y, best, before, chance, band, sizes, tips }) {
   if (before) element.append(lineLegend("now", "before"));
   element.append(plot({
     label: title, square: true, by: chance ? null : "x", x, y,
@@ -88,7 +88,7 @@ function curve(element, { title, xs, ys, x, y, best, before, chance, sizes, tips
         band: ({ at, low, high }) => svg("path", { class: "band", d: `${path([...at.map((p, i) => [px(p), py(high[i])]), ...at.map((p, i) => [px(p), py(low[i])]).reverse()])}Z` }),
         bars: ({ at, low, high }) => at.map((p, i) => line("chance", px(p), py(low[i]), px(p), py(high[i]))),
       };
-      return [chance && [expected[chance.style](chance), line("guide", px(0), py(0), px(1), py(1))],
+      return [band && expected.band(band), chance && [expected[chance.style](chance), line("guide", px(0), py(0), px(1), py(1))],
         best && run("guide dashed", xs, best), before && run("line other dashed", before.xs, before.ys), run("line", xs, ys),
         chance && xs.map((value, i) => svg("circle", { class: "dot", cx: px(value), cy: py(ys[i]), r: 3 + (sizes ? 7 * Math.sqrt(sizes[i]) : 0) }))];
     },
