@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Weighing = Literal["stacking", "greedy"]
 
 _NOISE_SAMPLES, _FEWEST_SAMPLES = 100, 10  # of a member, when the noise is fitted on rows that were not trained on
-_NOISE_NUMBERS = 400_000  # answers to look at, several times: more rows need fewer samples each
+_NOISE_NUMBERS = 100_000  # answers to look at, several times: more rows need fewer samples each
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,7 @@ from wherefrom.variables import Folds
 
 NETWORK, TREES, PROCESS = FAMILIES
 WORDS = {NETWORK: "networks", TREES: "boosted trees", PROCESS: "a Gaussian process"}
-_MOST_TREES, _DEPTHS, _RATE = 300, (2, 4, 6), 0.1
+_MOST_TREES, _DEPTHS, _RATE = 300, (2, 4, 6), 0.2
 _FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several depths are tried, and that of others
 _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by

@@ -33,7 +33,7 @@ _SPLIT_ROWS = 10_000  # that choose the questions of a tree, where there are mor
 _SLOPES = 2  # outputs whose slopes choose the questions; of more, those that have most to explain
 _FIRST_STEPS = 20  # Newton's, towards the best constant outputs
 _LEAST_CURVATURE = 1e-6
-_PATIENCE = 50  # trees
+_PATIENCE = 30  # trees
 _MOST_STEP = 1.0  # of an output by one tree: of a logarithm, say, Newton's step may go far too far
 
 
@@ -177,12 +177,12 @@ class _Questions:
         self.bins = np.array([len(edges) + 1 for edges in self.edges], dtype=np.int64)
         codes = [np.searchsorted(edges, column) for edges, column in zip(self.edges, values, strict=True)]
         self.codes = np.array(codes, dtype=np.uint8).reshape(len(values), values.shape[1])  # (columns, rows)
-        most = 2 ** (how.depth - 1)
-        self.memory = np.empty((slopes + 1, most * _BINS)), *np.empty((3, _BINS))
-        self.split = np.empty(3)
+        self.split = np.empty(3, np.float32)
         self.order = np.random.default_rng(len(x)).permutation(len(x)) if len(x) > _SPLIT_ROWS else None
         self.turn = 0
-        none = np.zeros(len(x), np.int64), np.zeros((slopes + 1, len(x)))
+        most = 2 ** (how.depth - 1)
+        self.memory = np.empty((slopes + 1, most * _BINS), np.float32), *np.empty((2, most), np.float32)
+        none = np.zeros(len(x), np.int64), np.zeros((slopes + 1, len(x)), np.float32)
         self.best_split = _compiled((self.codes, *self._arguments(*none, 0)))
 
     @property
@@ -190,7 +190,7 @@ class _Questions:
         """True if some column has two values."""
         return bool((self.bins > 1).any())
 
-    def best(self, explained: NDArray[np.float64]) -> tuple[list[int], list[np.float32], Tensor]:
+    def best(self, explained: NDArray[np.float32]) -> tuple[list[int], list[np.float32], Tensor]:
         """Return the column and the threshold of each level, and the leaf of each row.
 
         Of many rows, some choose: others for each tree, until all have had their turn.
@@ -213,8 +213,8 @@ class _Questions:
             leaf = every_leaf if self.order is None else 2 * leaf + (codes[column] > split)
         return columns, thresholds, torch.from_numpy(every_leaf)
 
-    def _arguments(self, leaf: NDArray[np.int64], explained: NDArray[np.float64], level: int) -> tuple[Any, ...]:
-        return leaf, explained, self.bins, 2**level, self.how.penalty, *self.memory, self.split
+    def _arguments(self, leaf: NDArray[np.int64], explained: NDArray[np.float32], level: int) -> tuple[Any, ...]:
+        return leaf, explained, self.bins, 2**level, np.float32(self.how.penalty), *self.memory, self.split
 
 
 def _edges(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -293,9 +293,9 @@ def _constant(y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Te
     return best
 
 
-def _most_to_explain(slopes: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
+def _most_to_explain(slopes: Tensor, weights: Tensor | None) -> NDArray[np.float32]:
     """Return the slopes of the outputs that have the largest ones, and the rows' weights.  # (slopes + 1, rows)"""
     if slopes.shape[1] > _SLOPES:
         slopes = slopes[:, slopes.square().sum(0).argsort(descending=True, stable=True)[:_SLOPES]]
     ones = torch.ones(len(slopes), dtype=torch.float64) if weights is None else weights
-    return torch.cat([slopes.t(), ones.unsqueeze(0)]).numpy()
+    return torch.cat([slopes.t(), ones.unsqueeze(0)]).float().numpy()
