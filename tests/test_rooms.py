@@ -13,7 +13,7 @@ MODULES = {path: path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.r
 
 # A room sees the rooms in the lines above it. CONTRIBUTING.md says what each is for.
 ORDER = """
-files
+files showing plots
 table cache devices
 laws
 training

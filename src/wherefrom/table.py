@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wherefrom.showing import Library, frame_of, html_table
+
 
 @dataclass(frozen=True)
 class Table:
@@ -31,9 +33,21 @@ class Table:
         return [row[place] for row in self.rows]
 
     def to_pandas(self) -> Any:
-        import pandas
+        """Return the table as a pandas frame."""
+        return self.to_frame("pandas")
 
-        return pandas.DataFrame(list(self.rows), columns=list(self.columns))
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return the table as a frame.
+
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        values = list(zip(*self.rows, strict=True)) or [()] * len(self.columns)
+        named: dict[str, list[Any]] = {}
+        for name, each in zip(self.columns, values, strict=True):
+            while name in named:  # the columns of a frame have different names
+                name += "_"
+            named[name] = list(each)
+        return frame_of(named, library)
 
     def markdown(self) -> str:
         """Return the table in Markdown; floats have four decimals.
@@ -48,19 +62,36 @@ class Table:
         return "\n".join([lines[0], "|---" * len(self.columns) + "|", *lines[1:]])
 
     def __str__(self) -> str:
-        cells = [self.columns, *[tuple(_text(value) for value in row) for row in self.rows]]
+        cells, is_number = [self.columns, *self._cells], self._is_number
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.columns))]
-        numeric = [all(isinstance(v, int | float | None) for v in self[c]) for c in self.columns]
         lines = [
             "  ".join(
                 cell.rjust(width) if number else cell.ljust(width)
-                for cell, width, number in zip(row, widths, numeric, strict=True)
+                for cell, width, number in zip(row, widths, is_number, strict=True)
             )
             for row in cells
         ]
         return "\n".join(line.rstrip() for line in lines)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.html()
+
+    def html(self, shares: Sequence[float] = ()) -> str:
+        """Return the table in HTML, for a notebook.
+
+        shares: of each row, between 0 and 1, to be drawn as a bar beside it (default: none).
+        """
+        return html_table(self.columns, self._cells, self._is_number, shares)
+
+    @property
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [tuple(_text(value) for value in row) for row in self.rows]
+
+    @property
+    def _is_number(self) -> list[bool]:
+        return [all(isinstance(row[i], int | float | None) for row in self.rows) for i in range(len(self.columns))]
 
 
 def _text(value: Any) -> str:

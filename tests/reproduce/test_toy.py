@@ -15,8 +15,8 @@ from matplotlib.colors import to_rgb
 from torch import nn
 
 import wherefrom as wf
+from wherefrom.plots import new_figure
 from wherefrom.posterior.member import Origin
-from wherefrom.report.plots import new_figure
 from wherefrom.reproduce import toy
 
 DRAWS, COMBINED = 4, 2

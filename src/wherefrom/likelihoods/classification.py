@@ -33,7 +33,7 @@ from wherefrom.likelihoods.labels import OfLabels, checked_labels, ends_in_proba
 from wherefrom.likelihoods.likelihood import Columns, MemberScores, Summary, TableWishes
 from wherefrom.likelihoods.quantities import TIE_BREAK, checked_level
 from wherefrom.likelihoods.views import classes
-from wherefrom.predictive import class_scores, events, tempering
+from wherefrom.predictive import class_scores, events, pictures, tempering
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.calibration import By, or_nan
@@ -214,6 +214,11 @@ class ClassPrediction(HoldsMixture):
     """
 
     is_joint: ClassVar[bool] = True
+    picture_kinds: ClassVar[dict[str, pictures.Picture]] = {
+        "sources": pictures.sources,
+        "reliability": pictures.reliability,
+        "risk_coverage": pictures.risk_coverage,
+    }
     noun: ClassVar[str] = "class"
     conformal_noun: ClassVar[str] = "sets"
     logs: Mixture  # of the log probabilities of every answer

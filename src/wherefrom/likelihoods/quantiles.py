@@ -40,6 +40,7 @@ from wherefrom.likelihoods.quantities import (
     share_within,
 )
 from wherefrom.likelihoods.views import quantiles as views
+from wherefrom.predictive import pictures
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.calibration import By, or_nan
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores
@@ -182,6 +183,10 @@ class QuantilePrediction(Quantities):
     `quantiles` has a column for each level; `variance` and `std` say how far the networks differ in each.
     """
 
+    picture_kinds: ClassVar[dict[str, pictures.Picture]] = {
+        "intervals": pictures.intervals,
+        "sources": pictures.sources,
+    }
     noun: ClassVar[str] = "quantile"
     is_joint: ClassVar[bool] = True
     conformal_is_signed: ClassVar[bool] = False

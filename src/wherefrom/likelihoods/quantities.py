@@ -21,7 +21,7 @@ from torch import Tensor
 from wherefrom.likelihoods.likelihood import Cells, Columns, Summary, TableWishes
 from wherefrom.likelihoods.target import Target
 from wherefrom.likelihoods.views import quantity
-from wherefrom.predictive import few_members, student
+from wherefrom.predictive import few_members, pictures, student
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.calibration import By, or_nan
@@ -132,6 +132,11 @@ class Quantities(HoldsMixture):
 
     doubt_of: ClassVar[str] = OfNumbers.doubt_of
     is_joint: ClassVar[bool] = False
+    picture_kinds: ClassVar[dict[str, pictures.Picture]] = {
+        "intervals": pictures.intervals,
+        "calibration": pictures.calibration,
+        "sources": pictures.sources,
+    }
     conformal_is_signed: ClassVar[bool] = True
     is_whole: ClassVar[bool] = False  # whether y, and so its quantiles, are whole numbers
     noise_of: ClassVar[str] = ""  # the likelihood whose noise can be set, by its name

@@ -25,7 +25,7 @@ from wherefrom.likelihoods.censored import Censored, as_censored
 from wherefrom.likelihoods.likelihood import Columns, Summary
 from wherefrom.likelihoods.quantities import TIE_BREAK, Quantities, checked_level, checked_probability
 from wherefrom.likelihoods.views import times as view
-from wherefrom.predictive import survival_scores
+from wherefrom.predictive import pictures, survival_scores
 from wherefrom.predictive.background import Background, Blend
 from wherefrom.predictive.calibration import or_nan
 from wherefrom.predictive.conformal import ConformalScores
@@ -55,6 +55,10 @@ class SurvivalPrediction(Quantities):
     quantiles always exist; those beyond the time that rows were followed for are the law's, and not seen in the data.
     """
 
+    picture_kinds: ClassVar[dict[str, pictures.Picture]] = {
+        "curves": pictures.survival_curves,
+        "sources": pictures.sources,
+    }
     noun: ClassVar[str] = "time"
     mixture: Mixture  # of the means of log time given each answer, standardised
     location: Tensor  # (1,): log time is location + scale * standardised

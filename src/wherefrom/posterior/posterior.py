@@ -15,9 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from wherefrom import plots
 from wherefrom.laws import Law, delta
 from wherefrom.posterior import fitting, growth, left_out, parts, predicting, settled, weighing
 from wherefrom.posterior.fitting import Fitted
@@ -29,6 +31,7 @@ from wherefrom.posterior.point import P, Training
 from wherefrom.predictive import batch_norm
 from wherefrom.predictive.calibration import By, Calibration
 from wherefrom.predictive.fit import Method, Reading
+from wherefrom.showing import Library, card
 from wherefrom.table import Table
 from wherefrom.training import joined
 from wherefrom.training.checkpoints import Checkpoints
@@ -126,6 +129,36 @@ class Posterior(Generic[P]):
         weighted = "weighted " if weighing.is_weighted(self) else ""
         return f"Posterior({len(self)} {weighted}member{'s' * (len(self) != 1)}, marginalises {over}{lost})"
 
+    def _repr_html_(self) -> str:
+        training = self.training
+        facts = {
+            "marginalises": ", ".join(self.design.names) or "nothing",
+            "algorithm": repr(training.algorithm),
+            "epochs": str(training.epochs),
+            "likelihood": repr(training.likelihood),
+        }
+        return card(repr(self), self._trained_members.html(), facts=facts)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw every member's training loss by epoch with matplotlib, and return the axes.
+
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        losses = {}
+        for member in self.mixture:
+            name = ", ".join(f"{axis} {label}" for axis, label in member.run.labels.items()) or "the network"
+            losses[name] = np.asarray(member.trained.losses)
+        epochs = {name: np.arange(1, len(each) + 1) for name, each in losses.items()}
+        is_log = all((each > 0).all() for each in losses.values())
+        return plots.curves(epochs, losses, ("epoch", "training loss"), ax, is_log)
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return `members()` as a frame.
+
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        return self.members().to_frame(library)
+
     def members(self, data: Any = None) -> Table:
         """List every member's draws, settings, first and last training loss, processor seconds (its share) and engine.
 
@@ -133,6 +166,15 @@ class Posterior(Generic[P]):
         noise), it also has the loss on these rows at the last iterate and at the mean of the trajectory, and warns if
         the mean is worse: the networks were then still improving while their trajectories were collected.
         """
+        table = self._trained_members
+        if losses := settled.on_held_out(self, data):
+            rows = [(*row, *each) for row, each in zip(table.rows, losses.by_member, strict=True)]
+            return Table((*table.columns, "held-out loss, last iterate", "held-out loss, mean"), rows)
+        return table
+
+    @property
+    def _trained_members(self) -> Table:
+        """Every member's draws, settings, losses, seconds and engine."""
         axes, is_weighted = [axis.name for axis in self.design.axes], weighing.is_weighted(self)
         drawn = dict.fromkeys(s for c in self.mixture for s in c.run.choices if s not in _NOT_SHOWN)
         if self.design.algorithms is not None:
@@ -154,11 +196,7 @@ class Posterior(Generic[P]):
                 )
             )
         weighted = ("weight",) if is_weighted else ()
-        columns = (*axes, *drawn, *weighted, "first loss", "last loss", "cpu seconds", "engine")
-        if losses := settled.on_held_out(self, data):
-            rows = [(*row, *each) for row, each in zip(rows, losses.by_member, strict=True)]
-            columns = (*columns, "held-out loss, last iterate", "held-out loss, mean")
-        return Table(columns, rows)
+        return Table((*axes, *drawn, *weighted, "first loss", "last loss", "cpu seconds", "engine"), rows)
 
     @property
     def weights(self) -> tuple[float, ...]:

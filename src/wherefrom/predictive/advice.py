@@ -27,12 +27,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from wherefrom import plots
 from wherefrom.predictive.components import Answers, Components, Replicates, jackknife, jackknifed
 from wherefrom.predictive.mixture import Mixture
+from wherefrom.showing import Library, card, paragraphs
 from wherefrom.table import Table
 from wherefrom.training.workers import one_core
 
@@ -119,6 +122,29 @@ class Advice:
             ways = "; ".join(f"{name} by {TRY[name]}" for name in self.untried)
             sentences.append(f"What is not in `over` cannot be judged, but tried: {ways}.")
         return "\n".join(filter(None, sentences))
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw how far off the mean would be after further trainings, by what they are spent on.
+
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        names = list(dict.fromkeys(option.variable for option in self.options))
+        budgets = {name: [0, *(each.budget for each in self.options if each.variable == name)] for name in names}
+        errors = {
+            name: [self.now.mean_error, *(each.mean_error for each in self.options if each.variable == name)]
+            for name in names
+        }
+        return plots.curves(budgets, errors, ("further trainings", "error of the mean, in predictive std"), ax)
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return the table as a frame.
+
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        return self.table().to_frame(library)
+
+    def _repr_html_(self) -> str:
+        return card("What to marginalise next", paragraphs(self.recommendation), self.table().html())
 
     def __str__(self) -> str:
         units = (

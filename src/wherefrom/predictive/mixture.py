@@ -18,8 +18,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from wherefrom.predictive import pictures
 from wherefrom.predictive.components import CrossedAxis, Within, weights_of
 from wherefrom.predictive.monte_carlo import Plan
+from wherefrom.showing import Library
 from wherefrom.training.workers import one_core
 
 WHOLE_ROWS = 32  # sums may run in another order if the number of rows is no multiple of this
@@ -294,6 +296,7 @@ class HoldsMixture:
     noun: ClassVar[str] = "output"  # what a column of answers is called
     conformal_noun: ClassVar[str] = "intervals"  # what a conformal calibration gives
     conformal_is_signed: ClassVar[bool] = False  # whether its scores below zero are of rows below their mean
+    picture_kinds: ClassVar[dict[str, pictures.Picture]] = {"sources": pictures.sources}  # by kind, the usual one first
     mixture: Any
     variance: Any  # (rows, outputs), or (rows,)
     conformal: Any = None
@@ -309,6 +312,28 @@ class HoldsMixture:
     def __repr__(self) -> str:
         conformal = None if self.conformal is None else self.conformal_noun
         return self.mixture.described(type(self).__name__, self.noun, conformal)
+
+    def _repr_html_(self) -> str:
+        return pictures.html(self)
+
+    def plot(self, kind: str | None = None, y: Any = None, *, level: float = 0.95, ax: Any = None) -> Any:
+        """Draw the prediction with matplotlib, and return the axes.
+
+        kind: of quantities "intervals", "calibration" (needs y) or "sources"; of classes "sources", "reliability" or
+            "risk_coverage" (both need y); of survival times "curves" or "sources" (default: the first).
+        y: the truth, if it is at hand (default: None).
+        level: of intervals and bands (default: 0.95).
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        return pictures.drawn(self, kind, y, level, ax)
+
+    def to_frame(self, level: float = 0.95, *, library: Library | None = None) -> Any:
+        """Return a frame with a row for each row: what is predicted, and each source's share of the doubt.
+
+        level: of the intervals (default: 0.95).
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        return pictures.framed(self, level, library)
 
     @property
     def method(self) -> str:

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from wherefrom import plots
 from wherefrom.predictive.background import OUTSIDE, Added
 from wherefrom.predictive.components import (
     ENTROPY,
@@ -31,6 +32,7 @@ from wherefrom.predictive.components import (
 from wherefrom.predictive.few_members import variance_of_mean
 from wherefrom.predictive.mean_squares import Chances, MeanSquares, Subset, error_of_mean, interval_of, names_of
 from wherefrom.predictive.mixture import Mixture
+from wherefrom.showing import Library, card, frame_of
 from wherefrom.table import Table
 
 Of = Literal["share", "model_share", "variance"]
@@ -193,6 +195,49 @@ class Sources(Mapping[str, Tensor]):
             for name, part in self._overall[output].items()
         ]
         return Table(("source", "share", "± share", self._unit, f"± {self._unit}"), rows)
+
+    def columns(self) -> dict[str, Any]:
+        """Each row's shares by the name of the source; of several outputs, with the number of the output behind it."""
+        columns: dict[str, Any] = {}
+        for name, share in self._shares.items():
+            many = [name] if share.ndim == 1 else [f"{name}_{output}" for output in range(share.shape[1])]
+            columns |= dict(zip(many, share.reshape(len(share), -1).T.numpy(), strict=True))
+        return columns
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return each row's shares as a frame, a column for each source.
+
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        return frame_of(self.columns(), library)
+
+    def plot(self, by: Literal["row", "source"] = "row", *, output: int = 0, ax: Any = None) -> Any:
+        """Draw where the doubt comes from with matplotlib, and return the axes.
+
+        by: "row", what each row's doubt is made of, rows in order of their doubt; or "source", the shares over all rows
+            with their standard errors (default: "row").
+        output: which one, if there are several (default: the first).
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        if by == "source":
+            overall = self.overall_of(output)
+            shares = {name: part.share for name, part in overall.items()}
+            return plots.bars(
+                shares, {name: part.share_error for name, part in overall.items()}, "share of all doubt", ax
+            )
+        if by != "row":
+            raise ValueError(f'by must be "row" or "source", not {by!r}')
+        parts = {name: part if part.ndim == 1 else part[:, output] for name, part in self.variance.items()}
+        return plots.stacked(parts, f"{self._unit} by source", ax)
+
+    def _repr_html_(self) -> str:
+        if not self._shares:
+            return card(str(self))
+        tables = []
+        for output, overall in enumerate(self._overall):
+            label = f"<div>output {output}</div>" * (len(self._overall) > 1)
+            tables.append(label + self.table(output).html([part.share for part in overall.values()]))
+        return card("Where the doubt comes from", *tables)
 
     def __str__(self) -> str:
         if not self._shares:

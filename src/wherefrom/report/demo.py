@@ -10,16 +10,15 @@ import time
 from pathlib import Path
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 from torch import nn
 
 import wherefrom as wf
+from wherefrom import plots
 from wherefrom.files import atomic
 from wherefrom.predictive.sources import Sources
-from wherefrom.report.plots import colour_of, save_overview
 from wherefrom.report.words import meaning
 
 TARGET = "disease progression"
@@ -81,7 +80,7 @@ def run(out: Path, seed: int = 0, progress: bool | None = None, epochs: int = 10
 
     path = out / "diabetes.png"
     try:
-        save_overview(prediction, torch.from_numpy(y[test]), path, "Diabetes: 100 people held out", TARGET)
+        _save_overview(prediction, y[test], path)
         console.print(f"The picture is in [bold]{path}[/bold].")
     except ImportError as error:
         console.print(f"No picture: {error}", markup=False)
@@ -137,7 +136,7 @@ def _print_subsets(console: Console, posterior: wf.Posterior, x: np.ndarray, y: 
 def _print_sources(console: Console, sources: Sources) -> None:
     console.print("[bold]Where the doubt comes from[/bold], over all held-out people:\n")
     overall = sources.overall
-    colours, fills = colour_of(sources.names), dict(zip(overall, itertools.cycle(FILLS), strict=False))
+    colours, fills = plots.colour_of(sources.names), dict(zip(overall, itertools.cycle(FILLS), strict=False))
     bar = Text("  ")
     for name, cells in bar_cells({name: part.share for name, part in overall.items()}).items():
         bar.append(fills[name] * cells, style=colours[name])
@@ -179,3 +178,13 @@ def _print_rows_in_doubt(
         )
     console.print(table)
     console.print("Columns on the right: each source's share of that person's variance.\n", style="dim")
+
+
+def _save_overview(prediction: wf.Prediction, y: np.ndarray, path: Path) -> None:
+    """Draw intervals against the truth, and every row's variance by source, into a file."""
+    figure = plots.new_figure(11.0, 4.6, layout="constrained")
+    figure.suptitle("Diabetes: 100 people held out", x=0.01, ha="left", fontsize=12, fontweight="bold")
+    left, right = figure.subplots(1, 2, width_ratios=(1, 1.25))
+    plots.intervals_against_truth(y, prediction.mean, *prediction.interval(0.95), TARGET, ax=left)
+    plots.stacked(prediction.sources().variance, f"predictive variance by source, ({TARGET})²", ax=right)
+    figure.savefig(path, dpi=150)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 import wherefrom as wf
 from wherefrom.files import atomic
-from wherefrom.report.plots import new_figure
+from wherefrom.plots import new_figure
 from wherefrom.training import streams
 
 TONES = ((3.5, 0.7), (6.3, 1.1), (9.2, 0.75))  # frequencies and amplitudes

@@ -22,7 +22,7 @@ from torch import nn
 
 import wherefrom as wf
 from wherefrom.files import atomic
-from wherefrom.report.plots import GREY, INK, new_figure
+from wherefrom.plots import GREY, INK, new_figure
 from wherefrom.training import streams
 from wherefrom.training.progress import progress_bar
 

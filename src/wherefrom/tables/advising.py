@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from wherefrom.predictive.components import UNEXPLAINED
 from wherefrom.predictive.panels import percent, written
 from wherefrom.predictive.sources import Overall
+from wherefrom.showing import Library, card, paragraphs
+from wherefrom.table import Table
 from wherefrom.tables.columns import rows_of
 from wherefrom.tables.labelled import Labelled
 from wherefrom.tables.looking import Gap, gap_totals, gaps_by_column
@@ -66,6 +68,17 @@ class Advice:
         return "\n".join(f"{number}. {item.lead}. {item.say}" for number, item in enumerate(self.items, 1))
 
     __repr__ = __str__
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return a frame with a row for each item.
+
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        items = [(item.about, item.lead, item.say) for item in self.items]
+        return Table(("about", "lead", "say"), items).to_frame(library)
+
+    def _repr_html_(self) -> str:
+        return card("What to do", paragraphs(str(self)))
 
 
 NOTHING = (

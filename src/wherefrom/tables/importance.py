@@ -28,6 +28,8 @@ from typing import Any
 
 import numpy as np
 
+from wherefrom import plots
+from wherefrom.showing import Library, card, frame_of
 from wherefrom.table import Table
 from wherefrom.tables.labelled import Labelled
 from wherefrom.tables.raw import Integers, Numbers
@@ -87,17 +89,33 @@ class Importance:
         ]
         return Table(("column", *header), lines)
 
-    def to_frame(self) -> Any:
-        """Return a pandas frame with a row for each column."""
-        import pandas
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return a frame with a row for each column.
 
-        return pandas.DataFrame(
-            [
-                {"column": column}
-                | {key: value for score, one in each.items() for key, value in _named(score, one).items()}
-                for column, each in self.columns.items()
-            ]
-        )
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        lines = [
+            {key: value for score, one in each.items() for key, value in _named(score, one).items()}
+            for each in self.columns.values()
+        ]
+        numbers = {key: [line[key] for line in lines] for key in lines[0]} if lines else {}
+        return frame_of({"column": list(self.columns)} | numbers, library)
+
+    def plot(self, score: str | None = None, *, ax: Any = None) -> Any:
+        """Draw how much worse predictions get without each column, with standard errors, and return the axes.
+
+        score: "nll", "mae" or "brier" (default: that by which columns are in order).
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        score = self.main_score if score is None else score
+        if score not in (offered := list(next(iter(self.columns.values())))):
+            raise ValueError(f"score must be {' or '.join(map(repr, offered))}, not {score!r}")
+        means = {column: each[score].mean for column, each in self.columns.items()}
+        errors = {column: each[score].error for column, each in self.columns.items()}
+        return plots.bars(means, errors, f"{NAMES[score]} rises by, if the column is shuffled", ax, "one colour")
+
+    def _repr_html_(self) -> str:
+        return card(f"Which columns matter, by {self.rows:,} rows", self.table().html())
 
     def __str__(self) -> str:
         return str(self.table())

@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wherefrom import __version__
+from wherefrom import __version__, plots
 from wherefrom.files import atomic, codec, folders
 from wherefrom.files.codec import stored
 from wherefrom.files.errors import FileError, MissingFileError
@@ -42,6 +42,7 @@ from wherefrom.predictive.background import Background
 from wherefrom.predictive.components import UNEXPLAINED
 from wherefrom.predictive.sources import Overall
 from wherefrom.report.words import COLUMNS, meaning
+from wherefrom.showing import Library, card, paragraphs
 from wherefrom.table import Table
 from wherefrom.tables import frames
 from wherefrom.tables.advising import Advice, advice
@@ -465,6 +466,31 @@ class Model:
             models = " + ".join(f"{weight:.0%} {name}" for name, weight in weights.items())
         return f"Model({self.target.name}: {self.target.task}, {models}, learnt from {rows:,} rows)"
 
+    def _repr_html_(self) -> str:
+        return card(
+            repr(self),
+            self.scores.table().html() if self.scores else "",
+            paragraphs("\n".join(self.verdict())),
+        )
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return its scores as a frame.
+
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        return self.scores.to_frame(library)
+
+    def plot(self, kind: str | None = None, table: Any = None, *, ax: Any = None) -> Any:
+        """Draw predictions of rows whose truth is known with matplotlib, and return the axes.
+
+        kind: of a quantity "intervals", "calibration" or "sources"; of classes "sources", "reliability" or
+            "risk_coverage"; of survival times "curves" or "sources" (default: the first).
+        table: a frame or a file with the target (default: training rows, each by networks that did not see it).
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        rows = self.labelled(table)
+        return rows.answer(self.posterior).plot(kind, rows.truth, level=self.level, ax=ax)
+
     @property
     def completion(self) -> Completion | None:
         """What draws the missing values of rows."""
@@ -524,11 +550,30 @@ class TableSources:
     gaps: Mapping[str, Gap] = field(default_factory=dict)
     has_families: bool = False  # F is the kind of model, and not what dropout keeps
 
+    def to_frame(self) -> Any:
+        """Return the shares of each row as a frame, of the library that the table's frame was of."""
+        return self.rows
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw each source's share of all doubt, with its standard error, and return the axes.
+
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        names = {name: meaning(name, self.has_families, inputs=COLUMNS) for name in self.overall}
+        shares = {names[name]: part.share for name, part in self.overall.items()}
+        errors = {names[name]: part.share_error for name, part in self.overall.items()}
+        return plots.bars(shares, errors, "share of all doubt", ax)
+
+    def _repr_html_(self) -> str:
+        return card("Where the doubt comes from", *(table.html() for table in self._tables))
+
+    @property
+    def _tables(self) -> list[Table]:
+        tables = sources_tables(self.overall, self.has_families)
+        return [*tables, gaps_table(self.gaps)] if self.gaps else tables
+
     def __str__(self) -> str:
-        parts = sources_tables(self.overall, self.has_families)
-        if self.gaps:
-            parts.append(gaps_table(self.gaps))
-        return "\n\n".join(map(str, parts))
+        return "\n\n".join(map(str, self._tables))
 
     __repr__ = __str__
 

@@ -23,6 +23,7 @@ from wherefrom.files.codec import stored
 from wherefrom.predictive import row_scores
 from wherefrom.predictive.events import Event
 from wherefrom.predictive.row_scores import Score
+from wherefrom.showing import Library, card
 from wherefrom.table import Table
 from wherefrom.tables.neighbours import Neighbour
 from wherefrom.tables.target import known
@@ -92,6 +93,17 @@ class Scores:
             in_percent = name.startswith(("coverage", "accuracy", "prevalence", _CONFIDENCE))
             lines.append((name, *_shown(value, error, in_percent, baseline)))
         return Table(("score", "here", "±", "same answer for all"), lines)
+
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return a frame with a row for each score: its value, standard error, and that of one answer for all rows.
+
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        lines = [(name, each, self.errors.get(name), self.baselines.get(name)) for name, each in self.values.items()]
+        return Table(("score", "value", "error", "same_for_all"), lines).to_frame(library)
+
+    def _repr_html_(self) -> str:
+        return card(f"Scores of {self.rows:,} rows", self.table().html())
 
     def beside(self, neighbours: Sequence[Neighbour]) -> Table:
         """Return a table for people, with the scores of other models beside."""

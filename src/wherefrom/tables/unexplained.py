@@ -11,6 +11,7 @@ and compared on the same rows, the ratio would be above 1 for every column, by c
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wherefrom import plots
+from wherefrom.showing import Library, card, frame_of
 from wherefrom.table import Table
 from wherefrom.tables.columns import Categories, Quantity, Rule, written_date
 from wherefrom.tables.dates import Date
@@ -85,11 +88,26 @@ class Unexplained:
             [(*line[:3], *(f"{number:.2f}" for number in line[3:])) for line in lines],
         )
 
-    def to_frame(self) -> Any:
-        """Return a pandas frame with a row for each column."""
-        import pandas
+    def to_frame(self, library: Library | None = None) -> Any:
+        """Return a frame with a row for each column.
 
-        return pandas.DataFrame([{"column": column} | vars(each) for column, each in self.columns.items()])
+        library: "pandas" or "polars" (default: pandas if it is installed, else polars).
+        """
+        fields = [each.name for each in dataclasses.fields(Contrast)]
+        values = {name: [getattr(each, name) for each in self.columns.values()] for name in fields}
+        return frame_of({"column": list(self.columns)} | values, library)
+
+    def plot(self, *, ax: Any = None) -> Any:
+        """Draw how many times as large errors are in one group of rows as in another, and return the axes.
+
+        ax: matplotlib's axes to draw on (default: a new figure).
+        """
+        ratios = {f"{column}: {each.larger} / {each.smaller}": each.ratio for column, each in self.columns.items()}
+        errors = dict(zip(ratios, (each.error for each in self.columns.values()), strict=True))
+        return plots.bars(ratios, errors, "errors are larger, times", ax, "one colour")
+
+    def _repr_html_(self) -> str:
+        return card(f"Where errors are larger, by {self.rows:,} rows", self.table().html())
 
     def __str__(self) -> str:
         return str(self.table())

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.report.plots import COLOURS, INK, new_figure, with_grid
+from wherefrom.plots import COLOURS, INK, new_figure, with_grid
 from wherefrom.reproduce.cifar10.presets import COMBINATIONS, Combination, Regime
 from wherefrom.reproduce.cifar10.scores import Scores
 from wherefrom.reproduce.cifar10.shift import SEVERITIES

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from wherefrom.report.plots import COLOURS, GREY, INK, new_figure, with_grid
+from wherefrom.plots import COLOURS, GREY, INK, new_figure, with_grid
 from wherefrom.reproduce.uci.printed import Printed
 from wherefrom.reproduce.uci.setups import Combination
 from wherefrom.reproduce.uci.tables import Moments, title

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from wherefrom.plots import new_figure, reliability_diagram, risk_coverage_plot
 from wherefrom.predictive.class_scores import correct, entropy, reliability, risk_coverage
-from wherefrom.report.plots import new_figure, reliability_diagram, risk_coverage_plot
 
 pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'wherefrom[plot]'")
 
