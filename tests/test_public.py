@@ -72,6 +72,7 @@ IN_THEIR_ROOMS = [
     "Conformal",
     "DivergedError",
     "FileError",
+    "DoubtDisplay",
 ]
 
 

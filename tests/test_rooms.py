@@ -24,7 +24,7 @@ posterior
 recipes
 own_loop report
 tables reproduce
-estimators loading serving
+estimators displays loading serving
 cli
 __main__
 """

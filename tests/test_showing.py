@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import wherefrom as wf
 from wherefrom.plots import bars, coverage, intervals, new_figure, stacked
@@ -98,6 +100,34 @@ def test_losses_are_drawn_for_each_member(shown):
     assert [line.get_label() for line in lines] == ["theta0 0", "theta0 1"]
     for line, member in zip(lines, posterior.mixture, strict=True):
         np.testing.assert_array_equal(line.get_ydata(), member.trained.losses)
+
+
+def test_lines_between_members_begin_and_end_at_their_losses(rows):
+    x, truths = rows
+    training = wf.Training(wf.MLP([8]), wf.Algorithm("adam", lr=0.03, batch_size=40), epochs=8)
+    over = [wf.InitialCondition(2), wf.Iterations(wf.Snapshots())]
+    posterior = wf.marginalise(training, (x, truths["regression"]), over=over, seed=0)
+    drawn = {line.get_label(): line for line in posterior.plot("lines", ax=axes()).get_lines()}
+    assert set(drawn) == {"theta0", "t"}
+    scale = truths["regression"].std() ** 2  # losses are of the standardised target
+    predicted = posterior.predict(x, samples=1).samples[:, 0]
+    errors = [float(((each.numpy() - truths["regression"]) ** 2).mean()) / scale for each in predicted]
+    ends = [float(np.interp(end, *drawn["theta0"].get_data())) for end in (0, 1)]
+    assert ends == pytest.approx(errors, rel=0.05)  # between two of the points that are drawn
+    with pytest.raises(ValueError, match="there is no line"):
+        posterior.marginalising().plot("lines")
+
+
+def test_a_display_for_scikit_learn(rows):
+    x, truths = rows
+    fitted = wf.WherefromRegressor(epochs=5, draws=2, random_state=0, families="network").fit(x, truths["regression"])
+    display = wf.DoubtDisplay.from_estimator(make_pipeline(FunctionTransformer(), fitted), x, truths["regression"])
+    assert display.figure_ is display.ax_.figure
+    assert display.ax_.get_xlabel() == "truth"
+    first = display.ax_
+    assert display.plot(ax=axes()).ax_ is not first
+    with pytest.raises(TypeError, match="no predict_dist"):
+        wf.DoubtDisplay.from_estimator(FunctionTransformer(), x)
 
 
 def test_intervals_stand_in_the_order_of_predictions():

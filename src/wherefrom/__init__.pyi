@@ -42,6 +42,7 @@ __version__: str
 
 # Documented in their rooms, and not in `__all__`; these spellings work all the same.
 # isort: split
+from wherefrom.displays import DoubtDisplay as DoubtDisplay
 from wherefrom.files.errors import FileError as FileError
 from wherefrom.likelihoods import ClassPrediction as ClassPrediction
 from wherefrom.likelihoods import CountPrediction as CountPrediction

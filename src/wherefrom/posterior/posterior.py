@@ -21,7 +21,7 @@ from torch import Tensor
 
 from wherefrom import plots
 from wherefrom.laws import Law, delta
-from wherefrom.posterior import fitting, growth, left_out, parts, predicting, settled, weighing
+from wherefrom.posterior import fitting, growth, left_out, lines, parts, predicting, settled, weighing
 from wherefrom.posterior.fitting import Fitted
 from wherefrom.posterior.fold import Fold
 from wherefrom.posterior.growth import DivergedError as DivergedError  # one of the public names of this module
@@ -139,11 +139,21 @@ class Posterior(Generic[P]):
         }
         return card(repr(self), self._trained_members.html(), facts=facts)
 
-    def plot(self, *, ax: Any = None) -> Any:
-        """Draw every member's training loss by epoch with matplotlib, and return the axes.
+    def plot(self, kind: Literal["losses", "lines"] = "losses", data: Any = None, *, ax: Any = None) -> Any:
+        """Draw the trainings with matplotlib, and return the axes.
 
+        kind: "losses", every member's training loss by epoch; or "lines", the loss on the straight line between two
+            thetas that differ in one variable alone, for each variable: a barrier means another valley (default:
+            "losses").
+        data: (x, y) for the lines (default: the training rows).
         ax: matplotlib's axes to draw on (default: a new figure).
         """
+        if kind == "lines":
+            by_name = lines.losses_along_lines(self, data)
+            positions = dict.fromkeys(by_name, lines.POSITIONS)
+            return plots.curves(positions, by_name, ("from one theta (0) to the other (1)", "loss"), ax)
+        if kind != "losses":
+            raise ValueError(f'kind must be "losses" or "lines", not {kind!r}')
         losses = {}
         for member in self.mixture:
             name = ", ".join(f"{axis} {label}" for axis, label in member.run.labels.items()) or "the network"
