@@ -32,8 +32,14 @@ $(READY): pyproject.toml constraints.txt requirements.lock
 	$(BIN)/python tools/set_up.py $(if $(filter no,$(LOCKED)),--unlocked)
 	@touch $(READY)
 
-demo: setup
+# What the demo needs and no more, unless everything is there already.
+demo: $(VENV)/.demo
 	$(BIN)/wherefrom demo
+
+$(VENV)/.demo: pyproject.toml constraints.txt requirements.lock
+	@test -e $(READY) || $(PYTHON) -m venv $(VENV)
+	@test -e $(READY) || $(BIN)/python tools/set_up.py demo,table $(if $(filter no,$(LOCKED)),--unlocked)
+	@touch $(VENV)/.demo
 
 lint: setup
 	$(BIN)/ruff check .

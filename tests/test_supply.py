@@ -14,7 +14,7 @@ from packaging.requirements import Requirement  # noqa: E402
 
 from audit import main as audit  # noqa: E402
 from lock import BUILD, LOCK, entries, is_with_torch, name_of  # noqa: E402
-from set_up import install_lock, not_in_lock  # noqa: E402
+from set_up import install_lock, named, not_in_lock  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +97,19 @@ def test_an_audit_counts_what_it_could_ask(monkeypatch, capsys):
         "c 2: CVE-1",
         "2 of 3 packages audited, 1 with known vulnerabilities",
     ]
+
+
+def test_the_demo_asks_for_what_it_needs_and_no_more(locked, monkeypatch):
+    asked = named("demo,table")
+    assert {"numpy", "numba", "matplotlib", "scikit-learn", "polars"} <= set(asked)
+    assert not {"torch", "wherefrom", "ruff", "pytest", "ray", "lightning", "transformers"} & set(asked)
+    assert set(asked) <= set(locked)
+    commands = []
+    done = type("Done", (), {"returncode": 0})
+    monkeypatch.setattr("set_up.subprocess.run", lambda command, **_: commands.append(command) or done)
+    assert install_lock("demo,table")
+    assert {"--require-hashes", "requirements.lock", *asked, *BUILD} <= set(commands[0])
+    assert "-r" not in commands[0]  # which would install all of it
 
 
 @pytest.mark.parametrize(

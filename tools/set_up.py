@@ -1,6 +1,9 @@
 """Install what the Makefile needs into the environment of the Python that runs this.
 
-1. All packages of requirements.lock, whose files must have the hashes in it. A file with another hash ends it here.
+    python tools/set_up.py               all of it, for development
+    python tools/set_up.py demo,table    what these extras need, and no more
+
+1. Packages of requirements.lock, whose files must have the hashes in it. A file with another hash ends it here.
    If the lock's versions cannot be had (another Python, or an index that lacks them), versions are taken by the ranges
    of pyproject.toml instead, and it says so. `make LOCKED=no` does that from the start.
 2. torch by constraints.txt. Its hash is not checked, see tools/lock.py.
@@ -12,11 +15,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
+from lock import BUILD
+
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
+ALL = "dev"
 _PIP = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 
 
@@ -24,9 +31,29 @@ def install(*arguments: str) -> None:
     subprocess.run([*_PIP, *arguments], cwd=ROOT, check=True)
 
 
-def install_lock() -> bool:
-    """Install the lock's packages; False if they cannot be had."""
+def named(extras: str) -> list[str]:
+    """Return the names of the packages that the project and some of its extras ask for, without torch.
+
+    >>> {"numpy", "numba", "scikit-learn"} <= set(named("demo")), "ruff" in named("demo")
+    (True, False)
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    todo, asked = list(project["dependencies"]), []
+    todo += [f"wherefrom[{extras}]"]
+    while todo:
+        name, of_ours = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", todo.pop()).groups()
+        if name == "wherefrom":
+            todo += [each for extra in of_ours.split(",") for each in project["optional-dependencies"][extra]]
+        elif name != "torch":
+            asked.append(name)
+    return sorted(set(asked))
+
+
+def install_lock(extras: str = ALL) -> bool:
+    """Install the lock's packages that some extras need; False if they cannot be had."""
     command = [*_PIP, "--require-hashes", "--no-deps", "-r", LOCK.name]
+    if extras != ALL:  # and what these need, by the lock's versions and hashes
+        command = [*_PIP, "--require-hashes", "-c", LOCK.name, *named(extras), *BUILD]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return True
@@ -45,9 +72,10 @@ def not_in_lock() -> list[str]:
 
 
 def main() -> None:
-    is_locked = "--unlocked" not in sys.argv and install_lock()
+    extras = next((word for word in sys.argv[1:] if not word.startswith("-")), ALL)
+    is_locked = "--unlocked" not in sys.argv and install_lock(extras)
     install("-c", "constraints.txt", "torch")
-    install("-c", "constraints.txt", *["--no-build-isolation"] * is_locked, "-e", ".[dev]")
+    install("-c", "constraints.txt", *["--no-build-isolation"] * is_locked, "-e", f".[{extras}]")
     if is_locked and (others := not_in_lock()):
         print(f"not checked by {LOCK.name}: {', '.join(others)}")
 
