@@ -46,7 +46,7 @@ from wherefrom.likelihoods.quantities import (
     noise_of_table,
 )
 from wherefrom.likelihoods.regression import IntervalReading, Noise, Prediction, Regression
-from wherefrom.predictive import background, gaussians
+from wherefrom.predictive import background, few_members, gaussians
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.calibration import By
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores
@@ -378,7 +378,8 @@ class PositivePrediction(Quantities):
         Where y may be 0, `of="y > 0"` splits the variance of whether it is: p (1 - p).
         """
         if of == "log y":
-            return sources(self.mixture, self.scale, self.is_flat, added=self._added)
+            unit = "variance of log y" + ", y > 0" * (self.presence is not None)
+            return sources(self.mixture, self.scale, self.is_flat, added=self._added, unit=unit)
         if of != "y > 0":
             raise ValueError(f'sources are of "log y" or of "y > 0", not of {of!r}')
         if self.presence is None:
@@ -388,7 +389,7 @@ class PositivePrediction(Quantities):
             there = (self.blend.background.points > 0).double().mean(1)[self.blend.number]
             mine = self.presence.mean, self.presence.variance
             added = self.blend.added_by(*mine, there, there * (1 - there))
-        return sources(self.presence, None, self.is_flat, added=added)
+        return sources(self.presence, None, self.is_flat, added=added, unit="variance of y > 0")
 
     @property
     def _added(self) -> Added | None:
@@ -414,7 +415,7 @@ class PositivePrediction(Quantities):
 
     @property
     def reading(self) -> IntervalReading:
-        """The reading of `interval` where none is asked for: "conformal", "shape", "gaussian" or "t"."""
+        """The reading of `interval` where none is asked for: "conformal", "shape", "gaussian" or "few_members"."""
         return self._interval_reading(None)
 
     def _interval_reading(self, reading: IntervalReading | None) -> IntervalReading:
@@ -422,35 +423,42 @@ class PositivePrediction(Quantities):
             return reading
         if self.conformal is not None:
             return "conformal"
-        return self.logs.reading if self.presence is None else self.quantile_reading
+        return self.logs.reading
 
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
         """The interval that holds y with this probability: its lower and upper ends, none of them negative.
 
         `reading` is as for quantiles, or "conformal": as many standard deviations of log y below and above its mean as
-        the rows say that the posterior was calibrated on, or "t": Student's t of log y, with what few members lack.
-        Left out, it is the conformal one where there is one, and "t" where nothing is calibrated; `prediction.reading`
+        the rows say that the posterior was calibrated on, or "few_members": log y with what few members lack. Left out,
+        it is the conformal one where there is one, and "few_members" where nothing is calibrated; `prediction.reading`
         says which. Where a background is mixed in, it is the networks' interval with its ends moved outwards.
 
         Where 0 is as likely as to lie in the lower tail, the interval begins there, so that all it misses is above. The
-        conformal one is then that of the level which rows would have needed, and there is no "t".
+        conformal one is then that of the level which rows would have needed.
         """
         reading = self._interval_reading(reading)
-        tail = (1 - checked_level(level)) / 2
+        level = checked_level(level)
         if reading == "conformal" and self.presence is not None:
             low, high = map(self._shape, self._by_needed_levels(level))
         elif reading == "conformal":
-            most = self.reach[0] + 2 * self.reach[1]
-            ends = (end.clamp(-most, most) for end in self._conformal_ends(level))
+            ends = (end.clamp(-self._farthest, self._farthest) for end in self._conformal_ends(level))
             low, high = (self._shape((self.location + self.scale * end).exp()) for end in ends)
-        elif reading == "t":
-            if self.presence is not None:
-                raise ValueError('reading="t" is for a y that is never 0: take "gaussian", "shape" or "mixture"')
-            low, high = (self.logs.quantile(each, "t").exp() for each in (tail, 1 - tail))
+        elif reading == "few_members":
+            low, high = map(self._shape, self._networks.tails(level, self._quantile_by_few))
         else:
             parts = [each.interval(level) for _, each in replace(self, blend=None)._by_rows(reading)]
             low, high = (self._shape(torch.cat(side)) for side in zip(*parts, strict=True))
         return self._outward(level, low, high)
+
+    def _quantile_by_few(self, probability: Tensor) -> Tensor:
+        """Quantile of a y above zero, with what few members lack.  # (rows, columns), of the probability and of y"""
+        ends = self.mixture.mean + few_members.of_mixture(self.mixture).reach(probability)
+        return (self.location + self.scale * ends.clamp(-self._farthest, self._farthest)).exp()
+
+    @property
+    def _farthest(self) -> float:
+        """How far an end may be from the mean of log y over the training rows, in its standard deviations."""
+        return self.reach[0] + 2 * self.reach[1]
 
     def _by_needed_levels(self, level: float) -> tuple[Tensor, Tensor]:
         """Ends of the interval of the level that rows would have needed.  # (rows, columns) each"""
@@ -700,7 +708,7 @@ class PositivePrediction(Quantities):
 
     def _by_rows(self, reading: str | None) -> Iterator[tuple[slice, LogNormals]]:
         """The distribution by a reading, a few rows at a time."""
-        if reading in ("t", "conformal"):
+        if reading in ("few_members", "conformal"):
             raise ValueError(
                 f'reading="{reading}" is for intervals of positive quantities; quantiles, probabilities, densities and '
                 'scores are "gaussian", "shape" or "mixture"'

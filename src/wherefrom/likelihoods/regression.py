@@ -15,8 +15,8 @@ scores stay those of the distribution.
 With `tails="student"` every answer stands for Student's t with its noise as variance (the spread of one-shot's answers
 among it), and the default reading is the t with the mixture's mean and variance: its shape is there from the start.
 
-Without any calibration, quantiles, intervals and `cdf` are those of Student's t with what few members lack (`"t"`,
-few_members.py). NLL and CRPS stay those of the Gaussian; `"paper"` is another name for it.
+Without any calibration, quantiles, intervals and `cdf` take into account how few members there are (`"few_members"`,
+few_members.py). NLL and CRPS stay those of the Gaussian, or of Student's t; `"paper"` is another name for the Gaussian.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from wherefrom.training.workers import one_core
 
 Noise = float | Literal["fit", "predicted"] | None
 Tails = Literal["gaussian", "student"]
-PointReading = Reading | Literal["t"]  # of quantiles and probabilities
+PointReading = Reading | Literal["few_members"]  # of quantiles and probabilities
 IntervalReading = PointReading | Literal["conformal"]
 
 _FAR = 30.0  # standard deviations, from where on a Gaussian's tail is taken as exponential
@@ -303,12 +303,12 @@ class Prediction(Quantities):
 
     @property
     def reading(self) -> IntervalReading:
-        """The reading of `interval` where none is asked for: "conformal", "shape", "gaussian" or "t"."""
+        """The reading of `interval` where none is asked for: "conformal", "shape", "gaussian" or "few_members"."""
         return self._interval_reading(None)
 
     @property
     def quantile_reading(self) -> PointReading:
-        """The reading of `quantile` where none is asked for: "shape", "gaussian" or "t"."""
+        """The reading of `quantile` where none is asked for: "shape", "gaussian" or "few_members"."""
         return self._point_reading(None)
 
     @one_core()
@@ -316,9 +316,9 @@ class Prediction(Quantities):
         """The value below which y falls with this probability.
 
         probability: between 0 and 1.
-        reading: "t", Student's t with what few members lack (few_members.py); "paper" or "gaussian", the Gaussian with
-            this mean and variance; "shape", or "mixture". Default: the shape's where there is one, the Gaussian where
-            the variance was calibrated, else "t".
+        reading: "few_members", with what few members lack (few_members.py); "paper" or "gaussian", the Gaussian with
+            this mean and variance; "shape", or "mixture". Default: "shape" where the shape was calibrated, "gaussian"
+            (of Student's t "shape") where the variance was, else "few_members".
 
         Where the mixture is one of points, its quantile is between two of them: as torch.quantile has it, each as wide
         as its weight.
@@ -328,22 +328,23 @@ class Prediction(Quantities):
         if reading == "mixture":
             return self._in_units(self._mixture_quantile(probability))
         mean, variance = self._moments
-        few = self._few if reading == "t" else Few(variance, variance)
+        few = self._few if reading == "few_members" else Few(variance, variance, variance)
         return self._in_units(self._quantiles_by(reading, [probability])(mean, variance, few)[0])
 
     def _quantiles_by(
         self, reading: PointReading, probabilities: Sequence[float]
     ) -> Callable[[Tensor, Tensor, Few], list[Tensor]]:
         """The function that returns quantiles, standardised, from mean, variance and few members: tensors alone."""
-        if reading == "t":
+        shape = self._noise_shape if reading == "few_members" else self.read_by(reading)[0]
+        by_gaussian = NormalDist().inv_cdf
+        reaches = [by_gaussian(each) if shape is None else shape.quantile(each) for each in probabilities]
+        if reading == "few_members":
             for probability in probabilities:  # prepare them, so that none is searched for later
                 student.quantile(probability, torch.ones(1))
             return lambda mean, _, few: [
-                mean + student.quantile(probability, few.degrees) * few.variance.sqrt() for probability in probabilities
+                mean + few.reach(probability, own=reach * few.within.sqrt())
+                for probability, reach in zip(probabilities, reaches, strict=True)
             ]
-        shape, _ = self.read_by(reading)
-        by_gaussian = NormalDist().inv_cdf
-        reaches = [by_gaussian(each) if shape is None else shape.quantile(each) for each in probabilities]
         return lambda mean, variance, _: [mean + reach * variance.sqrt() for reach in reaches]
 
     def exported_quantiles(self, probabilities: Sequence[float]) -> Callable[[Tensor, Tensor, Few], Tensor]:
@@ -352,14 +353,13 @@ class Prediction(Quantities):
 
     @cached_property
     def _few(self) -> Few:
-        """Variance of y around the mean for want of members, and its degrees of freedom, standardised."""
+        """Variance of y around the mean for want of members, by its parts, standardised."""
         few = few_members.of_mixture(self.mixture)
         if self.blend is None:
             return few
+        between = (1 - self.blend.weight) * few.between
         whole = self.blend.moments(self.mixture.mean, few.variance)[1]
-        part = ((1 - self.blend.weight) * few.variance / whole.clamp_min(torch.finfo(torch.float64).tiny)).square()
-        degrees = torch.where(part > 0, few.degrees / part.clamp_min(1e-12), few.degrees)
-        return Few(whole, degrees.clamp_min(1.0))
+        return Few((whole - between).clamp_min(0.0), between, few.degrees)
 
     @property
     def median(self) -> Tensor:
@@ -369,13 +369,13 @@ class Prediction(Quantities):
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
         """The interval that holds y with this probability: its lower and upper ends.
 
-        `reading` says which one: the central interval of Student's t, which few members ask for ("t"); that of the
-        Gaussian with this mean and variance ("paper", or "gaussian"), that of the distribution that is shaped like
-        left-out rows ("shape"), that of the mixture ("mixture"), or "conformal": as many standard deviations below and
-        above the mean as the rows say that the posterior was calibrated on, for each side by itself if there are enough
-        of them (199 for 95%), else as many for both. Left out, it is the conformal one where there is one, else as for
-        quantiles; `prediction.reading` says which. Where a background is mixed in, it is the networks' interval with
-        its ends moved outwards.
+        `reading` says which one: the central interval with what few members lack ("few_members"); that of the Gaussian
+        with this mean and variance ("paper", or "gaussian"), that of the distribution that is shaped like left-out rows
+        ("shape"), that of the mixture ("mixture"), or "conformal": as many standard deviations below and above the mean
+        as the rows say that the posterior was calibrated on, for each side by itself if there are enough of them (199
+        for 95%), else as many for both. Left out, it is the conformal one where there is one, else as for quantiles;
+        `prediction.reading` says which. Where a background is mixed in, it is the networks' interval with its ends
+        moved outwards.
         """
         tail, reading = (1 - checked_level(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
@@ -415,11 +415,8 @@ class Prediction(Quantities):
         `reading` is as for quantiles.
         """
         z, reading = self._standardised(y), self._point_reading(reading)
-        if reading == "t":
-            few, mean = self._few, self._moments[0]
-            is_point = few.variance <= 0
-            below = student.cdf((z - mean) / unit(few.variance), few.degrees)
-            return self._shape(torch.where(is_point, (z >= mean).double(), below))
+        if reading == "few_members":
+            return self._shape(self._few.below(z - self._moments[0], self._own_quantile))
         shape, is_mixture = self.read_by(reading)
         if is_mixture:
             return self._shape(self._mixture_cdf(z))
@@ -523,25 +520,41 @@ class Prediction(Quantities):
     def _point_reading(self, reading: PointReading | None) -> PointReading:
         """The reading of quantiles and probabilities, checked."""
         if reading is None:
-            return "shape" if self.shape is not None else "gaussian" if self.is_stretched else "t"
-        if reading != "t":
+            is_calibrated = self.is_stretched or self.shape is not self._noise_shape
+            return "few_members" if not is_calibrated else "gaussian" if self.shape is None else "shape"
+        if reading != "few_members":
             self.read_by(reading)  # checks it
         return reading
 
     def read_by(self, reading: str | None) -> tuple[AnyShape | None, bool]:
         """Return the shape to read the distribution by, None for a Gaussian, and whether to read the mixture."""
-        if reading == "t":
+        if reading == "few_members":
             raise ValueError(
-                'reading="t" is for quantiles, intervals and probabilities; densities and CRPS are "gaussian", "shape" '
-                'or "mixture"'
+                'reading="few_members" is for quantiles, intervals and probabilities; densities and CRPS are '
+                '"gaussian", "shape" or "mixture"'
             )
         if reading not in (None, "gaussian", "paper", "shape", "mixture"):
-            raise ValueError(f'reading must be "t", "paper", "gaussian", "shape" or "mixture", not {reading!r}')
+            raise ValueError(
+                f'reading must be "few_members", "paper", "gaussian", "shape" or "mixture", not {reading!r}'
+            )
         if reading == "shape" and self.shape is None:
             raise ValueError('there is no shape: predict by posterior.calibrated("shape", (x, y))')
         return self.shape if reading in (None, "shape") else None, reading == "mixture"
 
     # ------------------------------------------------------------------ in standardised units
+
+    @property
+    def _noise_shape(self) -> StudentT | None:
+        """The shape of the noise itself; None for a Gaussian."""
+        return self.shape if isinstance(self.shape, StudentT) else None
+
+    @property
+    def _own_quantile(self) -> Callable[[Tensor], Tensor] | None:
+        """Return the noise's quantile with the probability of one of N(0, 1); None for a Gaussian."""
+        if self._noise_shape is None:
+            return None
+        std, like_gaussian = self._few.within.sqrt(), self._noise_shape.like_gaussian
+        return lambda z: std * like_gaussian(z)
 
     @property
     def _kernel(self) -> Any:

@@ -391,7 +391,8 @@ class SeveralPrediction(HoldsMixture):
     @one_core()
     def all_sources(self) -> Sources:
         """Split the variance of the networks' outputs, added up, by its sources; noise is in each target's own."""
-        return sources(self.mixture, together=torch.ones(len(self), self.mixture.outputs, dtype=torch.float64))
+        ones = torch.ones(len(self), self.mixture.outputs, dtype=torch.float64)
+        return sources(self.mixture, together=ones, unit="variance of outputs")
 
     def of_rows(self, rows: Any) -> SeveralPrediction:
         conformal = None if self.conformal is None else self.conformal.of_rows(rows)

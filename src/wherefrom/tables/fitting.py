@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from wherefrom.likelihoods import LIKELIHOODS
 from wherefrom.likelihoods.choice import TASKS
 from wherefrom.posterior import Posterior
+from wherefrom.predictive.survival_scores import FEWEST_EVENTS
 from wherefrom.tables import neighbours, plan
 from wherefrom.tables.background import background_of, groups_of
 from wherefrom.tables.calibrating import Judges, calibrated
@@ -245,6 +246,11 @@ def learn(
             )
         table, test = after(table, request.test_after, request.kinds)
     table, y = _with_target(table, target, notes, request.fewest_rows)
+    if target.event and (events := int((y[:, 1] == 1).sum())) < FEWEST_EVENTS:
+        notes.append(
+            f"only {events} of {rows_of(len(y))} had the event ({target.event!r} is {target.seen!r}): networks learn "
+            f"little from so few, and concordance and the Brier score are left out below {FEWEST_EVENTS}"
+        )
     table, weights = weighted(table, request.weight)
     y = y if request.weight is None else target.values(table)  # of rows that may be repeated
     others = (*target.columns, request.group, request.weight)

@@ -1,4 +1,10 @@
-"""The column to predict: a quantity, or one of several classes; and which rows have it at all."""
+"""The column to predict: a quantity, or one of several classes; and which rows have it at all.
+
+Whole numbers may be any of these. Two different ones are classes (0 and 1), and so are up to ten, since codes of
+classes look like that (0, 1, 2) and classes assume nothing: of ratings from 1 to 5, the order is learnt. Counts are
+told from codes by their frequencies: of six different numbers or more that begin with 0, 1, 2, those beyond the most
+frequent one get rarer and rarer, as visits do. More than ten are a quantity, and left-out rows say which.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods import LIKELIHOODS, Likelihood
+from wherefrom.likelihoods import LIKELIHOODS, Counts, Likelihood
 from wherefrom.tables.columns import quantities, rows_of
 from wherefrom.tables.events import censored, named_event
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_numbers
@@ -18,6 +24,7 @@ from wherefrom.tables.wording import option
 
 _TIMES = tuple(name for name, likelihood in LIKELIHOODS.items() if likelihood.cells == "times")
 _FEW = 10  # different whole numbers are classes, more are a quantity
+_FEWEST_COUNTS, _RARE = 6, 0.2  # different numbers that are counts; how often the last is, in units of the first
 _MOST_CLASSES = 200
 _ENOUGH = 100  # rows, none of which is negative: then none will be
 
@@ -69,6 +76,10 @@ class Target:
         if asked is not None and LIKELIHOODS[asked].cells == "numbers":
             quantities(table, column, "number", "", _otherwise())  # raises where it is none
             target = cls(name, asked, why="as asked")
+        elif asked is None and (exposure is not None or _are_counts(column, numbers, table.decimal)):
+            quantities(table, column, "number", "", _otherwise())
+            why = "it has an exposure" if exposure is not None else _counts_because(numbers)
+            target = cls(name, Counts.task, why=why)
         elif asked is None and (why := _quantity_because(numbers, column)):
             quantities(table, column, "number", "", _otherwise())
             target = cls(name, "regression", why=why)
@@ -194,13 +205,39 @@ def _quantity_because(numbers: Numbers, column: Column) -> str:
     return f"it holds {len(there):,} different numbers" if len(np.unique(there)) > _FEW else ""
 
 
+def _are_counts(column: Column, numbers: Numbers, decimal: str) -> bool:
+    """Return whether a few different whole numbers are those of counts, and no codes of classes."""
+    if np.isnan(numbers).any() or not _FEWEST_COUNTS <= len(np.unique(numbers)) <= _FEW:
+        return False
+    if column.numbers is not None:
+        each = column.numbers[~column.missing]
+    else:
+        there = as_numbers(list(column.levels), decimal)
+        each = np.repeat(there, column.counts())
+    values, rows = np.unique(each, return_counts=True)
+    if values[:3].tolist() != [0, 1, 2] or (values != np.round(values)).any():
+        return False
+    falling = rows[rows.argmax() :].astype(np.float64)
+    rises = np.diff(falling) > 2 * np.sqrt(falling[1:] + falling[:-1])  # more than chance would do
+    return not rises.any() and falling[-1] < _RARE * falling[0]
+
+
+def _counts_because(numbers: Numbers) -> str:
+    return (
+        f"it holds {len(np.unique(numbers))} different whole numbers from 0 on, large ones rarely; "
+        f"{option('task', 'classification')} takes them as classes, {option('task', 'ordinal')} as ordered ones"
+    )
+
+
 def _classes_because(labels: tuple[Any, ...]) -> str:
-    if isinstance(labels[0], int):
-        otherwise = f"{option('task', 'regression')} takes them as a quantity"
-        if labels[0] == 0 and len(labels) > 2:
+    if not isinstance(labels[0], int):
+        return f"it holds {len(labels)} different words"
+    otherwise = f"{option('task', 'regression')} takes them as a quantity"
+    if len(labels) > 2:
+        otherwise += f", {option('task', 'ordinal')} as ordered levels"
+        if labels[0] == 0:
             otherwise += f", {option('task', 'counts')} as counts"
-        return f"it holds {len(labels)} different whole numbers; {otherwise}"
-    return f"it holds {len(labels)} different words"
+    return f"it holds {len(labels)} different whole numbers; {otherwise}"
 
 
 def _labels(column: Column, numbers: Numbers) -> tuple[str | int, ...]:

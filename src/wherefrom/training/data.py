@@ -16,6 +16,7 @@ from wherefrom.files.digests import digest
 from wherefrom.training import streamed
 from wherefrom.training.joined import JoinedInputs, check_same, inputs_of, is_several, names_of
 from wherefrom.training.objective import Label, Objective
+from wherefrom.training.offset import geometric_mean
 from wherefrom.training.pieces import Knots, Pieces
 from wherefrom.training.streamed import Streamed
 
@@ -444,9 +445,9 @@ class Scaler(NamedTuple):
             )
         offset, x = likelihood.offset(rows.x_names, _columns(rows.x), rows.targets), rows.x
         x_moments = _moments(x, rows.weights, some) if standardise and is_table else no_change(1)
-        if offset is not None and standardise:  # the exposure of a row in units of the mean one
+        if offset is not None and standardise:  # the exposure of a row in units of the usual one
             (x_mean, x_std), column = x_moments, offset.column
-            x_std[column], x_mean[column] = x_mean[column], 0.0
+            x_std[column], x_mean[column] = geometric_mean(x[:, column], rows.weights), 0.0
             x = x.clone()
             x[:, column] = 1.0  # so that there are no pieces of it
         y_moments = likelihood.units(rows.y, rows.weights) if standardise else no_change(rows.y.shape[1])
