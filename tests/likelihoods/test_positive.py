@@ -251,7 +251,7 @@ def test_an_interval_that_begins_at_zero_misses_above_alone(with_zeros):
     torch.testing.assert_close(prediction.cdf(high)[is_zero], torch.maximum(zero, 1 - zero.clamp_max(0.1))[is_zero])
     wider_low, wider_high = prediction.interval(0.9, "few_members")
     assert torch.equal(wider_low == 0, low == 0)
-    assert bool((wider_high >= high * (1 - 1e-9)).all())
+    assert bool((wider_high >= high * (1 - 1e-9))[zero < 0.5].all())  # of a y above 0, more than its median
 
 
 def test_conformal_intervals_with_zeros_hold_what_they_say(with_zeros):
