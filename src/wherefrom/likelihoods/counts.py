@@ -102,7 +102,8 @@ class Counts(OfNumbers):
         if self.zeros is not None:  # a product of two functions of outputs has no moments of theirs
             object.__setattr__(self, "head", "none")
         if isinstance(self.exposure, bool) or not isinstance(self.exposure, str | int | None):
-            raise TypeError(f"exposure is a column of x, by its name or its number, not {self.exposure!r}")
+            given = type(self.exposure).__name__
+            raise TypeError(f"exposure is a column of x, by its name or its number, and not its values ({given})")
         check_noise("dispersion", self.dispersion, self.held_out)
         if not isinstance(self.dispersion, str) and not 0 <= self.dispersion < math.inf:
             raise ValueError(f"dispersion must not be negative, and finite, unlike {self.dispersion}")

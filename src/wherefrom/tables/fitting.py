@@ -37,7 +37,7 @@ from wherefrom.tables.raw import Format, Integers, RawTable
 from wherefrom.tables.sampling import MOST_ROWS, sampled
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.splitting import after, everything, fixed_order, kept_together, likely_groups, split
-from wherefrom.tables.target import Target, known
+from wherefrom.tables.target import Target, known, possible
 from wherefrom.tables.telling import Notes, Tell, warnings_as
 from wherefrom.tables.threads import one_thread
 from wherefrom.tables.training import train
@@ -225,10 +225,11 @@ def learn(
     whole: the file that the rows were drawn from, if all of its rows are to be trained on (default: none).
     """
     began = time.monotonic()
+    task = request.task or TASKS.get(request.likelihood)
     target = target or Target.of(
         table,
         request.target,
-        request.task or TASKS.get(request.likelihood),
+        task,
         request.least,
         request.levels,
         request.exposure,
@@ -246,6 +247,7 @@ def learn(
             )
         table, test = after(table, request.test_after, request.kinds)
     table, y = _with_target(table, target, notes, request.fewest_rows)
+    _check_values(table, y, target, request)
     if target.event and (events := int((y[:, 1] == 1).sum())) < FEWEST_EVENTS:
         notes.append(
             f"only {events} of {rows_of(len(y))} had the event ({target.event!r} is {target.seen!r}): networks learn "
@@ -441,10 +443,30 @@ def _check_options(request: Request, target: Target) -> None:
         "exposure": request.exposure is not None,
     }
     if wrong := [name for name, is_there in is_set.items() if is_there and name not in likelihood.table_options]:
-        instead = f"take {option('task', 'counts')}, or " * (wrong[0] == "exposure")
+        of_task = {"exposure": "counts", "levels": "ordinal"}
+        instead = f"take {option('task', of_task[wrong[0]])}, or " if wrong[0] in of_task else ""
         raise ValueError(
             f"{option(wrong[0])} is not for {likelihood.target}, which {target.name!r} holds: {instead}leave it out"
         )
+
+
+def _check_values(table: RawTable, y: NDArray[Any], target: Target, request: Request) -> None:
+    """Raise if the column holds a value that its likelihood rules out."""
+    likelihood = plan.training_for(len(y), target, request.settings).likelihood
+    wrong = np.flatnonzero(~possible(likelihood, y))
+    if not len(wrong):
+        return
+    asked = next((name for name in ("likelihood", "task") if getattr(request, name) not in (None, "auto")), "exposure")
+    instead = {
+        "likelihood": f"take {option('likelihood', 'gaussian')}, which any number may be",
+        "task": f"take {option('task', 'regression')}, which any number may be",
+        "exposure": f"leave {option('exposure')} out",
+    }[asked]
+    more = f" (and {rows_of(len(wrong) - 1)} more like it)" * (len(wrong) > 1)
+    raise ValueError(
+        f"{table.source}, column {target.name!r}, row {table.rows[wrong[0]]}, is {float(y[wrong[0]]):.6g}{more}: "
+        f"{option(asked, getattr(request, asked))} is for {likelihood.target}; {instead}, or correct the column"
+    )
 
 
 def _with_target(table: RawTable, target: Target, notes: list[str], fewest: int) -> tuple[RawTable, NDArray[Any]]:

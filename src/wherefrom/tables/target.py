@@ -25,7 +25,7 @@ from wherefrom.tables.wording import option
 _TIMES = tuple(name for name, likelihood in LIKELIHOODS.items() if likelihood.cells == "times")
 _FEW = 10  # different whole numbers are classes, more are a quantity
 _FEWEST_COUNTS, _RARE = 6, 0.2  # different numbers that are counts; how often the last is, in units of the first
-_MOST_CLASSES = 200
+_MOST_CLASSES, _MOST_LEVELS = 200, 20
 _ENOUGH = 100  # rows, none of which is negative: then none will be
 
 
@@ -256,6 +256,11 @@ def _in_order(
     if not levels:
         if all(isinstance(label, int) for label in labels):
             return labels
+        if len(labels) > _MOST_LEVELS and all(map(_is_decimal, labels)):
+            raise ValueError(
+                f"{where} holds {len(labels)} different numbers, which are not whole: a quantity, "
+                f"{option('task', 'regression')}, and no levels"
+            )
         few = ",".join(map(str, labels[:5])) + ",..." * (len(labels) > 5)
         raise ValueError(f"{where} holds text: name its levels from the lowest to the highest, {option('levels', few)}")
     named = {str(label): label for label in labels}
@@ -265,6 +270,10 @@ def _in_order(
         raise ValueError(f"{option('levels', ','.join(levels))} names a level twice")
     are_numbers = all(isinstance(label, int) for label in labels) and all(map(_is_number, levels))
     return tuple(int(level) for level in levels) if are_numbers else levels
+
+
+def _is_decimal(label: str | int) -> bool:
+    return not np.isnan(as_numbers([str(label)], ".")[0])
 
 
 def _is_number(level: str) -> bool:

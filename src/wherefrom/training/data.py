@@ -379,7 +379,9 @@ def _as_tensor(values: Any, what: str) -> Tensor:
             bad = _first_column_without_numbers(array, column_names(values))
             raise ValueError(f"{what}{bad} holds something that is not a number; encode it first") from None
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{what} holds {array.dtype}, not numbers; encode it first")
+        kind = "text" if array.dtype.kind in "US" else str(array.dtype)
+        classes = ", or use wf.Classification() if these are classes" * (what == "y")
+        raise ValueError(f"{what} holds {kind}, not numbers: encode it first{classes}")
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
     return torch.from_numpy(np.array(array, order="C"))  # a copy: frames may hand out memory that is not theirs to give
