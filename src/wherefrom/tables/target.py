@@ -2,8 +2,8 @@
 
 Whole numbers may be any of these. Two different ones are classes (0 and 1), and so are up to ten, since codes of
 classes look like that (0, 1, 2) and classes assume nothing: of ratings from 1 to 5, the order is learnt. Counts are
-told from codes by their frequencies: of six different numbers or more that begin with 0, 1, 2, those beyond the most
-frequent one get rarer and rarer, as visits do. More than ten are a quantity, and left-out rows say which.
+told from codes by their frequencies: of six different numbers or more from 0 or 1 on, those beyond the most frequent
+one get rarer and rarer, as visits do. More than ten are a quantity, and left-out rows say which.
 """
 
 from __future__ import annotations
@@ -107,14 +107,15 @@ class Target:
         if asked is not None and asked not in _TIMES:
             raise ValueError(f"{option('event')} is for times: leave {option('task', asked)} out")
         column, seen = named_event(table, event)
-        target = cls(name, asked or _TIMES[0], why=f"{column!r} says which times are censored", event=column, seen=seen)
-        target = replace(target, entry=entry or "")
+        target = cls(name, asked or _TIMES[0], event=column, seen=seen, entry=entry or "")
         if len({each for each in (name, column, entry) if each}) < 2 + bool(entry):
             raise ValueError(f"{option('target')}, {option('event')} and {option('entry')} are different columns")
         values = target.values(table)
         if not (values[:, 1] == 1).any():
             raise ValueError(f"{table.source} has no row with the event ({column!r} is {seen!r}): nothing to learn")
-        return target
+        events = int((values[:, 1] == 1).sum())
+        why = f"{column!r} is {seen!r} in the {rows_of(events)} that had the event; other times are censored"
+        return replace(target, why=why)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -215,7 +216,7 @@ def _are_counts(column: Column, numbers: Numbers, decimal: str) -> bool:
         there = as_numbers(list(column.levels), decimal)
         each = np.repeat(there, column.counts())
     values, rows = np.unique(each, return_counts=True)
-    if values[:3].tolist() != [0, 1, 2] or (values != np.round(values)).any():
+    if values[:3].tolist() not in ([0, 1, 2], [1, 2, 3]) or (values != np.round(values)).any():
         return False
     falling = rows[rows.argmax() :].astype(np.float64)
     rises = np.diff(falling) > 2 * np.sqrt(falling[1:] + falling[:-1])  # more than chance would do
@@ -224,7 +225,7 @@ def _are_counts(column: Column, numbers: Numbers, decimal: str) -> bool:
 
 def _counts_because(numbers: Numbers) -> str:
     return (
-        f"it holds {len(np.unique(numbers))} different whole numbers from 0 on, large ones rarely; "
+        f"it holds {len(np.unique(numbers))} different whole numbers from {numbers.min():g} on, large ones rarely; "
         f"{option('task', 'classification')} takes them as classes, {option('task', 'ordinal')} as ordered ones"
     )
 
