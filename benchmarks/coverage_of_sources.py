@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from wherefrom.likelihoods.classification import ClassPrediction
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from wherefrom.likelihoods.counts import CountPrediction
 from wherefrom.likelihoods.ordinal import OrdinalPrediction
-from wherefrom.likelihoods.positive import PositivePrediction
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.positive_prediction import PositivePrediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.likelihoods.survival_prediction import SurvivalPrediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.cli import app
-from wherefrom.likelihoods.positive import PositivePrediction, _through_sigmoid
+from wherefrom.likelihoods.positive import _through_sigmoid
+from wherefrom.likelihoods.positive_prediction import PositivePrediction
 from wherefrom.predictive.background import Background
 from wherefrom.predictive.calibration import fitted
 from wherefrom.predictive.components import CrossedAxis

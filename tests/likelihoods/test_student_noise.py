@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 import wherefrom as wf
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.background import Background
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture

@@ -10,7 +10,7 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 import made_predictions
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.monte_carlo import Plan
 
 ROWS = 5
