@@ -17,8 +17,8 @@ noise (and of what varies within members), of N(0, 1) and of Student's t at one 
     (quantile of y - mean)^2  =  q^2  +  B (z^2 W + t^2 B) / (W + B)
 
 For Gaussian noise, q^2 = z^2 W, this agrees with Welch (1947) to the first order in 1 / d, and both ends are exact.
-A t with Satterthwaite's degrees of freedom for W + B agrees to that order, too, but two or three members that happen to
-agree give it many degrees of freedom: it covers 87% instead of 95% (benchmarks/coverage_of_sources.py).
+Coverage is measured by benchmarks/few_members.py. A t with Satterthwaite's degrees of freedom for W + B agrees to that
+order, too, but two members that happen to agree give it many degrees of freedom: it would cover 87% instead of 95%.
 
 Weights that were set member by member, and values of finite variables, are no draws: they add nothing to B.
 """

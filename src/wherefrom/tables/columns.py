@@ -39,7 +39,7 @@ from wherefrom.tables.dates import Date
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_limits, as_numbers, likely, nearest
 from wherefrom.tables.telling import RowNote
 from wherefrom.tables.wording import option
-from wherefrom.training.offset import far_from, geometric_mean, too_far
+from wherefrom.training.offset import far_from, too_far
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
 
@@ -156,9 +156,7 @@ class Exposure:
 
     @classmethod
     def of(cls, table: RawTable, column: Column, training: NDArray[np.int64]) -> Exposure:
-        values = _exposures(table, column)
-        _check_exposures(table, column, values, geometric_mean(torch.from_numpy(values[training])))
-        return cls(column.name, float(np.median(values[training])))
+        return cls(column.name, float(np.median(_exposures(table, column)[training])))
 
 
 Rule = Quantity | Date | Categories | Exposure | Dropped

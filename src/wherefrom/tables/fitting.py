@@ -225,11 +225,10 @@ def learn(
     whole: the file that the rows were drawn from, if all of its rows are to be trained on (default: none).
     """
     began = time.monotonic()
-    task = request.task or TASKS.get(request.likelihood)
     target = target or Target.of(
         table,
         request.target,
-        task,
+        request.task or TASKS.get(request.likelihood),
         request.least,
         request.levels,
         request.exposure,

@@ -109,7 +109,9 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.likelihood not in ("auto", *LAWS):
-            log_normal = f": a log-normal is {option('likelihood', 'positive')}" * self.likelihood.startswith("log")
+            log_normal = f": a log-normal is {option('likelihood', 'positive')}" * str(self.likelihood).startswith(
+                "log"
+            )
             offered = f"auto, {', '.join(LAWS[:-1])} or {LAWS[-1]}"
             raise ValueError(f"{option('likelihood')} is {offered}, not {self.likelihood!r}{log_normal}")
         of_times = self.event is not None or self.entry is not None
