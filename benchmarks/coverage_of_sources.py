@@ -5,7 +5,7 @@
 
 Answers are sums of independent effects, one for each set of crossed variables, and of samples within members. The
 tables are written into benchmarks/results/coverage_of_sources.md: single rows, all rows together, effects that are not
-Gaussian, the mutual information of classes, and the interval of y by few members.
+Gaussian, and the mutual information of classes. Intervals of y by few members: benchmarks/few_members.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from wherefrom.likelihoods.classification import ClassPrediction
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
@@ -170,47 +170,6 @@ def of_mutual_information(members: int, samples: int, rows: int, repeats: int) -
     return [*values, float(np.mean([low <= target <= high for low, high in ends]))]
 
 
-# ---------------------------------------------------------------------- intervals of y
-
-
-def of_y(members: tuple[int, ...], noise: float, reading: str, rows: int, samples: int = 1) -> float:
-    """Coverage of the 95% interval of y, which is another draw of the network, and noise; rows are designs each."""
-    generator = np.random.default_rng(len(members) + members[0])
-
-    def drawn(draws: tuple[int, ...], count: int) -> np.ndarray:
-        values = np.zeros((*draws, count, rows))
-        for size in range(1, len(draws) + 1):
-            for some in itertools.combinations(range(len(draws)), size):
-                shape = [n if i in some else 1 for i, n in enumerate(draws)]
-                values = values + generator.normal(size=(*shape, 1, rows)) / math.sqrt(2 ** len(draws) - 1)
-        return values + (generator.normal(size=(*draws, count, rows)) if samples > 1 else 0.0)
-
-    y = drawn((1,) * len(members), 1).reshape(-1) + math.sqrt(noise) * generator.normal(size=rows)
-    answers = torch.from_numpy(drawn(members, samples).reshape(-1, samples, rows, 1))
-    axes = tuple(CrossedAxis(NAMES[i], n, False) for i, n in enumerate(members))
-    one = torch.ones(1, dtype=torch.float64)
-    plan = Plan(samples, vary_theta=samples > 1, vary_mask=False)
-    mixture = Mixture(answers, plan, axes, noise=noise * one if noise else None)
-    return Prediction(mixture, 0 * one, one).coverage(y, 0.95, reading)
-
-
-def shown_intervals(rows: int) -> str:
-    lines = [
-        "### The 95% interval of y with few members",
-        "",
-        "The truth is another draw from the members' distribution, with variance 1, and noise. `t` is the default.",
-        "",
-        "| members | samples | no noise: paper | t | noise 1: paper | t | noise 10: paper | t |",
-        "|---" * 8 + "|",
-    ]
-    for members, samples in [*(((n,), 1) for n in (2, 3, 5, 10)), ((3,), 20), ((2, 2), 1), ((3, 3), 1), ((5, 4), 1)]:
-        each = [
-            f"{of_y(members, noise, reading, rows, samples):.1%}" for noise in (0, 1, 10) for reading in ("paper", "t")
-        ]
-        lines.append(f"| {' x '.join(map(str, members))} | {samples} | {' | '.join(each)} |")
-    return "\n".join(lines)
-
-
 def shown_entropies(rows: int, repeats: int) -> str:
     lines = [
         "### Mutual information of three classes",
@@ -268,7 +227,6 @@ def main() -> None:
             shown("All rows together", overall, "40 rows, half of whose variance they share."),
             shown("Single rows, effects that are not Gaussian", other, "Exponential, and uniform."),
             shown_entropies(400 if quick else 2000, 50 if quick else 200),
-            shown_intervals(2000 if quick else 20_000),
         ]
     )
     options.out.parent.mkdir(exist_ok=True)

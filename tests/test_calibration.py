@@ -12,7 +12,7 @@ import wherefrom as wf
 from conftest import mlp, training
 from made_predictions import changed
 from wherefrom.likelihoods.classification import ClassPrediction
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.calibration import Conformal, Fit, Temperature, VarianceScale, fitted
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan

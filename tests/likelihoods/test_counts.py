@@ -506,6 +506,13 @@ def test_an_exposure_that_cannot_be(tmp_path):
         posterior.predict(none)
     with pytest.raises(ValueError, match="in row 7"):
         wf.marginalise(how, (none, y), [])
+    for odd in (1e15, 1e-9):
+        none[7, 1] = odd
+        for call in (lambda: posterior.predict(none), lambda: wf.marginalise(how, (none, y), [])):
+            with pytest.raises(
+                ValueError, match=r"is 1e[+-]\d+ in row 7, more than a factor of 1,000,000 away from the"
+            ):
+                call()
     with pytest.raises(TypeError, match="a column of x, by its name or its number"):
         wf.Counts(exposure=x[:, 1])
     trees = wf.Families({"network": wf.MLP([5]), "trees": wf.Trees()})
@@ -521,6 +528,12 @@ def test_tables_have_a_column_of_exposure(tmp_path):
     predicted = model.predict(rows)
     assert predicted["mean"][1] == pytest.approx(250 * predicted["mean"][0], rel=1e-5)
     assert not any(predicted["outside"])
+    for rate, count in (("rate", "mean"), ("rate_lower", "lower"), ("rate_upper", "upper")):
+        np.testing.assert_allclose(predicted[rate], predicted[count] / [2.0, 500.0])
+    with pytest.raises(
+        ValueError, match=r"column 'years', row 1: the exposure is 1e\+12, more than a factor of 1,000,000"
+    ):
+        model.predict({"age": [0.1, 0.2], "years": [2.0, 1e12]})
     model.save(tmp_path / "run")
     assert wf.load(tmp_path / "run").predict(rows)["mean"].tolist() == predicted["mean"].tolist()
     with pytest.raises(ValueError, match="column 'years', row 1: the exposure is missing, and must be a number"):

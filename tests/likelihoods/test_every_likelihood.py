@@ -163,7 +163,7 @@ OF_ESTIMATORS = [name for name in CASES if CASES[name].likelihood.task in TASKS.
 
 
 @pytest.mark.parametrize("case", OF_ESTIMATORS, indirect=True)
-@pytest.mark.parametrize("reading", [None, "t", "paper", "gaussian", "shape", "mixture", "conformal", "odd"])
+@pytest.mark.parametrize("reading", [None, "few_members", "paper", "gaussian", "shape", "mixture", "conformal", "odd"])
 def test_every_reading_of_a_quantity_works_or_is_refused_with_words(case, prediction, reading):
     """Wherever a method of one quantity's prediction takes a reading, those of all others do."""
     y = case.y[80:]

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.cli import app
-from wherefrom.likelihoods.positive import PositivePrediction, _through_sigmoid
+from wherefrom.likelihoods.positive import _through_sigmoid
+from wherefrom.likelihoods.positive_prediction import PositivePrediction
 from wherefrom.predictive.background import Background
 from wherefrom.predictive.calibration import fitted
 from wherefrom.predictive.components import CrossedAxis
@@ -242,13 +243,16 @@ def test_zeros_have_their_probability(with_zeros):
 def test_an_interval_that_begins_at_zero_misses_above_alone(with_zeros):
     posterior, x, _, _ = with_zeros
     prediction = posterior.predict(x[:200], samples=20)
-    low, high = prediction.interval(0.9)
+    low, high = prediction.interval(0.9, "gaussian")
     zero = prediction.zero_probability
     is_zero = zero >= 0.05
     assert 0 < int(is_zero.sum()) < 200
     assert not low[is_zero].any()
     assert bool((low[~is_zero] > 0).all())
     torch.testing.assert_close(prediction.cdf(high)[is_zero], torch.maximum(zero, 1 - zero.clamp_max(0.1))[is_zero])
+    wider_low, wider_high = prediction.interval(0.9, "few_members")
+    assert torch.equal(wider_low == 0, low == 0)
+    assert bool((wider_high >= high * (1 - 1e-9))[zero < 0.5].all())  # of a y above 0, more than its median
 
 
 def test_conformal_intervals_with_zeros_hold_what_they_say(with_zeros):
@@ -268,8 +272,6 @@ def test_conformal_intervals_with_zeros_hold_what_they_say(with_zeros):
         assert int(held.sum()) == math.ceil(500 * level)
         error = math.sqrt(level * (1 - level) * (1 / 1001 + 1 / 500))
         assert abs(after.of_rows(others).coverage(y[others], level) - level) < 3.5 * error
-    with pytest.raises(ValueError, match='reading="t" is for a y that is never 0'):
-        after.interval(0.9, "t")
     with pytest.raises(ValueError, match="there is no conformal interval"):
         sure.interval(0.9, "conformal")
 

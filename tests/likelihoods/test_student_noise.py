@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 import wherefrom as wf
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.background import Background
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
@@ -38,15 +38,16 @@ def known(mean, variance):
     return stats.t(DF, mean, np.sqrt(variance * (DF - 2) / DF))
 
 
-def test_the_default_is_the_t_with_the_mixtures_moments(prediction):
+def test_the_shape_is_the_t_with_the_mixtures_moments(prediction):
     flat = ANSWERS.reshape(4, 2)
     expected = known(2 + 1.5 * flat.mean(0), 1.5**2 * (flat.var(0) + NOISE))
     close = dict(rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(prediction.mean, tensor(expected.mean()), **close)
     torch.testing.assert_close(prediction.variance, tensor(expected.var()), **close)
     torch.testing.assert_close(prediction.log_density(Y)[:, 0], tensor(expected.logpdf(Y)), **close)
-    torch.testing.assert_close(prediction.cdf(Y), tensor(expected.cdf(Y)), **close)
-    for found, end in zip(prediction.interval(0.9), expected.interval(0.9), strict=True):
+    torch.testing.assert_close(prediction.cdf(Y, "shape"), tensor(expected.cdf(Y)), **close)
+    assert prediction.reading == "few_members"
+    for found, end in zip(prediction.interval(0.9, "shape"), expected.interval(0.9), strict=True):
         torch.testing.assert_close(found, tensor(end), **close)
 
 

@@ -189,7 +189,7 @@ def test_quantiles_are_where_the_curve_says(law):
         times = prediction.quantile(probability)
         for row in range(ROWS):
             assert mixed(law, row, "cdf", float(times[row])) == pytest.approx(probability, abs=1e-10)
-    low, high = prediction.interval(0.8)
+    low, high = prediction.interval(0.8, "mixture")
     torch.testing.assert_close(low, prediction.quantile(0.1))
     torch.testing.assert_close(high, prediction.quantile(0.9))
 
@@ -274,7 +274,30 @@ def test_times_after_a_late_entry_are_covered_as_often_as_intervals_say():
     for level in (0.8, 0.95):
         error = math.sqrt(level * (1 - level) / kept.sum())
         assert prediction.coverage(y, level) == pytest.approx(level, abs=3 * error)
-    assert prediction.brier(y, [1.0, 2.0])[0] == pytest.approx(0.0, abs=1e-12)  # all were there by then
+    assert prediction.brier(y, [1.0, 9.0])[0] == pytest.approx(0.0, abs=1e-12)  # all were there by then
+
+
+def test_few_events_are_said_and_not_scored():
+    """Of 40 rows, 3 had the event by 2, none by 0.5 and 9 at all; tables have neither concordance nor a Brier score."""
+    rows = 40
+    time = np.linspace(1.0, 9.0, rows)
+    event = (np.arange(rows) % 4 == 0) & (np.arange(rows) > 0)
+    answers = np.linspace(0, 1, 2 * rows).reshape(2, 1, rows)
+    prediction, y = predicted("weibull", answers, np.full_like(answers, 0.5)), np.stack([time, event], 1)
+    early = int((event & (time <= 3)).sum())
+    with pytest.warns(UserWarning, match=rf"only {early} of these 40 rows had the event by 3: a Brier score of so few"):
+        prediction.brier(y, [2.0, 3.0])
+    with pytest.warns(UserWarning, match="only 9 of these 40 rows had the event at all: a concordance"):
+        prediction.concordance(y)
+    with pytest.raises(ValueError, match=r"none of these 40 rows had the event by 0\.5: there is nothing to score"):
+        prediction.integrated_brier(y, [0.2, 0.5])
+    for count in (9, 10):
+        event[1] = count == 10
+        columns = prediction.row_scores(prediction.columns(0.95)[0], np.stack([time, event], 1))
+        summary = prediction.summary({name: torch.as_tensor(values) for name, values in columns.items()})
+        assert (summary.scores["concordance"].value is None) == (count == 9)
+        assert (summary.scores["ibs"].value is None) == (count == 9)
+        assert summary.scores["nll"].value is not None
 
 
 # ---------------------------------------------------------------------- sources

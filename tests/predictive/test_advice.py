@@ -10,7 +10,7 @@ import torch
 import made_predictions
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.advice import advice
 from wherefrom.predictive.components import Answers, CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan

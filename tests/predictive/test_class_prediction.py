@@ -246,7 +246,7 @@ def test_all_doubt_is_overlap_and_disagreement_by_its_sources(how, reading):
     torch.testing.assert_close(sum(found.values()), torch.ones(5, dtype=torch.float64))
     added = sum(max(0.0, part.variance) for part in found.overall.values())
     assert added == pytest.approx(float(whole.mean()))
-    assert str(found).split("\n")[0].split() == ["source", "share", "±", "share", "nats", "±", "nats"]
+    assert str(found).split("\n")[0].split()[4:] == ["entropy", "in", "nats", "±", "entropy", "in", "nats"]
 
 
 def test_rows_without_doubt_are_all_overlap():

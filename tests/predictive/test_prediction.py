@@ -10,7 +10,7 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 import made_predictions
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.monte_carlo import Plan
 
 ROWS = 5
@@ -178,7 +178,7 @@ def test_zero_variance_has_no_density():
         (lambda p: p.quantile(0.0), "a probability lies between"),
         (
             lambda p: p.nll([0.0] * 5, reading="mixtrue"),
-            'reading must be "t", "paper", "gaussian", "shape" or "mixture"',
+            'reading must be "few_members", "paper", "gaussian", "shape" or "mixture"',
         ),
         (lambda p: p.rmse([1.0]), r"y has shape \(1,\), but the prediction is for 5 rows and 1 output"),
         (lambda p: p.nll([1.0, 2.0, 3.0, 4.0, math.nan]), "y has 1 missing"),

@@ -10,7 +10,8 @@ import torch
 
 import made_predictions
 from made_predictions import changed
-from wherefrom.likelihoods.regression import Prediction, most_likely_noise
+from wherefrom.likelihoods.regression import most_likely_noise
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive import mixture as module
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.monte_carlo import Plan

@@ -10,7 +10,7 @@ import torch
 import made_predictions
 import wherefrom as wf
 from conftest import training
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.components import CrossedAxis, hoeffding, jackknife, jackknifed
 from wherefrom.predictive.monte_carlo import Plan
 

@@ -12,7 +12,7 @@ import torch
 
 import made_predictions
 from made_predictions import changed
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.components import CrossedAxis, axes_of, hoeffding, weights_of
 from wherefrom.predictive.monte_carlo import Plan
 

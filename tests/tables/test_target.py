@@ -24,6 +24,14 @@ def column(tmp_path, cells):
         (["1.0", "2.0"] * 5, "classification", (1, 2)),
         ([0.5, 1, 2, 3], "regression", ()),
         (range(30), "regression", ()),
+        ([*[0] * 60, *[1] * 40, *[2] * 20, *[3] * 9, *[4] * 5, 5, 7], "counts", ()),
+        ([*[0] * 9, *[1] * 30, *[2] * 20, *[3] * 9, *[4] * 10, 5, "5.0"], "counts", ()),
+        ([0, 1, 2, 3, 4, 5, 6, 7] * 9, "classification", tuple(range(8))),  # codes
+        ([*[0] * 60, *[1] * 40, *[2] * 20, *[3] * 9], "classification", (0, 1, 2, 3)),
+        ([*[1] * 60, *[2] * 40, *[3] * 20, *[4] * 9, *[5] * 5, 6], "counts", ()),
+        ([*[1] * 5, *[2] * 9, *[3] * 20, *[4] * 40, *[5] * 60], "classification", (1, 2, 3, 4, 5)),  # ratings
+        ([*[3] * 5, *[4] * 40, *[5] * 60, *[6] * 40, *[7] * 9, 8], "classification", (3, 4, 5, 6, 7, 8)),
+        ([*[0] * 60, *[1] * 40, *[2] * 20, 3, 4, 5, *[6] * 40], "classification", tuple(range(7))),
     ],
 )
 def test_the_task_follows_from_the_target(tmp_path, cells, task, classes):
@@ -33,7 +41,11 @@ def test_the_task_follows_from_the_target(tmp_path, cells, task, classes):
 
 
 def test_the_user_knows_better(tmp_path):
+    counts = column(tmp_path, [*[0] * 60, *[1] * 40, *[2] * 20, *[3] * 9, *[4] * 5, 5])
+    assert Target.of(counts, "y", "classification").classes == (0, 1, 2, 3, 4, 5)
     table = column(tmp_path, [3, 1, 2] * 5)
+    exposed = Target.of(table, "y", None, exposure="x")
+    assert (exposed.task, exposed.why) == ("counts", "it has an exposure")
     assert Target.of(table, "y", "regression").task == "regression"
     assert Target.of(column(tmp_path, list(range(12)) * 3), "y", "classification").classes == tuple(range(12))
     with pytest.raises(ValueError, match="task= is regression or classification"):

@@ -7,9 +7,11 @@ from wherefrom.likelihoods.counts import CountPrediction, Counts
 from wherefrom.likelihoods.likelihood import Likelihood, Predictive, TableWishes
 from wherefrom.likelihoods.ordinal import Ordinal, OrdinalPrediction
 from wherefrom.likelihoods.own import OwnLikelihood, OwnPrediction
-from wherefrom.likelihoods.positive import Positive, PositivePrediction
+from wherefrom.likelihoods.positive import Positive
+from wherefrom.likelihoods.positive_prediction import PositivePrediction
 from wherefrom.likelihoods.quantiles import QuantilePrediction, Quantiles
-from wherefrom.likelihoods.regression import Prediction, Regression
+from wherefrom.likelihoods.regression import Regression
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.likelihoods.several import Several, SeveralPrediction
 from wherefrom.likelihoods.survival import Survival
 from wherefrom.likelihoods.survival_prediction import SurvivalPrediction

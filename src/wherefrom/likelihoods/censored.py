@@ -109,4 +109,5 @@ def _check(is_good: Tensor, values: Tensor, name: str, why: str) -> None:
     wrong = torch.nonzero(~is_good).flatten()
     if len(wrong):
         row = int(wrong[0])
-        raise ValueError(f"{name} of y is {float(values[row]):g} in row {row} ({len(wrong)} rows in all), {why}")
+        rows = f"{len(wrong)} row{'s' * (len(wrong) > 1)} in all"
+        raise ValueError(f"{name} of y is {float(values[row]):g} in row {row} ({rows}), {why}")

@@ -225,6 +225,7 @@ class ClassPrediction(HoldsMixture):
     classes: tuple[Label, ...]
     conformal: AnyConformal | None = None  # which classes a set holds, where the posterior was calibrated so
     blend: Blend | None = None  # with the shares of the classes in training, where rows are outside
+    is_tempered: bool = False  # its probabilities were calibrated
 
     @property
     def log_probabilities(self) -> Tensor:
@@ -346,7 +347,7 @@ class ClassPrediction(HoldsMixture):
             raise ValueError(f"a temperature is above zero, and finite; {temperature} is not")
         logs, spread = torch.log_softmax(self.log_probabilities / temperature, -1), self.logs.spread
         if spread is None:
-            return replace(self, logs=replace(self.logs, answers=logs))
+            return replace(self, logs=replace(self.logs, answers=logs), is_tempered=True)
         blocks = [each.split(_ROWS_AT_ONCE, 2) for each in (self.log_probabilities, logs, spread)]
         moments = [tempering.moments(old, new, some, temperature) for old, new, some in zip(*blocks, strict=True)]
         means, variances = (torch.cat(part, 2) for part in zip(*moments, strict=True))
@@ -481,16 +482,18 @@ class ClassPrediction(HoldsMixture):
             if of != "variance":
                 raise ValueError(f"{of.replace('_', ' ')} speaks of all classes together: leave by_class out")
             ones = torch.ones(len(self.classes), dtype=torch.float64)
-            return sources(self.mixture, ones, is_flat=False, added=self._added("variance", by_class))
+            added, unit = self._added("variance", by_class), "variance of p"
+            return sources(self.mixture, ones, is_flat=False, added=added, unit=unit)
         if of == "variance":
-            return sources(self.mixture, together=torch.ones_like(self.probabilities), added=self._added(of))
+            ones, added = torch.ones_like(self.probabilities), self._added(of)
+            return sources(self.mixture, together=ones, added=added, unit="variance of p")
         return sources(
             self.mixture,
             together=0.5 / self.mixture.mean.clamp_min(torch.finfo(torch.float64).tiny),
             entropies=_entropies(self.answers, self.logs.spread),
             with_overlap=of == "entropy",
             is_plug_in=reading == "paper",
-            unit="nats",
+            unit=f"{of.replace('_', ' ')} in nats",
             added=self._added(of),
         )
 

@@ -35,7 +35,7 @@ from wherefrom.likelihoods.quantities import (
     fitted_noise,
     noise_of_table,
 )
-from wherefrom.predictive import background, negative_binomials
+from wherefrom.predictive import background, few_members, negative_binomials
 from wherefrom.predictive.background import Blend
 from wherefrom.predictive.calibration import By
 from wherefrom.predictive.conformal import AnyConformal
@@ -54,6 +54,8 @@ CountReading = Literal["mixture", "paper"]
 _MOST_KEPT = 2**23
 _ROUNDING = 1e-9
 _MOST_DISPERSION = 1e3  # of the background: its tail reaches some 30,000 times its mean
+_MOST_RELATIVE = 1e6  # variance of a count, in squares of its mean
+_MOST_MOVE = 20.0  # of an end from the mean, in logarithms
 _MOST_NEVER = 1 - 1e-9  # probability of a zero beside those of the distribution
 _ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
 
@@ -100,7 +102,8 @@ class Counts(OfNumbers):
         if self.zeros is not None:  # a product of two functions of outputs has no moments of theirs
             object.__setattr__(self, "head", "none")
         if isinstance(self.exposure, bool) or not isinstance(self.exposure, str | int | None):
-            raise TypeError(f"exposure is a column of x, by its name or its number, not {self.exposure!r}")
+            given = type(self.exposure).__name__
+            raise TypeError(f"exposure is a column of x, by its name or its number, and not its values ({given})")
         check_noise("dispersion", self.dispersion, self.held_out)
         if not isinstance(self.dispersion, str) and not 0 <= self.dispersion < math.inf:
             raise ValueError(f"dispersion must not be negative, and finite, unlike {self.dispersion}")
@@ -417,34 +420,52 @@ class CountPrediction(Quantities):
 
     @property
     def reading(self) -> str:
-        """The reading of `interval` where none is asked for: "conformal" or "t"."""
-        return "t" if self.conformal is None else "conformal"
+        """The reading of `interval` where none is asked for: "conformal" or "few_members"."""
+        return "few_members" if self.conformal is None else "conformal"
 
     def interval(self, level: float = 0.95, reading: str | None = None) -> tuple[Tensor, Tensor]:
         """The interval of counts that holds y with this probability, both ends included.
 
-        `reading` is "mixture" (or "paper") for that of the distribution, "t" for the same with its ends moved away from
-        the mean as far as few members ask for, or "conformal". Left out, it is the conformal one where the posterior
-        was calibrated so, else "t"; `prediction.reading` says which. Where a background is mixed in, it is the
-        networks' interval with its ends moved outwards.
+        `reading` is "mixture" (or "paper") for that of the distribution, "few_members" for that with what few members
+        lack, or "conformal". Left out, it is the conformal one where the posterior was calibrated so, else
+        "few_members"; `prediction.reading` says which. Where a background is mixed in, it is the networks' interval
+        with its ends moved outwards.
         """
         level = checked_level(level)
         reading = reading or self.reading
-        if reading in ("mixture", "paper", "t"):
+        if reading in ("mixture", "paper"):
             networks = replace(self, blend=None)
             low, high = networks.quantile((1 - level) / 2), networks.quantile((1 + level) / 2)
-            if reading == "t":
-                wider = networks._widened(level, low, high)
-                low, high = torch.minimum(low, wider[0].round().clamp_min(0)), torch.maximum(high, wider[1].round())
+        elif reading == "few_members":
+            low, high = self._interval_by_few(level)
         elif reading == "conformal":
             low, high = (self.scale * end for end in self._conformal_ends(level))
             rounding = _ROUNDING * (1 + self.scale * self.mixture.mean)  # a count at the very end is held
             low, high = self._shape((low - rounding).ceil()), self._shape((high + rounding).floor())
             low, high = low.clamp_min(0), high.clamp_min(0)
         else:
-            raise ValueError(f'reading must be "t", "mixture", "paper" or "conformal", not {reading!r}')
+            raise ValueError(f'reading must be "few_members", "mixture", "paper" or "conformal", not {reading!r}')
         low, high = self._outward(level, low, high)
         return (low + _ROUNDING).floor(), (high - _ROUNDING).ceil().abs()  # which is 0, and not -0
+
+    def _interval_by_few(self, level: float) -> tuple[Tensor, Tensor]:
+        """Ends of the networks' interval with what few members lack, on the scale of log means (few_members.py)."""
+        least = negative_binomials.TINY
+        means, noise = self.mixture.answers.double().clamp_min(least), self.mixture.noise
+        relative = None if noise is None else (noise / means.square()).clamp_max(_MOST_RELATIVE)
+        logs = replace(self.mixture, answers=means.log(), noise=relative, spread=None, within=None)
+        few, together = few_members.of_mixture(logs), few_members.gathered(logs)
+        gathered = replace(self, mixture=replace(self.mixture, answers=together.answers.exp()), blend=None)
+        centre = self._shape(self.scale * together.mean.exp())
+        ends = []
+        for probability in ((1 - level) / 2, (1 + level) / 2):
+            end = gathered.quantile(probability)
+            beyond = torch.maximum(end, centre) if probability > 0.5 else torch.minimum(end, centre)
+            own = self._matrix_of((beyond.clamp_min(least) / centre.clamp_min(least)).log())
+            moved = centre * self._shape(few.reach(probability, own=own).clamp_max(_MOST_MOVE).exp())
+            ends.append((moved + (end - beyond)).round())
+        low, high = ends
+        return low.clamp_min(0), high
 
     def sample(self, count: int, seed: int = 0, reading: CountReading | None = None) -> Tensor:
         """Draw so many counts for every row.  # (count, rows[, columns])"""
@@ -612,8 +633,8 @@ class CountPrediction(Quantities):
 def _check_reading(reading: str | None) -> None:
     if reading not in (None, "mixture", "paper"):
         raise ValueError(
-            f'counts are read as the mixture of their distributions, reading="mixture", not {reading!r}; "t" and '
-            '"conformal" are for intervals'
+            f'counts are read as the mixture of their distributions, reading="mixture", not {reading!r}; '
+            '"few_members" and "conformal" are for intervals'
         )
 
 

@@ -15,9 +15,11 @@ the order adds cumulative probabilities, quantiles, intervals of levels and the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from statistics import NormalDist
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ from wherefrom.likelihoods.labels import OfLabels, checked_labels, ends_in_proba
 from wherefrom.likelihoods.likelihood import Columns, MemberScores, Summary, TableWishes
 from wherefrom.likelihoods.quantities import checked_level, checked_probability
 from wherefrom.likelihoods.views import levels as views
+from wherefrom.predictive import few_members
 from wherefrom.predictive.calibration import By
 from wherefrom.predictive.class_scores import ranked_probability
 from wherefrom.predictive.mixture import Mixture
@@ -40,6 +43,9 @@ from wherefrom.training.losses import Loss, OrdinalNLL, log_level_probabilities
 from wherefrom.training.objective import Encoded, Label
 from wherefrom.training.workers import one_core
 
+IntervalReading = Literal["few_members", "mixture", "paper", "conformal"]
+
+_LOGISTIC_VARIANCE = math.pi**2 / 3
 _ROUNDING = 1e-12  # of cumulative probabilities
 
 
@@ -165,20 +171,49 @@ class OrdinalPrediction(ClassPrediction):
         """The middle level: neither a lower nor a higher one has more than half of the probability."""
         return self.quantile(0.5)
 
-    def interval(self, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    @property
+    def reading(self) -> IntervalReading:
+        """The reading of `interval` where none is asked for: "few_members", "mixture" or "conformal"."""
+        if self.conformal is not None:
+            return "conformal"
+        return "mixture" if self.is_tempered or self.blend is not None else "few_members"
+
+    def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[np.ndarray, np.ndarray]:
         """The lowest and the highest level of an interval that holds the right one with this probability.
 
-        It is the central one, between two quantiles. Of a posterior that was calibrated by conformal prediction, it
-        reaches from the lowest to the highest level of the conformal set, and so holds the right one at least as often.
+        level: the probability (default: 0.95).
+        reading: "mixture" (or "paper"), between two quantiles; "few_members", the same with what few members lack
+            (few_members.py); or "conformal", from the lowest to the highest level of the conformal set, which holds the
+            right one at least as often. Default: the conformal one where the posterior was calibrated so, else
+            "few_members" where nothing was calibrated and no background is mixed in; `prediction.reading` says which.
         """
-        checked_level(level)
-        if self.conformal is None:
-            return self.quantile((1 - level) / 2), self.quantile((1 + level) / 2)
+        tail, reading = (1 - checked_level(level)) / 2, reading or self.reading
+        if reading in ("mixture", "paper"):
+            return self.quantile(tail), self.quantile(1 - tail)
+        if reading == "few_members":
+            return self._quantile_by_few(tail), self._quantile_by_few(1 - tail)
+        if reading != "conformal":
+            raise ValueError(f'reading must be "few_members", "mixture", "paper" or "conformal", not {reading!r}')
         sets = self.sets(level)
         none = ~sets.any(1)
         sets[none, self.probabilities.argmax(1)[none]] = True
         last = sets.shape[1] - 1 - sets.flip(1).int().argmax(1)
         return self._labelled(sets.int().argmax(1)), self._labelled(last)
+
+    def _quantile_by_few(self, probability: float) -> np.ndarray:
+        """The lowest level that is not exceeded with this probability, with what few members lack.  # (rows,), labels
+
+        A level is not exceeded if a logistic variable is below the logit of its cumulative probability, which varies.
+        """
+        below = self.mixture.answers.double().cumsum(-1)[..., :-1].clamp(_ROUNDING, 1 - _ROUNDING)
+        noise = torch.full((1,), _LOGISTIC_VARIANCE, dtype=torch.float64)
+        logits = replace(self.mixture, answers=below.logit(), noise=noise, spread=None, within=None)
+        few, logistic = few_members.of_mixture(logits), math.log(probability / (1 - probability))
+        gaussian = NormalDist().inv_cdf(probability)
+        own = (logistic**2 + gaussian**2 * (few.within - noise).clamp_min(0)).sqrt()
+        reached = logits.mean >= few.reach(probability, own=own)
+        last = torch.ones(len(self), 1, dtype=torch.bool)
+        return self._labelled(torch.cat([reached, last], 1).int().argmax(1))
 
     def sample(self, count: int, seed: int = 0) -> np.ndarray:
         """Draw so many levels for every row.  # (count, rows), labels"""

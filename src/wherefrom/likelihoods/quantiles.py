@@ -313,11 +313,11 @@ class QuantilePrediction(Quantities):
     def sources(self, by_level: bool = True) -> Sources:
         """Split the variance of each quantile over the choices of training; added up over levels if not `by_level`."""
         if by_level:
-            return sources(self.mixture, self.scale, is_flat=False, added=self._added)
+            return sources(self.mixture, self.scale, is_flat=False, added=self._added, unit="variance of quantiles")
         weights, added = self.scale.square().expand(len(self), -1), self._added
         if added is not None:
             added = Added(added.kept, (weights * added.amount).sum(1, keepdim=True))
-        return sources(self.mixture, together=weights, added=added)
+        return sources(self.mixture, together=weights, added=added, unit="variance of quantiles")
 
     def all_sources(self) -> Sources:
         return self.sources(by_level=False)

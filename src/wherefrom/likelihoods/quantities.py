@@ -21,7 +21,7 @@ from torch import Tensor
 from wherefrom.likelihoods.likelihood import Cells, Columns, Summary, TableWishes
 from wherefrom.likelihoods.target import Target
 from wherefrom.likelihoods.views import quantity
-from wherefrom.predictive import few_members, pictures, student
+from wherefrom.predictive import pictures
 from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.calibration import By, or_nan
@@ -263,20 +263,6 @@ class Quantities(HoldsMixture):
         moments, tail = (self.mixture.mean, self.mixture.variance), (1 - level) / 2
         low, high = self.blend.quantile(tail, *moments), self.blend.quantile(1 - tail, *moments)
         return self._in_units(low), self._in_units(high)
-
-    def _widened(self, level: float, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Move the ends of the networks' interval away from the mean, as far as few members ask for.
-
-        The factor is that between the central intervals of Student's t and of the Gaussian (few_members.py).
-        # (rows[, outputs]) each
-        """
-        few, tail = few_members.of_mixture(self.mixture), (1 + level) / 2
-        least = torch.finfo(torch.float64).tiny
-        wider = (few.variance / self.mixture.variance.clamp_min(least)).clamp_min(1.0).sqrt()
-        gaussian = torch.special.ndtri(torch.tensor(tail, dtype=torch.float64))
-        factor = self._shape(wider * student.quantile(tail, few.degrees) / gaussian)
-        mean = self._in_units(self.mixture.mean)
-        return mean - factor * (mean - low).clamp_min(0), mean + factor * (high - mean).clamp_min(0)
 
     # ------------------------------------------------------------------ reports and tables
 

@@ -141,7 +141,12 @@ class Several(Target):
     def encode(self, y: Any, classes: tuple[Label, ...] = ()) -> Encoded:
         columns = self._columns(y)
         labels_of = self._labels(classes) if classes else dict.fromkeys(self.parts, ())
-        each = {name: part.encode(columns[name], labels_of[name]) for name, part in self.parts.items()}
+        each = {}
+        for name, part in self.parts.items():
+            try:
+                each[name] = part.encode(columns[name], labels_of[name])
+            except ValueError as error:
+                raise ValueError(f"target {name!r}: {error}") from error
         for name, encoded in each.items():
             if encoded.y.shape[1] != 1:
                 raise ValueError(f"{name} has {encoded.y.shape[1]} columns; each target of wf.Several is one")
@@ -391,7 +396,8 @@ class SeveralPrediction(HoldsMixture):
     @one_core()
     def all_sources(self) -> Sources:
         """Split the variance of the networks' outputs, added up, by its sources; noise is in each target's own."""
-        return sources(self.mixture, together=torch.ones(len(self), self.mixture.outputs, dtype=torch.float64))
+        ones = torch.ones(len(self), self.mixture.outputs, dtype=torch.float64)
+        return sources(self.mixture, together=ones, unit="variance of outputs")
 
     def of_rows(self, rows: Any) -> SeveralPrediction:
         conformal = None if self.conformal is None else self.conformal.of_rows(rows)

@@ -71,7 +71,7 @@ class Survival(OfNumbers):
     table_options: ClassVar[tuple[str, ...]] = ("noise",)
     calibrations: ClassVar[tuple[By, ...]] = ("variance",)
     calibrates_tables: ClassVar[tuple[By, ...]] = ("variance",)
-    doubt_of: ClassVar[str] = "whether the event has come by the horizon"
+    doubt_of: ClassVar[str] = "whether the event has come by a time in the middle of the follow-up"
     has_density: ClassVar[bool] = True
     noise: Scale = "fit"
     held_out: float = 0.1

@@ -11,6 +11,7 @@ Sources are those of the probability to be without the event at a horizon, as th
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +40,7 @@ from wherefrom.training.survival import LAWS
 from wherefrom.training.workers import one_core
 
 LawName = Literal["weibull", "lognormal", "loglogistic"]
+IntervalReading = Literal["few_members", "mixture", "paper"]
 Times = Sequence[float] | NDArray[np.float64] | Tensor | float
 
 _PANELS, _PANEL_NODES = 10, 6  # of an integral over log time
@@ -70,6 +72,7 @@ class SurvivalPrediction(Quantities):
     y_names: tuple[str, ...] = ()
     conformal: None = None
     blend: Blend | None = None
+    is_stretched: bool = False  # the variance of log time was calibrated
 
     # ------------------------------------------------------------------ curves
 
@@ -102,14 +105,30 @@ class SurvivalPrediction(Quantities):
         """Time by which the event has happened with this probability.  # (rows,)"""
         return self._as_time(self._curves.quantile(checked_probability(probability)))
 
+    @property
+    def reading(self) -> IntervalReading:
+        """The reading of `interval` where none is asked for: "few_members", or "mixture" if it was calibrated."""
+        return "mixture" if self.is_stretched else "few_members"
+
     @one_core()
-    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+    def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
         """Interval of times that holds the event with this probability, as much below as above.  # (rows,) each
 
         Where a background is mixed in, it is the networks' interval with its ends moved outwards.
+
+        level: the probability (default: 0.95).
+        reading: "mixture" (or "paper"), between two quantiles; "few_members", with what few members lack
+            (few_members.py). Default: "few_members", or "mixture" where the variance was calibrated.
         """
-        low, high = self._curves.interval((1 - checked_level(level)) / 2)
+        low, high = self._ends(level, reading)
         return self._as_time(low), self._as_time(high)
+
+    def _ends(self, level: float, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
+        """Ends of the interval, as standardised log times.  # (rows,) each"""
+        tail, reading = (1 - checked_level(level)) / 2, reading or self.reading
+        if reading not in ("few_members", "mixture", "paper"):
+            raise ValueError(f'reading must be "few_members", "mixture" or "paper", not {reading!r}')
+        return self._curves.interval(tail, for_few=reading == "few_members")
 
     @one_core()
     def restricted_mean(self, horizon: float) -> Tensor:
@@ -177,13 +196,13 @@ class SurvivalPrediction(Quantities):
         """Raise: the error of a censored time is not known."""
         raise ValueError("the error of a censored time is not known: use nll, concordance or integrated_brier")
 
-    def coverage(self, y: Any, level: float = 0.95) -> float:  # type: ignore[override]  # there is one reading
-        """Share of the times that lie within the `interval` of this level.
+    def coverage(self, y: Any, level: float = 0.95, reading: IntervalReading | None = None) -> float:
+        """Share of the times that lie within the `interval` of this level and reading.
 
         A censored row counts by the probability that it has by itself to lie there, given that it lies beyond its time.
         The interval of a row that entered late is that of times after its entry, with the same probabilities.
         """
-        return float(self._covered(self._truth(y), *self.interval(level)).mean())
+        return float(self._covered(self._truth(y), *self.interval(level, reading)).mean())
 
     def concordance(
         self, y: Any, kind: Literal["harrell", "uno"] = "harrell", reference: Any = None, until: float = math.inf
@@ -197,6 +216,7 @@ class SurvivalPrediction(Quantities):
         if kind not in ("harrell", "uno"):
             raise ValueError(f'kind must be "harrell" or "uno", not {kind!r}')
         time, event, entry = self._truth(y).numpy()
+        _check_events(time, event, until, "a concordance")
         weights = None
         if kind == "uno":
             at = self._uncensored(y, reference).at(time)
@@ -269,7 +289,7 @@ class SurvivalPrediction(Quantities):
         """
         at = self.horizon if at is None else float(_as_times(at)[0])
         mixture, added = self._curves.at(self._as_z(at))
-        return sources(mixture, added=added)
+        return sources(mixture, added=added, unit=f"variance of survival to {at:.4g}")
 
     def all_sources(self) -> Sources:
         return self.sources()
@@ -284,7 +304,7 @@ class SurvivalPrediction(Quantities):
 
     def stretched(self, factor: Tensor) -> SurvivalPrediction:
         """Return the prediction whose log times are farther from their mean, by a factor of their variance."""
-        return replace(self, mixture=self.mixture.stretched(factor))
+        return replace(self, mixture=self.mixture.stretched(factor), is_stretched=True)
 
     @property
     def reads_as_gaussian(self) -> bool:
@@ -316,7 +336,7 @@ class SurvivalPrediction(Quantities):
     def scores_by_level(self, y: Any, levels: Sequence[float]) -> dict[str, float]:
         scores = {"NLL": self.nll(y), "CRPS": self.crps(y), "concordance": or_nan(self.concordance, y)}
         for level in levels:
-            low, high = self._curves.interval((1 - checked_level(level)) / 2)
+            low, high = self._ends(level)
             scores[f"coverage of {level:.0%}"] = self.coverage(y, level)
             scores[f"width of {level:.0%}, in scales of log time"] = float((high - low).mean())
         return scores
@@ -326,7 +346,7 @@ class SurvivalPrediction(Quantities):
     def needed_stretch(self, background: Background, level: float) -> Tensor:
         """Factor of the background's variance that makes it as wide as 99% of these rows.  # (1,)"""
         tail = (1 - level) / 2
-        low, high = replace(self, blend=None)._curves.interval(tail)
+        low, high = replace(self, blend=None)._ends(level)
         width = background.quantile(1 - tail)[0] - background.quantile(tail)[0]
         by_width = (high - low).quantile(0.99) / width
         by_variance = self.mixture.variance.quantile(0.99, dim=0) / background.variance[0]
@@ -380,16 +400,20 @@ class SurvivalPrediction(Quantities):
         had = rows["event"].numpy() > 0
         scores = {
             "nll": Score.mean(rows["nll"]),
-            "concordance": survival_scores.concordance(time, had, rows["median"].double().numpy(), entry),
+            "concordance": Score(None),
             "ibs": Score(None),
             "crps": Score.mean(rows["crps"]),
             "coverage": Score.mean(rows["covered"]),
         }
+        sizes = {"ratio of the interval's ends": math.exp(min(_MOST_LOG, float(rows["width"].mean())))}
+        if had.sum() < survival_scores.FEWEST_EVENTS:
+            return Summary(scores, {}, sizes, "interval")
+        scores["concordance"] = survival_scores.concordance(time, had, rows["median"].double().numpy(), entry)
         baselines = {"concordance": 0.5}  # an NLL depends so much on who was censored that only pairs of it compare
         uncensored = survival_scores.censoring(time, had, entry)
         times = rows["times"][0].double().numpy()
         is_scored = (times < time.max()) & (times >= time.min()) & (uncensored.at(times) > 0)
-        if is_scored.sum() > 1 and had.any():
+        if is_scored.sum() > 1:
             curves = rows["survival"].double().numpy()[:, is_scored]
             scored = survival_scores.brier(time, had, curves, times[is_scored], uncensored).integrated
             scores["ibs"] = Score.mean(torch.from_numpy(scored))
@@ -397,7 +421,6 @@ class SurvivalPrediction(Quantities):
             one = np.minimum(whole.at(times[is_scored]) / np.maximum(whole.at(entry), _TINY)[:, None], 1.0)
             same = survival_scores.brier(time, had, one, times[is_scored], uncensored).integrated
             baselines["ibs"] = float(same.mean())
-        sizes = {"ratio of the interval's ends": math.exp(min(_MOST_LOG, float(rows["width"].mean())))}
         return Summary(scores, baselines, sizes, "interval")
 
     def row_losses(self, y: Any) -> Columns:
@@ -460,6 +483,7 @@ class SurvivalPrediction(Quantities):
         at = _as_times(times).numpy()
         if not (np.diff(at) > 0).all():
             raise ValueError("times must increase")
+        _check_events(time, event, at[-1], "a Brier score")
         curves = self._survival_after(truth.entry, at).numpy()
         return survival_scores.brier(time, event, curves, at, self._uncensored(y, reference))
 
@@ -482,6 +506,18 @@ class SurvivalPrediction(Quantities):
 
     def _as_time(self, z: Tensor) -> Tensor:
         return (self.location + self.scale * z).clamp_max(_MOST_LOG).exp()
+
+
+def _check_events(time: NDArray[np.float64], event: NDArray[np.bool_], until: float, what: str) -> None:
+    """Raise if no row had the event by a time, and warn if few had."""
+    events = int((event & (time <= until)).sum())
+    by = f"by {until:g}" if math.isfinite(until) else "at all"
+    if not events:
+        raise ValueError(f"none of these {len(time)} rows had the event {by}: there is nothing to score")
+    if events < survival_scores.FEWEST_EVENTS:
+        warnings.warn(
+            f"only {events} of these {len(time)} rows had the event {by}: {what} of so few says little", stacklevel=4
+        )
 
 
 def _as_times(times: Times) -> Tensor:

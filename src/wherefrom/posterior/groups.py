@@ -74,7 +74,8 @@ def inputs(posterior: Posterior, x: Any) -> Tensor:
     schema, rows = posterior.schema, posterior.schema.inputs(x)
     columns = schema.x_shape[0] if len(schema.x_shape) == 1 else 0
     if (offset := posterior.training.likelihood.offset(schema.x_names, columns, schema.targets)) is not None:
-        offset.check(rows, schema.x_names)
+        scaler = posterior.scaler
+        offset.check(rows, schema.x_names, float(scaler.x_std[offset.column]) if scaler.scales_x else None)
     return posterior.scaler.x(rows, posterior.dtype).to(posterior.device)
 
 

@@ -137,7 +137,7 @@ _NEEDS = {
     "variance": "have no variance to scale",
     "shape": "have no shape to fit",
     "temperature": "have no logits to divide",
-    "conformal": "have no conformal intervals where rows are 0 or censored, which do not say how wide one must be",
+    "conformal": "have no conformal intervals: a censored row does not say how wide its interval must be",
 }
 
 

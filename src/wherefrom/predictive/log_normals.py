@@ -16,6 +16,7 @@ c^n Phi(-d).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -87,16 +88,23 @@ class LogNormals:
 
     def quantile(self, probability: float | Tensor) -> Tensor:
         """Value that is not exceeded with this probability, of all rows or of each.  # (rows, columns)"""
+        return self._quantile(probability, self._above_zero)
+
+    def _quantile(self, probability: float | Tensor, above_zero: Callable[[Tensor], Tensor]) -> Tensor:
+        """The same, with the quantiles that y has where it is above zero."""
         asked = torch.as_tensor(probability, dtype=torch.float64).expand_as(self.means[0])
-        wanted, there = asked, self.weights.sum(0)
-        if self.zero is not None:
-            wanted = ((asked - self.zero) / there).clamp(1e-12, 1 - 1e-12)
+        if self.zero is None:
+            return above_zero(asked)
+        wanted = ((asked - self.zero) / self.weights.sum(0)).clamp(1e-12, 1 - 1e-12)
+        return torch.where(self.zero >= asked, 0.0, above_zero(wanted))
+
+    def _above_zero(self, probability: Tensor) -> Tensor:
         if len(self.means) == 1:
-            logs = self.means[0] + torch.special.ndtri(wanted) * self.variances[0].sqrt()
+            logs = self.means[0] + torch.special.ndtri(probability) * self.variances[0].sqrt()
         else:
-            weights = (self.weights / there).expand_as(self.means)
-            logs = gaussians.quantile(self.means, self.variances.clamp_min(_TINY), weights, wanted)
-        return logs.exp() if self.zero is None else torch.where(self.zero >= asked, 0.0, logs.exp())
+            weights = (self.weights / self.weights.sum(0)).expand_as(self.means)
+            logs = gaussians.quantile(self.means, self.variances.clamp_min(_TINY), weights, probability)
+        return logs.exp()
 
     def interval(self, level: float | Tensor) -> tuple[Tensor, Tensor]:
         """Ends of the interval that holds y with this probability, of all rows or of each.  # (rows, columns) each
@@ -104,11 +112,15 @@ class LogNormals:
         It misses as much below as above, a / 2 of a = 1 - level each. Where 0 is as likely as that, it begins at 0, and
         may miss a above. It misses no more than the probability of 0 then: an interval of a higher level holds it.
         """
+        return self.tails(level, self._above_zero)
+
+    def tails(self, level: float | Tensor, above_zero: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """The same interval, with other quantiles of y where it is above zero."""
         missed = 1 - torch.as_tensor(level, dtype=torch.float64)
-        if self.zero is None:
-            return self.quantile(missed / 2), self.quantile(1 - missed / 2)
-        above = torch.maximum(missed / 2, torch.minimum(missed, self.zero))
-        return self.quantile(missed / 2), self.quantile(1 - above)
+        above = missed / 2
+        if self.zero is not None:
+            above = torch.maximum(above, torch.minimum(missed, self.zero))
+        return self._quantile(missed / 2, above_zero), self._quantile(1 - above, above_zero)
 
     def needed(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Levels from which on the interval reaches down to y, and up to y.  # (rows, columns) each"""

@@ -63,7 +63,9 @@ class Sources(Mapping[str, Tensor]):
     """Shares of the variance by source, row by row: `sources["t"]` has y's shape, and all of them add up to 1.
 
     `overall["t"]` speaks of all rows together; `variance` and `standard_error` hold the unbiased components themselves,
-    in y's units squared, before anything is taken as zero. `interval` and `row_interval` give confidence intervals.
+    in y's units squared, before anything is taken as zero. `unit` says what they are parts of: "variance" is that of y;
+    others are on another scale, such as "variance of log y" or "entropy in nats". `interval` and `row_interval` give
+    confidence intervals.
     Names of interactions are joined by " x ". Of classes, it is the variance of their probabilities that is split,
     added up, and a row has one number; or doubt in nats, which is then what `variance` holds.
     """
@@ -78,7 +80,7 @@ class Sources(Mapping[str, Tensor]):
         with_overlap: bool = True,
     ) -> None:
         self._by_row, self._over_rows, self._scale, self._is_flat = by_row, over_rows, scale, is_flat
-        self._unit, self._left_out = unit, () if with_overlap else (OVERLAP,)
+        self.unit, self._left_out = unit, () if with_overlap else (OVERLAP,)
         rows = self._shown(by_row.values)
         self.variance = self._shaped(rows, scale)
         self.standard_error = self._shaped(self._shown(by_row.standard_errors), scale)
@@ -189,12 +191,12 @@ class Sources(Mapping[str, Tensor]):
                 (name, part.share, *by_share[name], part.variance, *by_variance[name])
                 for name, part in self._overall[output].items()
             ]
-            return Table(("source", "share", "from", "to", self._unit, f"{self._unit} from", "to"), bounds)
+            return Table(("source", "share", "from", "to", self.unit, f"{self.unit} from", "to"), bounds)
         rows = [
             (name, part.share, part.share_error, part.variance, part.variance_error)
             for name, part in self._overall[output].items()
         ]
-        return Table(("source", "share", "± share", self._unit, f"± {self._unit}"), rows)
+        return Table(("source", "share", "± share", self.unit, f"± {self.unit}"), rows)
 
     def columns(self) -> dict[str, Any]:
         """Each row's shares by the name of the source; of several outputs, with the number of the output behind it."""
@@ -228,7 +230,7 @@ class Sources(Mapping[str, Tensor]):
         if by != "row":
             raise ValueError(f'by must be "row" or "source", not {by!r}')
         parts = {name: part if part.ndim == 1 else part[:, output] for name, part in self.variance.items()}
-        return plots.stacked(parts, f"{self._unit} by source", ax)
+        return plots.stacked(parts, f"{self.unit} by source", ax)
 
     def _repr_html_(self) -> str:
         if not self._shares:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.predictive import incomplete_beta
@@ -35,6 +36,7 @@ _BISECTIONS = 80
 _MANY = 1e8  # degrees of freedom, from where on it is a Gaussian
 _DEGREE, _NEAR_MEDIAN = 20, 1e-4  # of the polynomial of quantiles, and a distance that it does not tell from the median
 _FEWEST_NODES, _MOST_NODES, _NODES_OF_A_WIDTH, _REACH = 100, 5000, 90.0, 3.4  # of the trapezoidal rule, on each side
+_FARTHEST, _TABLE = 19.0, 4000  # asinh of the last value of a table of quantiles, and its length
 _TINY = torch.finfo(torch.float64).tiny
 
 
@@ -74,15 +76,18 @@ def cdf(t: Tensor, df: Tensor) -> Tensor:
     return torch.where(nu < _MANY, below, torch.special.ndtr(flat)).reshape(t.shape)
 
 
-def quantile(probability: float, df: Tensor) -> Tensor:
+def quantile(probability: float | Tensor, df: Tensor) -> Tensor:
     """Value below which a t of scale 1 falls with this probability, for degrees of freedom of 1 and more.
 
     It is a smooth function of 1 / nu between 0, the Gaussian, and 1, Cauchy's distribution: a polynomial in it, which
-    tensor programs such as ONNX can hold.
+    tensor programs such as ONNX can hold. Probabilities of each row are searched for instead.
 
     >>> [round(float(quantile(0.975, torch.tensor(nu))), 4) for nu in (1.0, 4.0, 1e9)]
     [12.7062, 2.7764, 1.96]
     """
+    if isinstance(probability, Tensor):
+        tail, nu = torch.broadcast_tensors(torch.minimum(probability, 1 - probability), df)
+        return torch.sign(probability - 0.5) * _searched(1 - tail, nu)
     away = probability - 0.5
     z = NormalDist().inv_cdf(probability)
     s = 2 / df.double().clamp_min(1.0) - 1
@@ -104,10 +109,11 @@ def _series(probability: float) -> tuple[float, ...]:
     return tuple(np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebinterpolate(exponent, _DEGREE))[::-1])
 
 
-def _searched(probability: float, df: Tensor) -> Tensor:
-    """The quantile by bisection, for probabilities above one half."""
+def _searched(probability: float | Tensor, df: Tensor) -> Tensor:
+    """The quantile by bisection, for probabilities of one half and above."""
     low = torch.zeros_like(df)
-    high = 2 * torch.tan(torch.tensor(math.pi * (probability - 0.5), dtype=torch.float64)) + low + 1  # above Cauchy's
+    away = torch.as_tensor(probability, dtype=torch.float64) - 0.5
+    high = 2 * torch.tan(math.pi * away) + low + 1  # above Cauchy's
     for _ in range(60):
         middle = (low + high) / 2
         is_low = cdf(middle, df) < probability
@@ -156,6 +162,23 @@ class StudentT:
         found = bisected(lambda t: cdf(t, self.df), tail, low, torch.zeros_like(low))
         found = found * _scale(torch.ones_like(found), self.df)
         return (found if probability <= 0.5 else -found).unsqueeze(0)
+
+    def like_gaussian(self, z: Tensor) -> Tensor:
+        """Value with the probability below it that z of N(0, 1) has, to about six digits.  # (rows, outputs)"""
+        values = torch.empty_like(z)
+        for j, (as_gaussian, t) in enumerate(self._quantiles):
+            at = np.interp(z[:, j].abs().numpy(), as_gaussian, t)
+            values[:, j] = torch.from_numpy(at).copysign(z[:, j])
+        return values
+
+    @functools.cached_property
+    def _quantiles(self) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Quantiles of N(0, 1), and of each output's distribution at the same probabilities."""
+        t = torch.sinh(torch.linspace(0, _FARTHEST, _TABLE, dtype=torch.float64))
+        return [
+            ((-torch.special.ndtri(cdf(-t, df))).numpy(), (t * _scale(torch.ones_like(df), df)).numpy())
+            for df in self.df
+        ]
 
     def crps(self, s: Tensor) -> Tensor:
         """CRPS at s: E|S - s| - E|S - S'| / 2.  # (rows, outputs)"""

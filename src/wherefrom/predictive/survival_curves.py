@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wherefrom.predictive import gaussians
+from wherefrom.predictive import few_members, gaussians
 from wherefrom.predictive.background import Added, Blend
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.training.survival import Law
@@ -164,10 +164,20 @@ class Curves:
                 break
         return (low + high) / 2
 
-    def interval(self, tail: float) -> tuple[Tensor, Tensor]:
-        """Ends of the networks' interval, moved outwards as far as a background weighs.  # (rows,) each"""
+    def _quantile_by_few(self, probability: float) -> Tensor:
+        """Quantile with what few members lack (few_members.py).  # (rows,)"""
+        together = replace(self, mixture=few_members.gathered(self.mixture))
+        centre = together.quantile(0.5)
+        own = (together.quantile(probability) - centre).unsqueeze(1)
+        return centre + few_members.of_mixture(self.mixture).reach(probability, own)[:, 0]
+
+    def interval(self, tail: float, for_few: bool = False) -> tuple[Tensor, Tensor]:
+        """Ends of the networks' interval, moved outwards as far as a background weighs.  # (rows,) each
+
+        for_few: with what few members lack.
+        """
         networks = replace(self, blend=None)
-        low, high = networks.quantile(tail), networks.quantile(1 - tail)
+        low, high = (networks._quantile_by_few(p) if for_few else networks.quantile(p) for p in (tail, 1 - tail))
         if self.blend is None:
             return low, high
         weight = self.blend.weight[:, 0]

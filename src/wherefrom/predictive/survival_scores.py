@@ -27,6 +27,7 @@ from wherefrom.predictive.row_scores import Score
 from wherefrom.table import Table
 
 Numbers = NDArray[np.float64]
+FEWEST_EVENTS = 10  # below, concordance and the Brier score say little
 _MOST_ROWS = 20_000  # whose pairs are counted; of more rows, so many at random
 _PAIRS_AT_ONCE = 2**22
 

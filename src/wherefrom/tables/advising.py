@@ -188,7 +188,9 @@ def about_unexplained(overall: Mapping[str, Overall], target: str, doubt_of: str
     share = f"{percent(part.share, 1 if part.share > 0.99 else 0)} of the doubt about {target}"
     differ = "still have different classes"
     if name == "noise":
-        differ = f"still differ by ± {written(math.sqrt(max(0.0, part.variance)))} in {doubt_of.format(name=target)}"
+        is_number = "{name}" in doubt_of  # and no yes or no
+        by = f" by ± {written(math.sqrt(max(0.0, part.variance)))}" * is_number
+        differ = f"still differ{by} in {doubt_of.format(name=target)}"
     return Item(
         "unexplained",
         f"Look for columns that explain {target}",

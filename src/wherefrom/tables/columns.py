@@ -30,6 +30,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar, Literal, TypeGuard
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
@@ -38,6 +39,7 @@ from wherefrom.tables.dates import Date
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_limits, as_numbers, likely, nearest
 from wherefrom.tables.telling import RowNote
 from wherefrom.tables.wording import option
+from wherefrom.training.offset import far_from, too_far
 
 Kind = Literal["number", "boolean", "date", "text", "drop"]
 
@@ -330,7 +332,9 @@ class TableEncoder:
                     (np.clip(days, rule.low, rule.high), np.full(len(days), -np.inf), np.full(len(days), np.inf))
                 )
             elif isinstance(rule, Exposure):
-                block, more = _exposures(table, table.columns[rule.name])[:, None], []
+                exposures = _exposures(table, table.columns[rule.name])
+                _check_exposures(table, table.columns[rule.name], exposures, rule.median)
+                block, more = exposures[:, None], []
             elif isinstance(rule, Categories):
                 block, codes, more, unknown = _encode_categories(rule, table)
                 never_seen += unknown if rule.name in surprising else []
@@ -544,6 +548,16 @@ def _exposures(table: RawTable, column: Column) -> Numbers:
         value = "missing" if np.isnan(values[row]) else f"{values[row]:g}"
         raise ValueError(f"{_place(table, column, row)}: the exposure is {value}, and must be a number above zero")
     return values
+
+
+def _check_exposures(table: RawTable, column: Column, values: Numbers, usual: float) -> None:
+    """Raise where an exposure is so far from the usual one that its count could not be predicted."""
+    if len(wrong := too_far(torch.from_numpy(values), usual)):
+        row = int(wrong[0])
+        raise ValueError(
+            f"{_place(table, column, row)}: the exposure is {values[row]:g}, {far_from(usual)}: correct it, or leave "
+            "the row out"
+        )
 
 
 def limits(table: RawTable, column: Column, kind: str) -> tuple[Numbers, Numbers]:

@@ -244,10 +244,12 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
             write(columns)
             totals.add(looked, columns)
             shares = shares if len(shares) > len(looked.shares()) else dict.fromkeys(looked.shares())
+            unit = looked.predicted.unit
     for line in totals.all_notes():
         talk.note(line)
     overall = totals.overall()
-    talk.show(f"Where the doubt about {run.target.name} comes from, over {rows_of(totals.rows)}:\n")
+    doubt = f"Where the doubt about {run.target.name} comes from (shares of the {unit})"
+    talk.show(f"{doubt}, over {rows_of(totals.rows)}:\n")
     has_families = run.posterior.design.families is not None
     talk.show("\n\n".join(map(str, sources_tables(overall, has_families))))
     if gaps := totals.gaps():

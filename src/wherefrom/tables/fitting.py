@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from wherefrom.likelihoods import LIKELIHOODS
 from wherefrom.likelihoods.choice import TASKS
 from wherefrom.posterior import Posterior
+from wherefrom.predictive.survival_scores import FEWEST_EVENTS
 from wherefrom.tables import neighbours, plan
 from wherefrom.tables.background import background_of, groups_of
 from wherefrom.tables.calibrating import Judges, calibrated
@@ -36,7 +37,7 @@ from wherefrom.tables.raw import Format, Integers, RawTable
 from wherefrom.tables.sampling import MOST_ROWS, sampled
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.splitting import after, everything, fixed_order, kept_together, likely_groups, split
-from wherefrom.tables.target import Target, known
+from wherefrom.tables.target import Target, known, possible
 from wherefrom.tables.telling import Notes, Tell, warnings_as
 from wherefrom.tables.threads import one_thread
 from wherefrom.tables.training import train
@@ -245,6 +246,12 @@ def learn(
             )
         table, test = after(table, request.test_after, request.kinds)
     table, y = _with_target(table, target, notes, request.fewest_rows)
+    _check_values(table, y, target, request)
+    if target.event and (events := int((y[:, 1] == 1).sum())) < FEWEST_EVENTS:
+        notes.append(
+            f"only {events} of {rows_of(len(y))} had the event ({target.event!r} is {target.seen!r}): networks learn "
+            f"little from so few, and concordance and the Brier score are left out below {FEWEST_EVENTS}"
+        )
     table, weights = weighted(table, request.weight)
     y = y if request.weight is None else target.values(table)  # of rows that may be repeated
     others = (*target.columns, request.group, request.weight)
@@ -435,10 +442,30 @@ def _check_options(request: Request, target: Target) -> None:
         "exposure": request.exposure is not None,
     }
     if wrong := [name for name, is_there in is_set.items() if is_there and name not in likelihood.table_options]:
-        instead = f"take {option('task', 'counts')}, or " * (wrong[0] == "exposure")
+        of_task = {"exposure": "counts", "levels": "ordinal"}
+        instead = f"take {option('task', of_task[wrong[0]])}, or " if wrong[0] in of_task else ""
         raise ValueError(
             f"{option(wrong[0])} is not for {likelihood.target}, which {target.name!r} holds: {instead}leave it out"
         )
+
+
+def _check_values(table: RawTable, y: NDArray[Any], target: Target, request: Request) -> None:
+    """Raise if the column holds a value that its likelihood rules out."""
+    likelihood = plan.training_for(len(y), target, request.settings).likelihood
+    wrong = np.flatnonzero(~possible(likelihood, y))
+    if not len(wrong):
+        return
+    asked = next((name for name in ("likelihood", "task") if getattr(request, name) not in (None, "auto")), "exposure")
+    instead = {
+        "likelihood": f"take {option('likelihood', 'gaussian')}, which any number may be",
+        "task": f"take {option('task', 'regression')}, which any number may be",
+        "exposure": f"leave {option('exposure')} out",
+    }[asked]
+    more = f" (and {rows_of(len(wrong) - 1)} more like it)" * (len(wrong) > 1)
+    raise ValueError(
+        f"{table.source}, column {target.name!r}, row {table.rows[wrong[0]]}, is {float(y[wrong[0]]):.6g}{more}: "
+        f"{option(asked, getattr(request, asked))} is for {likelihood.target}; {instead}, or correct the column"
+    )
 
 
 def _with_target(table: RawTable, target: Target, notes: list[str], fewest: int) -> tuple[RawTable, NDArray[Any]]:

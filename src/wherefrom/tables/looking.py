@@ -14,7 +14,7 @@ from wherefrom.posterior.predicting import Method
 from wherefrom.predictive.background import Blend
 from wherefrom.report.words import column_of
 from wherefrom.tables.background import groups_of
-from wherefrom.tables.columns import Encoded, rows_of
+from wherefrom.tables.columns import Encoded, quantities, rows_of
 from wherefrom.tables.gaps import GAPS, samples_of_a_draw
 from wherefrom.tables.outside import weight
 from wherefrom.tables.predicting import Answers, Predicted, Read, answering, predict_rows
@@ -163,6 +163,7 @@ class Looked:
             for name, values in self.predicted.answers.items()
             if not name.startswith("share ")
         }
+        answers |= self._rates(answers)
         answers |= {f"share_{name}": values for name, values in self.shares().items()}
         if several := self.model.target.several:
             answers = {
@@ -183,6 +184,16 @@ class Looked:
         if identifier in self.table.columns and identifier not in answers:
             kept = tuple(dict.fromkeys((identifier, *kept)))
         return {**{name: self.table.column(name).plain() for name in kept}, **answers}
+
+    def _rates(self, answers: Mapping[str, Any]) -> dict[str, Numbers]:
+        """Return counts per unit of exposure, and the ends of their intervals; nothing if there is no exposure."""
+        if (exposure := self.model.target.exposure) is None:
+            return {}
+        per_unit = 1 / quantities(self.table, self.table.column(exposure), "number", "")
+        return {
+            rate: answers[name] * per_unit
+            for rate, name in (("rate", "mean"), ("rate_lower", "lower"), ("rate_upper", "upper"))
+        }
 
     def risk(self) -> Numbers | None:
         """Return the risk of a rare event in each row; None if there is no such event."""

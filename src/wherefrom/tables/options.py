@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from wherefrom.likelihoods.choice import LAWS
+from wherefrom.likelihoods import LIKELIHOODS
+from wherefrom.likelihoods.choice import LAWS, TASKS
 from wherefrom.predictive.calibration import CALIBRATIONS as KINDS_OF_CALIBRATION
 from wherefrom.tables import plan
 from wherefrom.tables.looking import FEWEST_SAMPLES
@@ -108,7 +109,20 @@ class Request:
 
     def __post_init__(self) -> None:
         if self.likelihood not in ("auto", *LAWS):
-            raise ValueError(f"{option('likelihood')} is auto, {' or '.join(LAWS)}, not {self.likelihood!r}")
+            log_normal = f": a log-normal is {option('likelihood', 'positive')}" * str(self.likelihood).startswith(
+                "log"
+            )
+            offered = f"auto, {', '.join(LAWS[:-1])} or {LAWS[-1]}"
+            raise ValueError(f"{option('likelihood')} is {offered}, not {self.likelihood!r}{log_normal}")
+        of_times = self.event is not None or self.entry is not None
+        if self.likelihood != "auto" and (of_times or self.task not in (None, TASKS[self.likelihood])):
+            other = option("event") if of_times else option("task", self.task)
+            raise ValueError(
+                f"{option('likelihood', self.likelihood)} is for {LIKELIHOODS[TASKS[self.likelihood]].target}, and "
+                f"not for {other}: give one of them"
+            )
+        if self.target in (self.exposure, self.event, self.entry):
+            raise ValueError(f"{self.target!r} is the target: target, exposure, event and entry are different columns")
         if self.calibrate not in CALIBRATIONS:
             raise ValueError(f"{option('calibrate')} is one of {', '.join(CALIBRATIONS)}, not {self.calibrate!r}")
         if self.families != "auto" and (unknown := set(self.families_asked) - {*FAMILIES}):

@@ -47,6 +47,7 @@ class Predicted:
     scored: Answers  # what the scores are made of, for rows whose truth is known, in any order
     scoring: Callable[[Answers], Scores]
     notes: tuple[str, ...] = ()
+    unit: str = "variance"  # that the shares are of
     by_row: Answers = field(default_factory=dict)  # what the scores are made of, where the truth of all is known
 
     @cached_property
@@ -84,6 +85,7 @@ def predict_rows(
     parts: list[tuple[NDArray[np.int64], Answers]] = []
     scored: dict[str, list[NDArray[Any]]] = {}
     sources: tuple[str, ...] = ()
+    unit = "variance"
     notes: list[str] = []
     with progress_bar("predicting", len(x), progress) as done:
         for rows in (np.flatnonzero(~has_gaps), np.flatnonzero(has_gaps)):
@@ -104,7 +106,7 @@ def predict_rows(
                     parts.append((rows[block.rows], answers))
                     continue
                 split = prediction.all_sources()
-                sources = split.names
+                sources, unit = split.names, split.unit
                 answers, more = prediction.columns(level)
                 notes += more
                 answers |= {f"share {name}": np.asarray(split[name]) for name in sources}
@@ -122,7 +124,7 @@ def predict_rows(
     every = {name: np.concatenate(values) for name, values in scored.items()}
     scoring = partial(_scores, prediction.summary, level, getattr(prediction, "classes", ()), event)
     by_row = _in_order(every, parts)
-    return Predicted(joined, doubt, sources, falls, every, scoring, tuple(dict.fromkeys(notes)), by_row)
+    return Predicted(joined, doubt, sources, falls, every, scoring, tuple(dict.fromkeys(notes)), unit, by_row)
 
 
 def _scores(summary: Any, level: float, classes: Any, event: str | None, scored: Answers) -> Scores:

@@ -1,4 +1,10 @@
-"""The column to predict: a quantity, or one of several classes; and which rows have it at all."""
+"""The column to predict: a quantity, or one of several classes; and which rows have it at all.
+
+Whole numbers may be any of these. Two different ones are classes (0 and 1), and so are up to ten, since codes of
+classes look like that (0, 1, 2) and classes assume nothing: of ratings from 1 to 5, the order is learnt. Counts are
+told from codes by their frequencies: of six different numbers or more from 0 or 1 on, those beyond the most frequent
+one get rarer and rarer, as visits do. More than ten are a quantity, and left-out rows say which.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
-from wherefrom.likelihoods import LIKELIHOODS, Likelihood
+from wherefrom.likelihoods import LIKELIHOODS, Counts, Likelihood
 from wherefrom.tables.columns import quantities, rows_of
 from wherefrom.tables.events import censored, named_event
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_numbers
@@ -18,7 +24,8 @@ from wherefrom.tables.wording import option
 
 _TIMES = tuple(name for name, likelihood in LIKELIHOODS.items() if likelihood.cells == "times")
 _FEW = 10  # different whole numbers are classes, more are a quantity
-_MOST_CLASSES = 200
+_FEWEST_COUNTS, _RARE = 6, 0.2  # different numbers that are counts; how often the last is, in units of the first
+_MOST_CLASSES, _MOST_LEVELS = 200, 20
 _ENOUGH = 100  # rows, none of which is negative: then none will be
 
 
@@ -69,6 +76,10 @@ class Target:
         if asked is not None and LIKELIHOODS[asked].cells == "numbers":
             quantities(table, column, "number", "", _otherwise())  # raises where it is none
             target = cls(name, asked, why="as asked")
+        elif asked is None and (exposure is not None or _are_counts(column, numbers, table.decimal)):
+            quantities(table, column, "number", "", _otherwise())
+            why = "it has an exposure" if exposure is not None else _counts_because(numbers)
+            target = cls(name, Counts.task, why=why)
         elif asked is None and (why := _quantity_because(numbers, column)):
             quantities(table, column, "number", "", _otherwise())
             target = cls(name, "regression", why=why)
@@ -96,14 +107,15 @@ class Target:
         if asked is not None and asked not in _TIMES:
             raise ValueError(f"{option('event')} is for times: leave {option('task', asked)} out")
         column, seen = named_event(table, event)
-        target = cls(name, asked or _TIMES[0], why=f"{column!r} says which times are censored", event=column, seen=seen)
-        target = replace(target, entry=entry or "")
+        target = cls(name, asked or _TIMES[0], event=column, seen=seen, entry=entry or "")
         if len({each for each in (name, column, entry) if each}) < 2 + bool(entry):
             raise ValueError(f"{option('target')}, {option('event')} and {option('entry')} are different columns")
         values = target.values(table)
         if not (values[:, 1] == 1).any():
             raise ValueError(f"{table.source} has no row with the event ({column!r} is {seen!r}): nothing to learn")
-        return target
+        events = int((values[:, 1] == 1).sum())
+        why = f"{column!r} is {seen!r} in the {rows_of(events)} that had the event; other times are censored"
+        return replace(target, why=why)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -194,13 +206,39 @@ def _quantity_because(numbers: Numbers, column: Column) -> str:
     return f"it holds {len(there):,} different numbers" if len(np.unique(there)) > _FEW else ""
 
 
+def _are_counts(column: Column, numbers: Numbers, decimal: str) -> bool:
+    """Return whether a few different whole numbers are those of counts, and no codes of classes."""
+    if np.isnan(numbers).any() or not _FEWEST_COUNTS <= len(np.unique(numbers)) <= _FEW:
+        return False
+    if column.numbers is not None:
+        each = column.numbers[~column.missing]
+    else:
+        there = as_numbers(list(column.levels), decimal)
+        each = np.repeat(there, column.counts())
+    values, rows = np.unique(each, return_counts=True)
+    if values[:3].tolist() not in ([0, 1, 2], [1, 2, 3]) or (values != np.round(values)).any():
+        return False
+    falling = rows[rows.argmax() :].astype(np.float64)
+    rises = np.diff(falling) > 2 * np.sqrt(falling[1:] + falling[:-1])  # more than chance would do
+    return not rises.any() and falling[-1] < _RARE * falling[0]
+
+
+def _counts_because(numbers: Numbers) -> str:
+    return (
+        f"it holds {len(np.unique(numbers))} different whole numbers from {numbers.min():g} on, large ones rarely; "
+        f"{option('task', 'classification')} takes them as classes, {option('task', 'ordinal')} as ordered ones"
+    )
+
+
 def _classes_because(labels: tuple[Any, ...]) -> str:
-    if isinstance(labels[0], int):
-        otherwise = f"{option('task', 'regression')} takes them as a quantity"
-        if labels[0] == 0 and len(labels) > 2:
+    if not isinstance(labels[0], int):
+        return f"it holds {len(labels)} different words"
+    otherwise = f"{option('task', 'regression')} takes them as a quantity"
+    if len(labels) > 2:
+        otherwise += f", {option('task', 'ordinal')} as ordered levels"
+        if labels[0] == 0:
             otherwise += f", {option('task', 'counts')} as counts"
-        return f"it holds {len(labels)} different whole numbers; {otherwise}"
-    return f"it holds {len(labels)} different words"
+    return f"it holds {len(labels)} different whole numbers; {otherwise}"
 
 
 def _labels(column: Column, numbers: Numbers) -> tuple[str | int, ...]:
@@ -219,6 +257,11 @@ def _in_order(
     if not levels:
         if all(isinstance(label, int) for label in labels):
             return labels
+        if len(labels) > _MOST_LEVELS and all(map(_is_decimal, labels)):
+            raise ValueError(
+                f"{where} holds {len(labels)} different numbers, which are not whole: a quantity, "
+                f"{option('task', 'regression')}, and no levels"
+            )
         few = ",".join(map(str, labels[:5])) + ",..." * (len(labels) > 5)
         raise ValueError(f"{where} holds text: name its levels from the lowest to the highest, {option('levels', few)}")
     named = {str(label): label for label in labels}
@@ -228,6 +271,10 @@ def _in_order(
         raise ValueError(f"{option('levels', ','.join(levels))} names a level twice")
     are_numbers = all(isinstance(label, int) for label in labels) and all(map(_is_number, levels))
     return tuple(int(level) for level in levels) if are_numbers else levels
+
+
+def _is_decimal(label: str | int) -> bool:
+    return not np.isnan(as_numbers([str(label)], ".")[0])
 
 
 def _is_number(level: str) -> bool:

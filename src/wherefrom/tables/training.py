@@ -25,7 +25,7 @@ from wherefrom.tables.options import Request
 from wherefrom.tables.pilot import LEAST_EPOCHS, Pilot, Tried, dropout, pilot, rate
 from wherefrom.tables.raw import Integers
 from wherefrom.tables.scores import NAMES as SCORES
-from wherefrom.tables.target import Target, possible
+from wherefrom.tables.target import Target
 from wherefrom.tables.telling import Tell
 from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
@@ -89,7 +89,6 @@ def train(
     count, asked = len(data[1]), request.settings
     training = plan.training_for(count, target, asked)
     if not target.classes:
-        _check_values(data[1], training.likelihood, target, request)
         encoded = training.likelihood.encode(Encoded(data[1], target.several) if target.several else data[1])
         training = replace(training, likelihood=training.likelihood.suited(encoded.y))
     laws = candidates(target.task, values, plan.wishes_for(count, target, asked))
@@ -183,20 +182,6 @@ def _rivals(request: Request, laws: Mapping[Law, Likelihood]) -> dict[Law, Likel
     return {law: each for law, each in laws.items() if law == "student" or (ends_at_zero and law != "gaussian")}
 
 
-def _check_values(y: Any, likelihood: Likelihood, target: Target, request: Request) -> None:
-    """Raise, in the words of a table, if the column holds a value that its likelihood rules out."""
-    is_possible = possible(likelihood, y)
-    if is_possible.all():
-        return
-    value = np.asarray(y)[~is_possible].reshape(-1)[0]
-    asked = "task" if request.likelihood == "auto" else "likelihood"
-    instead = option("task", "regression") if asked == "task" else option("likelihood", "gaussian")
-    raise ValueError(
-        f"{target.name!r} holds {value:.6g}, which {option(asked, getattr(request, asked))} rules out: take {instead}, "
-        "which any number may be, or mend the column"
-    )
-
-
 def _check_calibration(request: Request, likelihood: Likelihood) -> None:
     """Raise, before anything is trained, if the likelihood has no such calibration."""
     offered = likelihood.own_calibrations
@@ -212,8 +197,7 @@ def _insisted(request: Request, training: Likelihood, laws: Mapping[Law, Likelih
     if not laws and training.task == TASKS.get(request.likelihood):
         return training
     if request.likelihood not in by_name:
-        why = "it is for one column of quantities" if request.task is None else f"leave {option('task')} out"
-        can_be = f"its values can be {' or '.join(laws)}" if laws else why
+        can_be = f"its values can be {' or '.join(laws)}" if laws else "it is for one column of quantities"
         raise ValueError(f"{option('likelihood', request.likelihood)} is not for {request.target!r}: {can_be}")
     return by_name[request.likelihood]
 

@@ -16,6 +16,7 @@ from wherefrom.files.digests import digest
 from wherefrom.training import streamed
 from wherefrom.training.joined import JoinedInputs, check_same, inputs_of, is_several, names_of
 from wherefrom.training.objective import Label, Objective
+from wherefrom.training.offset import geometric_mean
 from wherefrom.training.pieces import Knots, Pieces
 from wherefrom.training.streamed import Streamed
 
@@ -378,7 +379,9 @@ def _as_tensor(values: Any, what: str) -> Tensor:
             bad = _first_column_without_numbers(array, column_names(values))
             raise ValueError(f"{what}{bad} holds something that is not a number; encode it first") from None
     if array.dtype.kind not in "fiub":
-        raise ValueError(f"{what} holds {array.dtype}, not numbers; encode it first")
+        kind = "text" if array.dtype.kind in "US" else str(array.dtype)
+        classes = ", or use wf.Classification() if these are classes" * (what == "y")
+        raise ValueError(f"{what} holds {kind}, not numbers: encode it first{classes}")
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(np.int64)
     return torch.from_numpy(np.array(array, order="C"))  # a copy: frames may hand out memory that is not theirs to give
@@ -444,9 +447,9 @@ class Scaler(NamedTuple):
             )
         offset, x = likelihood.offset(rows.x_names, _columns(rows.x), rows.targets), rows.x
         x_moments = _moments(x, rows.weights, some) if standardise and is_table else no_change(1)
-        if offset is not None and standardise:  # the exposure of a row in units of the mean one
+        if offset is not None and standardise:  # the exposure of a row in units of the usual one
             (x_mean, x_std), column = x_moments, offset.column
-            x_std[column], x_mean[column] = x_mean[column], 0.0
+            x_std[column], x_mean[column] = geometric_mean(x[:, column], rows.weights), 0.0
             x = x.clone()
             x[:, column] = 1.0  # so that there are no pieces of it
         y_moments = likelihood.units(rows.y, rows.weights) if standardise else no_change(rows.y.shape[1])

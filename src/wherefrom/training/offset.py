@@ -7,11 +7,14 @@ For counts it is the exposure: how long, or how many, each row was observed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+MOST_EXPOSURE = 1e6  # in units of the usual one, or the least, as 1 / it: a log mean is cut at 20
 
 
 @dataclass(frozen=True)
@@ -21,17 +24,44 @@ class Offset:
     column: int
     outputs: tuple[int, ...]
 
-    def check(self, x: Tensor, names: Sequence[str]) -> None:
-        """Raise unless the column is above zero.  # (rows, columns)"""
-        wrong = torch.nonzero(~(x[:, self.column] > 0)).flatten()
-        if len(wrong):
-            row, name = int(wrong[0]), repr(names[self.column]) if names else self.column
-            value = float(x[row, self.column])
-            raise ValueError(f"the exposure, column {name} of x, must be above zero; it is {value:g} in row {row}")
+    def check(self, x: Tensor, names: Sequence[str], unit: float | None = None) -> None:
+        """Raise unless the column is above zero, and no row's value is far from all others.  # (rows, columns)
+
+        unit: the geometric mean of the training rows (default: that of these rows).
+        """
+        values, name = x[:, self.column].double(), repr(names[self.column]) if names else self.column
+        if len(wrong := torch.nonzero(~(values > 0)).flatten()):
+            row = int(wrong[0])
+            raise ValueError(
+                f"the exposure, column {name} of x, must be above zero; it is {float(values[row]):g} in row {row}"
+            )
+        unit = geometric_mean(values) if unit is None else unit
+        if len(wrong := too_far(values, unit)):
+            row = int(wrong[0])
+            raise ValueError(
+                f"the exposure, column {name} of x, is {float(values[row]):g} in row {row}, {far_from(unit)}: correct "
+                "it, or leave the row out"
+            )
 
     def around(self, factory: Callable[[], nn.Module], outputs: int) -> Callable[[], nn.Module]:
         """Return a factory of networks that add the logarithm."""
         return lambda: WithOffset(factory(), self, outputs)
+
+
+def geometric_mean(values: Tensor, weights: Tensor | None = None) -> float:
+    """Return the geometric mean of exposures: one odd row hardly moves it.  # (rows,)"""
+    logs = values.double().log()
+    return float((logs.mean() if weights is None else (weights * logs).sum() / weights.sum()).exp())
+
+
+def too_far(values: Tensor, unit: float) -> Tensor:
+    """Return the numbers of rows whose mean could not be predicted for want of numbers to hold it."""
+    return torch.nonzero((values / unit).log().abs() > math.log(MOST_EXPOSURE)).flatten()
+
+
+def far_from(unit: float) -> str:
+    """Return words for an exposure that is refused."""
+    return f"more than a factor of {MOST_EXPOSURE:,.0f} away from the usual {unit:.3g}"
 
 
 class Hidden(nn.Module):

@@ -140,10 +140,12 @@ class Quantity(ByVariance):
 
     @property
     def _footnote(self) -> str:
-        if getattr(self.prediction, "conformal", None) is None:
+        reading = getattr(self.prediction, "reading", None)
+        if reading not in ("conformal", "few_members"):
             return f"Intervals and NLL read the mixture of networks as {self.prediction.read_as}."
         read = f"NLL and CRPS read the mixture of networks as {self.prediction.read_as}."
-        return f"{read} Intervals are conformal."
+        how = "conformal" if reading == "conformal" else "wider, as few networks ask for"
+        return f"{read} Intervals are {how}."
 
     @property
     def _doubt_of(self) -> str:

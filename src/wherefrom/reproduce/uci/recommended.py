@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 import wherefrom as wf
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.weights import stacking

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 import wherefrom as wf
-from wherefrom.likelihoods.regression import Prediction
+from wherefrom.likelihoods.regression_prediction import Prediction
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.reproduce.uci.setups import OURS, Combination, Setup
 from wherefrom.training.engines import Choice
