@@ -285,10 +285,10 @@ def test_the_normal_distribution_without_erf():
 
 def test_a_layer_without_a_rule_leaves_no_file(problem, tmp_path):
     def model():
-        return nn.Sequential(nn.Linear(4, 6), nn.Hardswish(), nn.Linear(6, 1))
+        return nn.Sequential(nn.Linear(4, 6), nn.Softshrink(), nn.Linear(6, 1))
 
     known = posterior(problem, [wf.Iterations(wf.SWAG(4))], model)
-    with pytest.raises(NoRuleError, match=r"the layer '1', Hardswish\(\)"):
+    with pytest.raises(NoRuleError, match=r"the layer '1', Softshrink\(0.5\)"):
         known.export_onnx(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -130,11 +130,12 @@ class Passes:
         """
         network, x = self.network, self.x
         what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain, self.head)
-        pass_through = self._prepared().passing(what)
+        prepared = self._prepared()
+        pass_through = prepared.passing(what)
         x_variance = self.x_variance if what.inputs else None
         centres, spreads, factors = self.thetas("t" in uncertain)
         rank = 0 if factors is None else factors.shape[1]
-        width = network.numbers_per_row * (2 + Places.of(network, what, rank, tuple(x.shape[1:])).total)
+        width = network.numbers_per_row * (2 + Places.of(prepared.graph, network, what, rank, tuple(x.shape[1:])).total)
         if self.covariance == "full":  # between the units of a layer, which has up to half of the network's numbers
             width += min(network.numbers_per_row // 2, MOST_UNITS) ** 2
         rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
@@ -207,7 +208,8 @@ class Passes:
             rows = torch.randn(_PROBES, *self.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(self.x)
         spread, factor = _padded(sampled, law.diagonal), _padded(sampled, law.factor)
         theta = tensors_of(self.network, False, _centre(sampled), spread, factor)
-        graph, drops = self._prepared().graph, drops_of(self.network, False)
+        graph = self._prepared().graph
+        drops = drops_of(graph, self.network, False)
         moved = []
         for some in rows.split(_PROBES_AT_ONCE):
             out = graph.run(Moments(some), theta, drops)
@@ -249,7 +251,7 @@ class _Prepared:
         network, rows = self.network, self.network.probe_rows.to(theta.device)
         with torch.no_grad():
             expected = network.call(network.layout.views(theta), rows, (), False)
-            out = self.graph.run(Moments(rows), tensors_of(network, False, theta), drops_of(network, False))
+            out = self.graph.run(Moments(rows), tensors_of(network, False, theta), drops_of(self.graph, network, False))
         answers = out.mean.reshape(expected.shape)
         if not agree(answers, expected, tolerance(theta.device, theta.dtype)):
             raise NoRuleError(
