@@ -16,7 +16,6 @@ from wherefrom.predictive.one_shot.layers.arithmetic import as_moments
 from wherefrom.predictive.one_shot.moments import Moments, rearranged
 from wherefrom.predictive.one_shot.rules import rule
 
-
 _TENSOR: Any = torch.Tensor  # whose properties are descriptors
 
 
