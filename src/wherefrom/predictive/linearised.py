@@ -19,7 +19,7 @@ from wherefrom.laws import beside
 from wherefrom.laws.gauss_newton import JACOBIAN_NUMBERS, jacobian
 from wherefrom.predictive.batch_norm import Refresh, Sampled
 from wherefrom.predictive.monte_carlo import RandomTheta
-from wherefrom.predictive.one_shot.heads import softmax
+from wherefrom.predictive.one_shot.heads import probabilities
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.one_shot.moments import Moments
 from wherefrom.training.network import Layout, Network
@@ -71,5 +71,5 @@ def _moments(
         slopes = jacobian(outputs, parameters, x, network.stackable).detach()
         covariance = image(F.pad(slopes, (0, len(member.law.mean) - len(parameters))))
         answers = Moments(answers.mean, covariance.diagonal(dim1=-2, dim2=-1), None, covariance)
-    answers = softmax(answers, -1) if head == "softmax" else answers
+    answers = probabilities(answers) if head == "softmax" else answers
     return answers.mean, answers.total_variance

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.predictive.one_shot.graph import Drop, Graph, NoRuleError, dropped
-from wherefrom.predictive.one_shot.heads import softmax
+from wherefrom.predictive.one_shot.heads import probabilities
 from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training.network import Network
 
@@ -86,7 +86,7 @@ def run(
     elif places.inputs and noise is not None:
         given = _with_shared_inputs(rows, noise, places)
     out = graph.run(given, tensors, drops_of(graph, network, what.masks, places), jointly=what.head == "softmax")
-    out = softmax(out, -1) if what.head == "softmax" else out
+    out = probabilities(out) if what.head == "softmax" else out
     shape = (-1, network.outputs)
     return out.mean.reshape(shape), out.total_variance.reshape(shape)
 
