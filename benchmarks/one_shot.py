@@ -183,9 +183,10 @@ def timed(ways: dict[str, Callable[[], wf.Prediction]], rounds: int) -> dict[str
 
 def _std(prediction: wf.Prediction) -> torch.Tensor:
     """Each member's own, of its answers.  # (members, rows, outputs)"""
-    if prediction.spread is None:
-        return prediction.answers.double().std(1)
-    return prediction.spread[:, 0].double().sqrt()
+    mixture = prediction.mixture
+    if mixture.spread is None:
+        return mixture.answers.double().std(1)
+    return mixture.spread[:, 0].double().sqrt()
 
 
 def memory(way: Callable[[], object]) -> float:

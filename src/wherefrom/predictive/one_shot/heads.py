@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -170,6 +171,12 @@ def _root(covariance: Tensor) -> Tensor:
 
 @cache
 def _points(dimensions: int) -> Tensor:
+    """Return the points, drawn by another thread: vmap and recording, which belong to this one, forbid drawing."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_drawn, dimensions).result()
+
+
+def _drawn(dimensions: int) -> Tensor:
     """Return normal numbers, evenly spread; exactly of mean 0 and, in up to 128 dimensions, of covariance 1.
 
     # (points, dimensions)

@@ -94,7 +94,8 @@ def run(
 def tensors_of(
     network: Network, vary_mask: bool, centre: Tensor, spread: Tensor | None = None, factor: Tensor | None = None
 ) -> dict[str, Moments]:
-    """One member's tensors: what is trained is uncertain, or dropped; buffers and frozen parameters are certain."""
+    """One member's tensors: what is trained is uncertain, or dropped; other buffers than running statistics, and frozen
+    parameters, are certain."""
     layout = network.layout
     moments = {name: Moments(tensor) for name, tensor in (layout.views(centre) | network.in_common).items()}
     if spread is not None:
@@ -102,6 +103,8 @@ def tensors_of(
         factors = {} if factor is None else layout.views(factor)
         for name in layout.names[: layout.trained]:
             moments[name] = Moments(moments[name].mean, spreads[name], factors.get(name))
+        for name in network.momenta if factors else ():  # running statistics
+            moments[name] = Moments(moments[name].mean, None, factors[name])
     for site in network.sites:
         if site.weight and vary_mask:
             moments[site.weight] = dropped(moments[site.weight], Drop(site.rate))

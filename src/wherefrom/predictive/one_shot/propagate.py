@@ -182,9 +182,30 @@ class Passes:
             has_factors = self.covariance != "diagonal" and len(law.factor) > 0
             alone.append(_padded(member, law.diagonal if has_factors else law.variance))
             if has_factors:
-                shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
+                factor = law.factor if self.rank is None else self._leading(member, self.rank)
+                shared.append(self._with_statistics(member, _padded(member, factor)))
         means = [Sampled(member.law) for member in self.members]
         return self._refreshed(centres, means), torch.stack(alone), _stacked(shared) if shared else None
+
+    def _with_statistics(self, member: RandomTheta, factor: Tensor) -> Tensor:
+        """Return the factors with what they do to running statistics, which are estimated anew for every theta.
+
+        They are half of the differences between the statistics of m + d and of m - d.  # (rank, size)
+        """
+        layout = self.network.layout
+        factor = torch.cat([factor[:, : layout.trained_size], torch.zeros_like(factor[:, layout.trained_size :])], 1)
+        if self.refresh is None:
+            return factor
+        centre = _centre(member)
+        first = 0 if self.rank is None else 2 * len(member.law.tensors()["factor"])  # others than those of all factors
+        either = torch.cat([centre + factor, centre - factor])
+        sampled = [Sampled(member.law, number=first + k) for k in range(len(either))]
+        above, below = self._refreshed(either, sampled).chunk(2)
+        moved = layout.views((above - below) / 2)
+        views = layout.views(factor)
+        for name in self.network.momenta:
+            views[name].copy_(moved[name])
+        return factor
 
     def _leading(self, sampled: RandomTheta, rank: int) -> Tensor:
         """Return combinations of a law's factors, those that move the answers most.  # (rank, size)"""
