@@ -6,9 +6,9 @@ a scrambled Sobol sequence, the same ones at every row, moved by a root of the l
     E p = 1/K sum_k softmax(m + L z_k),        L L^T = Cov(x),        slope of p_k by x_j = E p_k (1[k = j] - p_j)
 
 For Gaussian logits this is within 0.004 of each probability where they vary by one, within 0.01 where they vary by
-three, and within 0.02 where they vary by six, on 2 to 100 classes. Formulas without points (the probit scaling of
-MacKay, its pairwise form, the Laplace bridge, a Gaussian log-sum-exp) were off by up to 0.06, 0.3 and 0.6. Above 64 classes,
-which a root would be too large for, the logits' rests are taken as independent.
+three, and within 0.02 where they vary by six, on 2 to 100 classes. A Gaussian log-sum-exp, the best of the formulas
+without points (among them MacKay's probit scaling and the Laplace bridge), was off by up to 0.06, 0.3 and 0.6. Above 64
+classes, a root would be too large, and the logits' rests are taken as independent.
 """
 
 from __future__ import annotations
@@ -123,10 +123,9 @@ def _samples(x: Moments) -> Iterator[Tensor]:
     Classes come first: few numbers side by side are slow to add.
     """
     classes = x.mean.shape[-1]
-    if classes <= _MOST_CLASSES:
-        root, alone = _root(_covariance(x)), None
-    else:
-        root, alone = x.factors, x.variance
+    has_root = classes <= _MOST_CLASSES
+    root = _root(_covariance(x)) if has_root else x.factors
+    alone = None if has_root else x.variance
     mean = x.mean.movedim(-1, 0)
     rank = 0 if root is None else len(root)
     points = _points(rank + (0 if alone is None else classes)).to(x.mean)

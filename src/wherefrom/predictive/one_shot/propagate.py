@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from wherefrom.laws import Gaussian, Law, Rotated
-from wherefrom.predictive.batch_norm import Refresh, Sampled
+from wherefrom.predictive.batch_norm import Refresh, Sampled, moved_statistics
 from wherefrom.predictive.monte_carlo import Plan, RandomTheta, outputs
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
 from wherefrom.predictive.one_shot.member import (
@@ -188,24 +188,11 @@ class Passes:
         return self._refreshed(centres, means), torch.stack(alone), _stacked(shared) if shared else None
 
     def _with_statistics(self, member: RandomTheta, factor: Tensor) -> Tensor:
-        """Return the factors with what they do to running statistics, which are estimated anew for every theta.
-
-        They are half of the differences between the statistics of m + d and of m - d.  # (rank, size)
-        """
-        layout = self.network.layout
-        factor = torch.cat([factor[:, : layout.trained_size], torch.zeros_like(factor[:, layout.trained_size :])], 1)
-        if self.refresh is None:
-            return factor
-        centre = _centre(member)
+        """Return the factors with what they do to running statistics, by a network that is this thread's own."""
         first = 0 if self.rank is None else 2 * len(member.law.tensors()["factor"])  # others than those of all factors
-        either = torch.cat([centre + factor, centre - factor])
-        sampled = [Sampled(member.law, number=first + k) for k in range(len(either))]
-        above, below = self._refreshed(either, sampled).chunk(2)
-        moved = layout.views((above - below) / 2)
-        views = layout.views(factor)
-        for name in self.network.momenta:
-            views[name].copy_(moved[name])
-        return factor
+        return moved_statistics(
+            self.network.private("one shot"), _centre(member), member.law, factor, self.refresh, first
+        )
 
     def _leading(self, sampled: RandomTheta, rank: int) -> Tensor:
         """Return combinations of a law's factors, those that move the answers most.  # (rank, size)"""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from wherefrom.predictive.one_shot.layers.arithmetic import add, multiply, subtract
-from wherefrom.predictive.one_shot.moments import Moments, rearranged, scaled
+from wherefrom.predictive.one_shot.moments import Moments, rearranged
 from wherefrom.predictive.one_shot.rules import rule
 
 
