@@ -86,6 +86,7 @@ EXACT = {
     "hardswish": (nn.Hardswish(), (6,)),
     "clamp": (Function(lambda x: torch.clamp(x[:, :2], -0.5, 0.5) + x[:, 2:].clamp(min=0.2)), (4,)),
     "clamp in place": (Function(lambda x: (2 * x).clamp_max_(0.7)), (4,)),
+    "new zeros": (Function(lambda x: x + x.new_zeros(4) + torch.ones_like(x)), (4,)),
     "expand": (Function(lambda x: x.unsqueeze(1).expand(-1, 3, -1).flatten(1)), (4,)),
     "matmul": (Function(lambda x: x @ CONSTANT), (4,)),
     "matmul from the left": (Function(lambda x: torch.matmul(CONSTANT.T, x)), (4, 3)),
@@ -324,6 +325,23 @@ class Odd(nn.Module):
 def test_a_layer_without_a_rule_is_named():
     with pytest.raises(NoRuleError, match=r"the layer 'strange', Softshrink\(0.5\) \(node 2 of .*predict\(x, samples"):
         oracle.graph(Odd(), Moments(torch.ones(4, 3)), {})
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.steps = kind(3, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.steps(x.unsqueeze(1))[0].squeeze(1)
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_recurrent_layers_are_refused_with_the_reason(kind):
+    module = Recurrent(kind)
+    tensors = {name: Moments(parameter.detach()) for name, parameter in module.named_parameters()}
+    with pytest.raises(NoRuleError, match=r"the layer 'steps'.*the same weights at every step.*method=\"linearised\""):
+        oracle.graph(module, Moments(torch.ones(4, 3)), tensors)
 
 
 def test_a_function_without_a_rule_is_named():

@@ -37,6 +37,19 @@ _shape_rule(torch.Tensor.movedim, torch.Tensor.repeat, torch.select, _TENSOR.T._
 _shape_rule(torch.Tensor.select, torch.narrow, torch.Tensor.narrow, torch.flip, torch.Tensor.flip, torch.broadcast_to)
 
 
+def _constant_rule(*functions: Any) -> None:
+    """Functions that look at a tensor's shape and type alone."""
+
+    def register(function: Any) -> None:
+        rule(function)(lambda x, *args, **kwargs: Moments(function(x.mean, *args, **kwargs)))
+
+    for function in functions:
+        register(function)
+
+
+_constant_rule(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_full, torch.zeros_like, torch.ones_like)
+
+
 @rule(torch.Tensor.view)
 def _view(x: Moments, *shape: Any) -> Moments:
     """Reshape; moments may lie otherwise in memory than the network's own numbers."""
