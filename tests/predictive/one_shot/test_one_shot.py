@@ -11,6 +11,7 @@ from torch import nn
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.posterior.groups import groups, inputs
+from wherefrom.predictive import batch_norm
 from wherefrom.predictive.one_shot import Moments, NoRuleError, check, member, propagate
 from wherefrom.reproduce.uci.study import exact_dropout
 
@@ -329,3 +330,21 @@ def test_bad_wishes(whole, problem):
     wide = posterior((x, x[:, 0]), [wf.Iterations(wf.SWAG(2))], mlp(600), epochs=4)
     with pytest.raises(ValueError, match="up to 512 units"):
         wide.one_shot(np.zeros((2, 600)), covariance="full")
+
+
+def test_running_statistics_move_with_shared_deviations(problem, monkeypatch):
+    """Against samples, each of which has statistics of its own; with those of the mean the answers vary too much."""
+
+    def model():
+        hidden = [part for a, b in ((4, 12), (12, 12)) for part in (nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU())]
+        return nn.Sequential(*hidden, nn.Linear(12, 1))
+
+    known = posterior(problem, [wf.Iterations(wf.SWAG(5))], model)
+    moving = known.check_one_shot(problem[0], samples=2000)
+    monkeypatch.setattr(
+        propagate, "moved_statistics", lambda *given: batch_norm.moved_statistics(*given[:4], refresh=None)
+    )
+    fixed = known.check_one_shot(problem[0], samples=2000)
+    assert moving.std_error < 0.15
+    assert fixed.std_error > 3 * moving.std_error
+    assert fixed.bias_of_std > 0
