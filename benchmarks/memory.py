@@ -37,7 +37,7 @@ def main() -> None:
         print(json.dumps(measured(int(asked.one[0]), asked.one[1], int(asked.one[2]))))
         return
     lines = [
-        "| parameters | members | deviations | training, MB | without pages of files | CPU s | prediction, MB | CPU s |",
+        "| parameters | members | deviations | training, MB | without files | CPU s | prediction, MB | CPU s |",
         "|---:|---:|---|---:|---:|---:|---:|---:|",
     ]
     print(*lines, sep="\n", flush=True)
