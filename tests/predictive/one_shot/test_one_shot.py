@@ -348,3 +348,6 @@ def test_running_statistics_move_with_shared_deviations(problem, monkeypatch):
     assert moving.std_error < 0.15
     assert fixed.std_error > 3 * moving.std_error
     assert fixed.bias_of_std > 0
+    alone = posterior(problem, [wf.Iterations(wf.SWAG(diagonal_only=True))], model)
+    with pytest.raises(NoRuleError, match="running statistics anew for every sample"):
+        alone.one_shot(problem[0])

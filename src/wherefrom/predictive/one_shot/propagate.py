@@ -39,6 +39,12 @@ _MOST_RECORDS = 8
 
 _PROBES, _PROBES_AT_ONCE = 128, 16  # rows that tell the factors' effects
 
+_NO_STATISTICS = (
+    "batch normalisation takes its running statistics anew for every sample of the weights, which one-shot follows for "
+    "weights that move together, as SWAG's do, and not for independent ones alone: probabilities came out up to 0.6 off. "
+    "Use predict(x, samples=...)"
+)
+
 _directions: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()  # (rank, rank), a column for each
 
 
@@ -179,6 +185,8 @@ class Passes:
         alone, shared = [], []
         for member, law in zip(self.members, laws, strict=True):
             assert isinstance(law, Gaussian)
+            if self.refresh is not None and not len(law.factor):
+                raise NoRuleError(_NO_STATISTICS)
             has_factors = self.covariance != "diagonal" and len(law.factor) > 0
             alone.append(_padded(member, law.diagonal if has_factors else law.variance))
             if has_factors:
