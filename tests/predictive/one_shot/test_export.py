@@ -16,7 +16,7 @@ from torch import nn
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.posterior import onnx as export
-from wherefrom.predictive.one_shot import NoRuleError, scalars
+from wherefrom.predictive.one_shot import NoRuleError, heads, scalars
 
 pytestmark = pytest.mark.slow
 
@@ -166,6 +166,17 @@ def test_embeddings(tmp_path):
     known = posterior((x, x.sum(1) + 10.0), [wf.Iterations(wf.SWAG(4))], model)
     known.export_onnx(tmp_path / "model.onnx", covariance="diagonal")
     agree(session(tmp_path / "model.onnx").run(None, {"x": x[:9]}), known, x[:9], "diagonal")
+
+
+def test_probabilities_of_three_classes(problem, tmp_path, monkeypatch):
+    """All points at once, here and there alike: each block of them is some nodes to export."""
+    monkeypatch.setattr(heads, "_AT_ONCE", heads._POINTS)
+    x, y = problem
+    classes = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    known = posterior((x, classes), [wf.Iterations(wf.SWAG(4))], mlp(outputs=3), likelihood=wf.Classification())
+    known.export_onnx(tmp_path / "model.onnx")
+    mean, _ = session(tmp_path / "model.onnx").run(None, {"x": x[:9].astype(np.float32)})
+    np.testing.assert_allclose(mean, known.one_shot(x[:9]).probabilities, atol=1e-5)
 
 
 def test_shared_deviations_of_a_plain_network(problem, tmp_path):

@@ -41,8 +41,8 @@ _PROBES, _PROBES_AT_ONCE = 128, 16  # rows that tell the factors' effects
 
 _NO_STATISTICS = (
     "batch normalisation takes its running statistics anew for every sample of the weights, which one-shot follows for "
-    "weights that move together, as those of SWAG do, not for independent ones alone: probabilities were up to 0.6 off. "
-    "Use predict(x, samples=...)"
+    "weights that move together, as those of SWAG do, not for independent ones alone: probabilities were up to 0.6 "
+    "off. Use predict(x, samples=...)"
 )
 
 _directions: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()  # (rank, rank), a column for each
