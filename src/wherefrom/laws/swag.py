@@ -37,8 +37,8 @@ class SWAG:
     afterwards. By default they are as precise as the weights. `deviations="disk"` keeps them so, too, in a file of the
     folder for temporary files (TMPDIR) that goes with the posterior: 2 copies stay in memory, and predictions are those
     of the default to the last bit. What `save` writes is the same; `wf.load` puts the deviations on disk again, member
-    by member. On a GPU it is gathered in its memory, if that takes no
-    more than half of what is free, else in main memory.
+    by member. On a GPU, what is not on disk is gathered in its memory, if that takes no more than half of what is free,
+    else in main memory.
 
     >>> SWAG(rank=10)
     SWAG(rank=10, diagonal_only=False, deviations=None)

@@ -167,12 +167,13 @@ def moved_statistics(
     directions = torch.cat([directions[:, :trained], torch.zeros_like(directions[:, trained:])], dim=1)
     if refresh is None:
         return directions
-    either = torch.cat([centre + directions, centre - directions])
-    fresh = refresh(network, either, [Sampled(law, number=first + k) for k in range(len(either))])
-    above, below = fresh.chunk(2)
-    moved, views = layout.views((above - below) / 2), layout.views(directions)
-    for name in network.momenta:
-        views[name].copy_(moved[name])
+    for k, direction in enumerate(directions):  # one at a time: theta may be large
+        either = torch.stack([centre + direction, centre - direction])
+        numbers = (first + 2 * k, first + 2 * k + 1)
+        above, below = refresh(network, either, [Sampled(law, number=number) for number in numbers])
+        moved, views = layout.views((above - below) / 2), layout.views(direction)
+        for name in network.momenta:
+            views[name].copy_(moved[name])
     return directions
 
 

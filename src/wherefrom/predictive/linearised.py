@@ -47,10 +47,10 @@ def linearised(
         theta = torch.cat([member.law.mean.to(member.fixed), member.fixed])
         if refresh is not None:
             theta = refresh(network, theta.unsqueeze(0), [Sampled(member.law)])[0]
-        law = _with_statistics(network, member, theta, refresh)
+        law = _with_statistics(network, member, theta, refresh) if vary else None
         for first in range(0, len(x), rows):
             some = slice(first, first + rows)
-            mean[0, some], variance[0, some] = _moments(network, law if vary else None, theta, x[some], head)
+            mean[0, some], variance[0, some] = _moments(network, law, theta, x[some], head)
     return means, variances
 
 

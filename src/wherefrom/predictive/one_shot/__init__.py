@@ -20,15 +20,7 @@ from wherefrom.predictive.one_shot.layers import (
 from wherefrom.predictive.one_shot.moments import Moments
 from wherefrom.predictive.one_shot.rules import elementwise, rule
 
-_ = (
-    heads,
-    activations,
-    arithmetic,
-    attention,
-    normalisation,
-    pooling,
-    shapes,
-    weights,
-)  # importing them registers their rules
+# Importing them registers their rules.
+_ = (heads, activations, arithmetic, attention, normalisation, pooling, shapes, weights)
 
 __all__ = ["Moments", "NoRuleError", "elementwise", "rule"]
