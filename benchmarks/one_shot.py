@@ -45,6 +45,7 @@ FULL_ROWS = 20
 
 DIAGONAL, RANK_2, LOW_RANK = {"covariance": "diagonal"}, {"rank": 2}, {"covariance": "low_rank"}
 FULL = {"covariance": "full"}
+LINEARISED = {"method": "linearised"}
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,15 @@ def problems() -> list[Problem]:
         swag = (DIAGONAL, RANK_2, LOW_RANK, FULL)
         found += [
             Problem(f"{name}, M", posterior.marginalising("theta0", "F"), rows, (DIAGONAL, FULL), 10_000),
-            Problem(f"{name}, t", posterior.marginalising("theta0", "t"), rows, swag, 10_000),
+            Problem(f"{name}, t", posterior.marginalising("theta0", "t"), rows, (*swag, LINEARISED), 10_000),
             Problem(f"{name}, M + t", posterior, rows, swag, 10_000),
         ]
     return [
         *found,
         Problem("small VGG, M", vgg.marginalising("theta0", "F"), images, (DIAGONAL,), 1000),
-        Problem("small VGG, t", vgg.marginalising("theta0", "t"), images, (DIAGONAL, RANK_2, LOW_RANK), 1000),
+        Problem(
+            "small VGG, t", vgg.marginalising("theta0", "t"), images, (DIAGONAL, RANK_2, LOW_RANK, LINEARISED), 1000
+        ),
         Problem("small VGG, M + t", vgg, images, (DIAGONAL, RANK_2, LOW_RANK), 1000),
     ]
 
@@ -147,7 +150,10 @@ def measured(problem: Problem, rounds: int) -> list[str]:
     for how in problem.ways:
         rows = x[:FULL_ROWS] if how == FULL else x
         words = ", ".join(f"{name}={value}" if name == "rank" else str(value) for name, value in how.items())
-        ways[f"one-shot, {words}"] = partial(posterior.one_shot, rows, **how)
+        if how == LINEARISED:
+            ways[words] = partial(posterior.predict, rows, **how)
+        else:
+            ways[f"one-shot, {words}"] = partial(posterior.one_shot, rows, **how)
     for _ in range(2):  # loads what is loaded when it is first needed
         posterior.predict(x[:2], 2), posterior.one_shot(x[:2])
     megabytes = {name: memory(way) for name, way in ways.items()}
@@ -183,9 +189,10 @@ def timed(ways: dict[str, Callable[[], wf.Prediction]], rounds: int) -> dict[str
 
 def _std(prediction: wf.Prediction) -> torch.Tensor:
     """Each member's own, of its answers.  # (members, rows, outputs)"""
-    if prediction.spread is None:
-        return prediction.answers.double().std(1)
-    return prediction.spread[:, 0].double().sqrt()
+    mixture = prediction.mixture
+    if mixture.spread is None:
+        return mixture.answers.double().std(1)
+    return mixture.spread[:, 0].double().sqrt()
 
 
 def memory(way: Callable[[], object]) -> float:

@@ -1,7 +1,10 @@
 """SWAG's memory, where it lies, and what deviations in half the bits lose."""
 
 import gc
+import os
+import tempfile
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ import wherefrom as wf
 from conftest import mlp, training
 from trajectories import collect
 from wherefrom.laws import SWAG, TRADI, Gaussian, Snapshots, iterates
+from wherefrom.laws.on_disk import zeros_on_disk
 from wherefrom.own_loop.running import watch
 
 pytestmark = pytest.mark.slow
@@ -221,3 +225,41 @@ def test_the_native_engine_leaves_rounded_deviations_to_torch(problem):
     with pytest.raises(ValueError, match="bfloat16"):
         wf.marginalise(training(), problem, over, engine="native")
     assert wf.marginalise(training(epochs=500), problem, over).engines == ("torch",)
+
+
+def test_deviations_on_disk_change_no_bit(problem, tmp_path, monkeypatch):
+    """Neither in training nor in files, and the files that they lie in have no names."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    setup = training(mlp(rate=0.0), epochs=12)
+    kept, disk = (
+        wf.marginalise(setup, problem, [wf.InitialCondition(2), wf.Iterations(SWAG(5, deviations=d))])
+        for d in (None, "disk")
+    )
+    expected = kept.predict(problem[0], samples=20).answers
+    assert torch.equal(disk.predict(problem[0], samples=20).answers, expected)
+    disk.save(tmp_path / "run")
+    again = wf.load(tmp_path / "run", mlp(rate=0.0), data=problem)
+    assert again.design.iterations.law.deviations == "disk"
+    assert torch.equal(again.predict(problem[0], samples=20).answers, expected)
+    assert all("wherefrom-deviations" in mapping(law.factor) for law in (*disk.laws(), *again.laws()))
+    assert not list(folder.iterdir())
+
+
+def mapping(tensor):
+    """The line of the system's table of this process's memory that a tensor lies in."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        first, last = (int(end, 16) for end in line.split()[0].split("-"))
+        if first <= tensor.data_ptr() < last:
+            return line
+    return ""
+
+
+def test_a_disk_without_room_is_named(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"no room for 0\.1 GB of deviations.*set TMPDIR"):
+        zeros_on_disk((5, 5_000_000), torch.float32)

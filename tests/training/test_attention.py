@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 import wherefrom as wf
 from conftest import training
-from wherefrom.predictive.one_shot.graph import NoRuleError
 from wherefrom.training.attention import ATTENTION, Attention
 
 WIDTH, HEADS, STEPS = 4, 2, 3
@@ -128,8 +127,7 @@ def test_the_encoder_layer_of_torch(problem):
     assert prediction.rmse(problem[1]) < problem[1].std()
     again = wf.marginalise(training(Encoder, epochs=20), problem, OVER).predict(problem[0], samples=16)
     assert torch.equal(prediction.answers, again.answers)
-    with pytest.raises(NoRuleError, match="attention that drops units has no one-shot rule"):
-        posterior.one_shot(problem[0])
+    assert posterior.one_shot(problem[0]).std.min() > 0
 
 
 def test_files_and_rates(problem, tmp_path):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from wherefrom.devices import can_pin, fits, wait_for
 from wherefrom.laws.law import Law
+from wherefrom.laws.on_disk import put_on_disk, zeros_on_disk
 
 _BLOCK_NUMBERS = 2**20  # that are copied or computed at a time: 4 MB in single precision
 
@@ -39,8 +40,10 @@ class Iterates:
         moments: bool,
         make: Callable[[Iterates], list[Law]],
         precision: torch.dtype | None = None,
+        on_disk: bool = False,
     ) -> None:
         members, size = theta.shape
+        self.on_disk = on_disk  # the points
         self.count, self.points_of, self.make = 0, tuple(points_of), make
         rows, kept = members if moments else 0, max(points_of, default=-1) + 1
         self.first = next((number for number, point in enumerate(points_of) if point >= 0), -1)  # that is kept
@@ -55,6 +58,9 @@ class Iterates:
         self.mean = torch.zeros(rows, size, dtype=theta.dtype, device=beside)
         self.squares = torch.zeros_like(self.mean)  # sums of squared deviations from the running mean (Welford)
         self.reference = torch.zeros(differences, size, dtype=theta.dtype, device=beside)
+        if on_disk:
+            self.points = zeros_on_disk((members, kept, size), precision)
+            return
         fit = beside == self.device and fits(moments_size + points_size, self.device)
         self.points = torch.zeros(
             *(members, kept, size),
@@ -93,6 +99,7 @@ class Iterates:
         self.mean, self.squares, self.points = (
             tensor.index_select(-1, positions) for tensor in (self.mean, self.squares, self.points)
         )
+        self.points = put_on_disk(self.points) if self.on_disk else self.points
         return self
 
     def laws(self) -> list[Law]:

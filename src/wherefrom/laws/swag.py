@@ -20,8 +20,9 @@ from torch import Tensor
 from wherefrom.files.codec import stored
 from wherefrom.laws.iterates import Iterates, blocks
 from wherefrom.laws.law import Gaussian, Law
+from wherefrom.laws.on_disk import put_on_disk
 
-_PRECISIONS = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16}
+_PRECISIONS = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16, "disk": None}
 
 
 @stored("SWAG")
@@ -33,8 +34,11 @@ class SWAG:
 
     While it is gathered, and afterwards, it takes the memory of 2 + rank copies of the weights. `deviations="bfloat16"`
     keeps each deviation in half of that, to 3 digits or so: 3 + rank / 2 copies while it is gathered, 2 + rank / 2
-    afterwards. By default they are as precise as the weights. On a GPU it is gathered in its memory, if that takes no
-    more than half of what is free, else in main memory.
+    afterwards. By default they are as precise as the weights. `deviations="disk"` keeps them so, too, in a file of the
+    folder for temporary files (TMPDIR) that goes with the posterior: 2 copies stay in memory, and predictions are those
+    of the default to the last bit. What `save` writes is the same; `wf.load` puts the deviations on disk again, member
+    by member. On a GPU, what is not on disk is gathered in its memory, if that takes no more than half of what is free,
+    else in main memory.
 
     >>> SWAG(rank=10)
     SWAG(rank=10, diagonal_only=False, deviations=None)
@@ -43,7 +47,7 @@ class SWAG:
     every: ClassVar[Literal["epoch"]] = "epoch"
     rank: int = 20
     diagonal_only: bool = False
-    deviations: Literal["float32", "bfloat16"] | None = None
+    deviations: Literal["float32", "bfloat16", "disk"] | None = None
 
     def __post_init__(self) -> None:
         if self.rank < 0 or int(self.rank) != self.rank:
@@ -53,7 +57,7 @@ class SWAG:
                 f"rank must be left out with diagonal_only=True, which keeps no deviations: not {self.rank}"
             )
         if self.deviations not in _PRECISIONS:
-            raise ValueError(f'deviations must be "float32", "bfloat16" or None, not {self.deviations!r}')
+            raise ValueError(f'deviations must be "float32", "bfloat16", "disk" or None, not {self.deviations!r}')
 
     @property
     def fewest(self) -> int:
@@ -62,7 +66,21 @@ class SWAG:
     def collector(self, theta: Tensor, iterations: int) -> Iterates:
         rank = 0 if self.diagonal_only else min(self.rank, iterations)
         points_of = [k % rank if k >= iterations - rank else -1 for k in range(iterations)]
-        return Iterates(theta, points_of, moments=True, make=_gaussians, precision=_PRECISIONS[self.deviations])
+        return Iterates(
+            theta,
+            points_of,
+            moments=True,
+            make=_gaussians,
+            precision=_PRECISIONS[self.deviations],
+            on_disk=self.deviations == "disk",
+        )
+
+    def kept(self, law: Law) -> Law:
+        """Return a law that was read from a file where this one keeps its deviations."""
+        if self.deviations != "disk" or not isinstance(law, Gaussian):
+            return law
+        # Copies: what a file was read into is one piece, and stays as long as any part of it.
+        return Gaussian(law.mean.clone(), law.diagonal.clone(), put_on_disk(law.factor))
 
 
 def _gaussians(seen: Iterates) -> list[Law]:

@@ -97,7 +97,7 @@ def outputs_at(
     if method not in get_args(Method):
         raise ValueError(f'method must be "monte_carlo", "one_shot", "linearised" or "auto", not {method!r}')
     check_autocast(autocast, posterior.device)
-    is_by_moments = method == "one_shot" or (method == "auto" and _moments_are_good(posterior, x, tolerance))
+    method = _best_method(posterior, x, tolerance) if method == "auto" else method
     seed = posterior.seed if seed is None else seed
     if elsewhere is not None and left_out_by is not None:
         raise ValueError(
@@ -107,7 +107,7 @@ def outputs_at(
     def outputs(part: Posterior, some: Any) -> Mixture:
         if method == "linearised":
             return linearised_outputs(part, some)
-        if is_by_moments:
+        if method == "one_shot":
             return moments_of_outputs(part, some, None, "low_rank", None)
         return sampled_outputs(part, some, samples, seed, autocast, elsewhere)
 
@@ -332,17 +332,23 @@ def moments_of_outputs(posterior: Posterior, x: Any, x_std: Any, covariance: Cov
 def linearised_outputs(posterior: Posterior, x: Any) -> Mixture:
     """Compute mean and variance of each member's outputs at x, by the slopes of its outputs at the law's mean."""
     from wherefrom.predictive.linearised import linearised
+    from wherefrom.predictive.one_shot.graph import NoRuleError
 
     design, head = posterior.design, head_of(posterior)
     if design.dropout is not None:
-        raise ValueError(
+        raise NoRuleError(
             'method="linearised" expands the outputs in the weights alone, and dropout is marginalised, too: use '
             'method="monte_carlo", or posterior.marginalising(...) without F'
         )
     rows = inputs(posterior, x)
     parts = {
         group: linearised(
-            group.network, group.thetas, rows, design.iterations is not None, refreshing(posterior, group), head
+            group.network,
+            group.thetas,
+            group.seen(rows),
+            design.iterations is not None,
+            refreshing(posterior, group),
+            head,
         )
         for group in groups(posterior)
     }
@@ -355,16 +361,20 @@ def linearised_outputs(posterior: Posterior, x: Any) -> Mixture:
     return _mixture(posterior, mean, plan, spread=spread, within=within, covariance="linearised")
 
 
-def _moments_are_good(posterior: Posterior, x: Any, tolerance: float) -> bool:
-    """Check on the first rows that are asked for, and remember it."""
+def _best_method(posterior: Posterior, x: Any, tolerance: float) -> Method:
+    """Return the first way without samples whose errors are within the tolerance on these rows, and remember them."""
     from wherefrom.predictive.one_shot.check import remembered
 
     if posterior.training.likelihood.head == "none":
-        return False
+        return "monte_carlo"
     if not posterior.design.sampled:  # nothing is uncertain within members, and a single sample is exact
-        return False
-    check = remembered(posterior, lambda: posterior.check_one_shot(x))
-    return check is not None and check.is_within(tolerance)
+        return "monte_carlo"
+    methods: tuple[Literal["one_shot", "linearised"], ...] = ("one_shot", "linearised")
+    for method in methods:
+        check = remembered(posterior, method, partial(posterior.check_one_shot, x, method=method))
+        if check is not None and check.is_within(tolerance):
+            return method
+    return "monte_carlo"
 
 
 def head_of(posterior: Posterior) -> Head:

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from wherefrom.files.errors import FileError, MissingFileError, NoCodeError
 from wherefrom.files.folders import Run, Writer
 from wherefrom.files.reading import DAMAGED, blaming, check_format
 from wherefrom.files.stand_in import NotStoredError, StandIn
-from wherefrom.laws.law import Gaussian, Points
+from wherefrom.laws.law import Gaussian, Law, Points
 from wherefrom.laws.rotated import Rotated
 from wherefrom.posterior import weighing
 from wherefrom.posterior.fitting import Fitted
@@ -206,7 +206,8 @@ def read(
     with blaming(path):
         values = codec.unpack(document["posterior"], tensors.__getitem__, given)
         codec.check(values, _KINDS)
-        members, damaged = _members(run, document["members"], given, is_partial)
+        keep = getattr(getattr(values["design"].iterations, "law", None), "kept", None)
+        members, damaged = _members(run, document["members"], given, is_partial, keep)
         training, design, schema, origin = (values[name] for name in ("training", "design", "schema", "origin"))
         weights = (1.0,) if origin.weights is None else origin.weights
         if origin.weights is not None and len(weights) != len(members) + len(damaged):
@@ -255,15 +256,22 @@ def read(
 
 
 def _members(
-    run: Run, count: Any, given: codec.Given, is_partial: bool
+    run: Run, count: Any, given: codec.Given, is_partial: bool, keep: Callable[[Law], Law] | None
 ) -> tuple[list[tuple[Member, Tensor]], dict[int, FileError]]:
-    """Return the members that are whole, with their answers to the probe, and what is wrong with the others."""
+    """Return the members that are whole, with their answers to the probe, and what is wrong with the others.
+
+    keep: says where a law is to stay, such as on disk (default None: in memory).
+    """
     if type(count) is not int or not 0 < count <= len(run.files):
         raise ValueError(f"it cannot have {count!r} members")
     members, damaged = [], {}
     for number in range(count):
         try:
-            members.append(read_member(run, member_file(number), given))
+            member, answers = read_member(run, member_file(number), given)
+            trained = member.trained
+            if keep is not None and trained.law is not None:
+                member = replace(member, trained=replace(trained, law=keep(trained.law), last=trained.last.clone()))
+            members.append((member, answers))
         except FileError as error:
             if not is_partial:
                 raise FileError(f"{error}; wf.load(..., partial=True) leaves damaged members out") from error

@@ -155,6 +155,28 @@ def refresh(
     return fresh
 
 
+def moved_statistics(
+    network: Network, centre: Tensor, law: Law, directions: Tensor, refresh: Refresh | None, first: int = 0
+) -> Tensor:
+    """Return directions of theta with what they do to running statistics: half of their difference between centre + d
+    and centre - d, or nothing where statistics stay.  # (directions, size)
+
+    first: number of the first theta under which its statistics are cached, beside the law's own (default: 0).
+    """
+    layout, trained = network.layout, network.layout.trained_size
+    directions = torch.cat([directions[:, :trained], torch.zeros_like(directions[:, trained:])], dim=1)
+    if refresh is None:
+        return directions
+    for k, direction in enumerate(directions):  # one at a time: theta may be large
+        either = torch.stack([centre + direction, centre - direction])
+        numbers = (first + 2 * k, first + 2 * k + 1)
+        above, below = refresh(network, either, [Sampled(law, number=number) for number in numbers])
+        moved, views = layout.views((above - below) / 2), layout.views(direction)
+        for name in network.momenta:
+            views[name].copy_(moved[name])
+    return directions
+
+
 def _estimated(network: Network, thetas: list[Tensor], rows: TrainingRows) -> list[Tensor]:
     """Return each sample's statistics side by side, in the order of `network.momenta`.
 

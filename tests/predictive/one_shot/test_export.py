@@ -16,7 +16,7 @@ from torch import nn
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.posterior import onnx as export
-from wherefrom.predictive.one_shot import NoRuleError, scalars
+from wherefrom.predictive.one_shot import NoRuleError, heads, scalars
 
 pytestmark = pytest.mark.slow
 
@@ -168,6 +168,17 @@ def test_embeddings(tmp_path):
     agree(session(tmp_path / "model.onnx").run(None, {"x": x[:9]}), known, x[:9], "diagonal")
 
 
+def test_probabilities_of_three_classes(problem, tmp_path, monkeypatch):
+    """All points at once, here and there alike: each block of them is some nodes to export."""
+    monkeypatch.setattr(heads, "_AT_ONCE", heads._POINTS)
+    x, y = problem
+    classes = np.digitize(y, np.quantile(y, [0.3, 0.6]))
+    known = posterior((x, classes), [wf.Iterations(wf.SWAG(4))], mlp(outputs=3), likelihood=wf.Classification())
+    known.export_onnx(tmp_path / "model.onnx")
+    mean, _ = session(tmp_path / "model.onnx").run(None, {"x": x[:9].astype(np.float32)})
+    np.testing.assert_allclose(mean, known.one_shot(x[:9]).probabilities, atol=1e-5)
+
+
 def test_shared_deviations_of_a_plain_network(problem, tmp_path):
     known = posterior(problem, [wf.InitialCondition(2), wf.Iterations(wf.SWAG(4))])
     written(known, tmp_path, problem[0][:9], covariance="low_rank")
@@ -286,10 +297,10 @@ def test_the_normal_distribution_without_erf():
 
 def test_a_layer_without_a_rule_leaves_no_file(problem, tmp_path):
     def model():
-        return nn.Sequential(nn.Linear(4, 6), nn.Hardswish(), nn.Linear(6, 1))
+        return nn.Sequential(nn.Linear(4, 6), nn.Softshrink(), nn.Linear(6, 1))
 
     known = posterior(problem, [wf.Iterations(wf.SWAG(4))], model)
-    with pytest.raises(NoRuleError, match=r"the layer '1', Hardswish\(\)"):
+    with pytest.raises(NoRuleError, match=r"the layer '1', Softshrink\(0.5\)"):
         known.export_onnx(tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -29,6 +29,20 @@ class Function(nn.Module):
         return self.function(x) + 0 * self.bias
 
 
+class Weighted(nn.Module):
+    """Rows times a matrix of parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 3))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+CONSTANT = torch.linspace(-1, 2, 12, dtype=torch.float64).reshape(4, 3)
+
+
 def in_place(x):
     h = x + 1
     same = h
@@ -66,6 +80,19 @@ EXACT = {
     "silu": (nn.SiLU(), (6,)),
     "gelu": (nn.GELU(), (6,)),
     "softplus": (nn.Softplus(), (6,)),
+    "relu6": (nn.ReLU6(), (6,)),
+    "hardtanh": (nn.Hardtanh(-0.3, 0.8), (6,)),
+    "hardsigmoid": (nn.Hardsigmoid(), (6,)),
+    "hardswish": (nn.Hardswish(), (6,)),
+    "clamp": (Function(lambda x: torch.clamp(x[:, :2], -0.5, 0.5) + x[:, 2:].clamp(min=0.2)), (4,)),
+    "clamp in place": (Function(lambda x: (2 * x).clamp_max_(0.7)), (4,)),
+    "new zeros": (Function(lambda x: x + x.new_zeros(4) + torch.ones_like(x)), (4,)),
+    "expand": (Function(lambda x: x.unsqueeze(1).expand(-1, 3, -1).flatten(1)), (4,)),
+    "matmul": (Function(lambda x: x @ CONSTANT), (4,)),
+    "matmul from the left": (Function(lambda x: torch.matmul(CONSTANT.T, x)), (4, 3)),
+    "matmul of weights": (Weighted(), (4,)),
+    "einsum": (Function(lambda x: torch.einsum("nct,cd->ntd", x, CONSTANT)), (4, 3)),
+    "einsum of one": (Function(lambda x: torch.einsum("nct->ntc", x).sum(1)), (4, 3)),
     "identity": (nn.Identity(), (6,)),
     "batch norm": (nn.BatchNorm1d(4), (4,)),
     "batch norm 2d": (nn.BatchNorm2d(3), (3, 2, 2)),
@@ -110,6 +137,7 @@ APPROXIMATE = {
     "layer norm": (nn.LayerNorm(40), (40,), 0.05),
     "layer norm plain": (nn.LayerNorm((4, 10), elementwise_affine=False), (4, 10), 0.05),
     "group norm": (nn.GroupNorm(2, 4), (4, 5, 5), 0.05),
+    "attention": (Function(lambda x: F.scaled_dot_product_attention(*(x / 2).chunk(3, -1))), (4, 12), 0.15),
     "max pool 1d": (nn.MaxPool1d(2), (2, 6), 0.02),
     "max pool 2d": (nn.MaxPool2d(2), (2, 4, 4), 0.15),
     "max pool 2d overlapping": (nn.MaxPool2d(3, stride=2, padding=1), (2, 5, 5), 0.2),
@@ -288,15 +316,32 @@ class Odd(nn.Module):
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(3, 3)
-        self.strange = nn.Hardswish()
+        self.strange = nn.Softshrink()
 
     def forward(self, x):
         return self.strange(self.first(x))
 
 
 def test_a_layer_without_a_rule_is_named():
-    with pytest.raises(NoRuleError, match=r"the layer 'strange', Hardswish\(\) \(node 2 of .*predict\(x, samples"):
+    with pytest.raises(NoRuleError, match=r"the layer 'strange', Softshrink\(0.5\) \(node 2 of .*predict\(x, samples"):
         oracle.graph(Odd(), Moments(torch.ones(4, 3)), {})
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.steps = kind(3, 4, batch_first=True)
+
+    def forward(self, x):
+        return self.steps(x.unsqueeze(1))[0].squeeze(1)
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM, nn.RNN])
+def test_recurrent_layers_are_refused_with_the_reason(kind):
+    module = Recurrent(kind)
+    tensors = {name: Moments(parameter.detach()) for name, parameter in module.named_parameters()}
+    with pytest.raises(NoRuleError, match=r"the layer 'steps'.*the same weights at every step.*method=\"linearised\""):
+        oracle.graph(module, Moments(torch.ones(4, 3)), tensors)
 
 
 def test_a_function_without_a_rule_is_named():

@@ -11,6 +11,7 @@ from torch import nn
 import wherefrom as wf
 from conftest import mlp, training
 from wherefrom.posterior.groups import groups, inputs
+from wherefrom.predictive import batch_norm
 from wherefrom.predictive.one_shot import Moments, NoRuleError, check, member, propagate
 from wherefrom.reproduce.uci.study import exact_dropout
 
@@ -92,7 +93,8 @@ def test_the_kept_deviations_are_the_best_of_their_number(whole):
     rows = torch.randn(propagate._PROBES, 4, generator=torch.Generator().manual_seed(0))
     law, network = sampled.law, group.network.private("test")
     theta = member.tensors_of(network, False, law.mean, law.diagonal, law.factor)
-    out = member.graph_of(network, law.mean).run(Moments(rows), theta, member.drops_of(network, False))
+    graph = member.graph_of(network, law.mean)
+    out = graph.run(Moments(rows), theta, member.drops_of(graph, network, False))
     moved = (out.factors / out.total_variance.sqrt()).flatten(1)
     best = job._effects(sampled, law)[:, 0]
     others = torch.randn(500, len(law.factor), generator=torch.Generator().manual_seed(1))
@@ -285,10 +287,10 @@ def test_unknown_methods_are_refused(whole):
 
 def test_a_network_without_a_rule_is_sampled(problem):
     def model():
-        return nn.Sequential(nn.Linear(4, 6), nn.Hardswish(), nn.Linear(6, 1))
+        return nn.Sequential(nn.Linear(4, 6), nn.Softshrink(), nn.Linear(6, 1))
 
     found = posterior(problem, [wf.Iterations(wf.SWAG(5))], model)
-    with pytest.raises(NoRuleError, match=r"the layer '1', Hardswish\(\).*wf\.one_shot\.rule"):
+    with pytest.raises(NoRuleError, match=r"the layer '1', Softshrink\(0.5\).*wf\.one_shot\.rule"):
         found.one_shot(NEW)
     assert found.predict(NEW, method="auto").method == "monte_carlo"
 
@@ -328,3 +330,24 @@ def test_bad_wishes(whole, problem):
     wide = posterior((x, x[:, 0]), [wf.Iterations(wf.SWAG(2))], mlp(600), epochs=4)
     with pytest.raises(ValueError, match="up to 512 units"):
         wide.one_shot(np.zeros((2, 600)), covariance="full")
+
+
+def test_running_statistics_move_with_shared_deviations(problem, monkeypatch):
+    """Against samples, each of which has statistics of its own; with those of the mean the answers vary too much."""
+
+    def model():
+        hidden = [part for a, b in ((4, 12), (12, 12)) for part in (nn.Linear(a, b), nn.BatchNorm1d(b), nn.ReLU())]
+        return nn.Sequential(*hidden, nn.Linear(12, 1))
+
+    known = posterior(problem, [wf.Iterations(wf.SWAG(5))], model)
+    moving = known.check_one_shot(problem[0], samples=2000)
+    monkeypatch.setattr(
+        propagate, "moved_statistics", lambda *given: batch_norm.moved_statistics(*given[:4], refresh=None)
+    )
+    fixed = known.check_one_shot(problem[0], samples=2000)
+    assert moving.std_error < 0.15
+    assert fixed.std_error > 3 * moving.std_error
+    assert fixed.bias_of_std > 0
+    alone = posterior(problem, [wf.Iterations(wf.SWAG(diagonal_only=True))], model)
+    with pytest.raises(NoRuleError, match="running statistics anew for every sample"):
+        alone.one_shot(problem[0])

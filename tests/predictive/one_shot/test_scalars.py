@@ -14,6 +14,10 @@ CLOSED = {
     "relu": (torch.relu, scalars.relu),
     "leaky_relu": (partial(F.leaky_relu, negative_slope=0.2), partial(scalars.leaky_relu, negative_slope=0.2)),
     "elu": (partial(F.elu, alpha=1.3), partial(scalars.elu, alpha=1.3)),
+    "clamp": (partial(torch.clamp, min=-0.5, max=2.0), partial(scalars.clamp, low=-0.5, high=2.0)),
+    "clamp above": (partial(torch.clamp, max=1.5), partial(scalars.clamp, high=1.5)),
+    "hard sigmoid": (F.hardsigmoid, scalars.hard_sigmoid),
+    "hard swish": (F.hardswish, scalars.hard_swish),
     "selu": (F.selu, partial(scalars.elu, alpha=1.6732632423543772, scale=1.0507009873554805)),
 }
 SMOOTH = {

@@ -8,10 +8,19 @@ package, which only sees to it that all rules are registered.
 
 import wherefrom.predictive.one_shot.heads as heads
 from wherefrom.predictive.one_shot.graph import NoRuleError
-from wherefrom.predictive.one_shot.layers import activations, arithmetic, normalisation, pooling, shapes, weights
+from wherefrom.predictive.one_shot.layers import (
+    activations,
+    arithmetic,
+    attention,
+    normalisation,
+    pooling,
+    shapes,
+    weights,
+)
 from wherefrom.predictive.one_shot.moments import Moments
 from wherefrom.predictive.one_shot.rules import elementwise, rule
 
-_ = (heads, activations, arithmetic, normalisation, pooling, shapes, weights)  # importing them registers their rules
+# Importing them registers their rules.
+_ = (heads, activations, arithmetic, attention, normalisation, pooling, shapes, weights)
 
 __all__ = ["Moments", "NoRuleError", "elementwise", "rule"]

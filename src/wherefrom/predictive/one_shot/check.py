@@ -1,4 +1,4 @@
-"""The error of one-shot against Monte Carlo on the user's rows, beyond what the noise of the samples explains."""
+"""The error of one-shot or linearised prediction against Monte Carlo, beyond what the noise of the samples explains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wherefrom.predictive.one_shot.graph import NoRuleError
 from wherefrom.training.workers import one_core
 
 _GROUPS = 10
-_remembered: WeakKeyDictionary[Any, OneShotCheck | None] = WeakKeyDictionary()
+_remembered: WeakKeyDictionary[Any, dict[str, OneShotCheck | None]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,16 @@ class OneShotCheck:
     samples: int
     covariance: str
 
+    @property
+    def way(self) -> str:
+        return self.covariance if self.covariance == "linearised" else f"one-shot ({self.covariance})"
+
     def is_within(self, tolerance: float) -> bool:
         return self.mean_error <= tolerance and self.std_error <= tolerance
 
     def __str__(self) -> str:
         return (
-            f"one-shot ({self.covariance}) against {self.samples} samples a member on {self.rows} rows: the mean is "
+            f"{self.way} against {self.samples} samples a member on {self.rows} rows: the mean is "
             f"off by {self.mean_error:.1%} ± {self.mean_error_se:.1%} of a standard deviation, the standard deviation "
             f"by {self.std_error:.1%} ± {self.std_error_se:.1%} (bias {self.bias_of_std:+.1%})"
         )
@@ -89,14 +93,15 @@ def compare(one_shot: Mixture, sampled: Mixture, jointly: bool) -> OneShotCheck:
     return OneShotCheck(mean_error, mean_se, std_error, std_se, bias, sampled.rows, samples, covariance)
 
 
-def remembered(posterior: Any, check: Callable[[], OneShotCheck]) -> OneShotCheck | None:
-    """A posterior's check, made once; none where a layer has no rule."""
-    if posterior not in _remembered:
+def remembered(posterior: Any, method: str, check: Callable[[], OneShotCheck]) -> OneShotCheck | None:
+    """A posterior's check of a method, made once; none where a layer has no rule, or a law no slopes."""
+    by_method = _remembered.setdefault(posterior, {})
+    if method not in by_method:
         try:
-            _remembered[posterior] = check()
+            by_method[method] = check()
         except NoRuleError:
-            _remembered[posterior] = None
-    return _remembered[posterior]
+            by_method[method] = None
+    return by_method[method]
 
 
 def _of_all_outputs(std: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from wherefrom.predictive.one_shot.graph import Drop, Graph, NoRuleError, dropped
-from wherefrom.predictive.one_shot.heads import softmax
+from wherefrom.predictive.one_shot.heads import probabilities
 from wherefrom.predictive.one_shot.moments import MOST_UNITS, Moments
 from wherefrom.training.network import Network
 
@@ -47,8 +47,8 @@ class Places:
     channels: tuple[int, ...]  # of every call of dropout; zero where single entries are dropped, or nothing
 
     @classmethod
-    def of(cls, network: Network, what: Uncertain, theta: int, x_shape: tuple[int, ...]) -> Places:
-        calls = _calls(network)
+    def of(cls, graph: Graph, network: Network, what: Uncertain, theta: int, x_shape: tuple[int, ...]) -> Places:
+        calls = _calls(graph, network)
         if what.covariance != "low_rank":
             return cls(theta, 0, tuple(0 for _ in calls))
         inputs = math.prod(x_shape) if what.inputs and math.prod(x_shape) <= _MOST_FACTORS else 0
@@ -64,10 +64,6 @@ class Places:
 
 def graph_of(network: Network, theta: Tensor) -> Graph:
     """The network's graph, as one member's weights show it."""
-    if any(network.attends):
-        raise NoRuleError(
-            "attention that drops units has no one-shot rule: use predict(x, samples=...), which takes any network"
-        )
     rows = network.probe_rows.to(theta.device, theta.dtype if network.probe_rows.is_floating_point() else None)
     return Graph(network.skeleton(False), network.layout.views(theta) | network.in_common, rows)
 
@@ -80,7 +76,7 @@ def run(
     # (rows, outputs)
     """
     rank = theta[2].shape[0] if len(theta) > 2 else 0
-    places = Places.of(network, what, rank, tuple(rows.shape[1:]))
+    places = Places.of(graph, network, what, rank, tuple(rows.shape[1:]))
     tensors = tensors_of(network, what.masks, *theta)
     if places.total > rank:
         tensors = {name: _padded(part, places.total) for name, part in tensors.items()}
@@ -89,8 +85,8 @@ def run(
         given = _with_covariance(given)
     elif places.inputs and noise is not None:
         given = _with_shared_inputs(rows, noise, places)
-    out = graph.run(given, tensors, drops_of(network, what.masks, places), jointly=what.head == "softmax")
-    out = softmax(out, -1) if what.head == "softmax" else out
+    out = graph.run(given, tensors, drops_of(graph, network, what.masks, places), jointly=what.head == "softmax")
+    out = probabilities(out) if what.head == "softmax" else out
     shape = (-1, network.outputs)
     return out.mean.reshape(shape), out.total_variance.reshape(shape)
 
@@ -98,7 +94,8 @@ def run(
 def tensors_of(
     network: Network, vary_mask: bool, centre: Tensor, spread: Tensor | None = None, factor: Tensor | None = None
 ) -> dict[str, Moments]:
-    """One member's tensors: what is trained is uncertain, or dropped; buffers and frozen parameters are certain."""
+    """One member's tensors: what is trained is uncertain, or dropped; other buffers than running statistics, and frozen
+    parameters, are certain."""
     layout = network.layout
     moments = {name: Moments(tensor) for name, tensor in (layout.views(centre) | network.in_common).items()}
     if spread is not None:
@@ -106,15 +103,17 @@ def tensors_of(
         factors = {} if factor is None else layout.views(factor)
         for name in layout.names[: layout.trained]:
             moments[name] = Moments(moments[name].mean, spreads[name], factors.get(name))
+        for name in network.momenta if factors else ():  # running statistics
+            moments[name] = Moments(moments[name].mean, None, factors[name])
     for site in network.sites:
         if site.weight and vary_mask:
             moments[site.weight] = dropped(moments[site.weight], Drop(site.rate))
     return moments
 
 
-def drops_of(network: Network, vary_mask: bool, places: Places | None = None) -> list[Drop]:
-    """Return every call of dropout; what is not marginalised, or never drops, is the identity."""
-    calls = _calls(network)
+def drops_of(graph: Graph, network: Network, vary_mask: bool, places: Places | None = None) -> list[Drop]:
+    """Return every call of dropout and of attention; what is not marginalised, or never drops, is the identity."""
+    calls = _calls(graph, network)
     if places is None:
         return [Drop(rate if vary_mask else 0.0) for rate, _ in calls]
     before = accumulate(places.channels, initial=places.theta + places.inputs)
@@ -124,13 +123,17 @@ def drops_of(network: Network, vary_mask: bool, places: Places | None = None) ->
     ]
 
 
-def _calls(network: Network) -> list[tuple[float, tuple[int, ...]]]:
-    """The rate and the shape of one row's mask at every call of dropout in a forward pass."""
-    sites = iter(network.sites)
+def _calls(graph: Graph, network: Network) -> list[tuple[float, tuple[int, ...]]]:
+    """The rate and the shape of one row's mask at every call of dropout, or of attention, in a forward pass."""
+    sites, drops, attends = iter(network.sites), iter(network.drops), iter(network.attends)
     rates = []
-    for drops in network.drops:
-        site = next(sites) if drops else None
+    for is_attention in graph.are_attention:
+        site = next(sites) if next(attends if is_attention else drops) else None
         rates.append((site.rate, site.shape) if site else (0.0, ()))
+    if next(drops, None) is not None or next(attends, None) is not None:
+        raise NoRuleError(
+            "a layer with a rule of its own holds dropout, which the rule hides: use predict(x, samples=...)"
+        )
     return rates
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from wherefrom.laws import Gaussian, Law, Rotated
-from wherefrom.predictive.batch_norm import Refresh, Sampled
+from wherefrom.predictive.batch_norm import Refresh, Sampled, moved_statistics
 from wherefrom.predictive.monte_carlo import Plan, RandomTheta, outputs
 from wherefrom.predictive.one_shot.graph import Graph, NoRuleError
 from wherefrom.predictive.one_shot.member import (
@@ -38,6 +38,12 @@ _CALL_NUMBERS = 2**19  # of one call: about what a core keeps at hand, 2 MB in s
 _MOST_RECORDS = 8
 
 _PROBES, _PROBES_AT_ONCE = 128, 16  # rows that tell the factors' effects
+
+_NO_STATISTICS = (
+    "batch normalisation takes its running statistics anew for every sample of the weights, which one-shot follows for "
+    "weights that move together, as those of SWAG do, not for independent ones alone: probabilities were up to 0.6 "
+    "off. Use predict(x, samples=...)"
+)
 
 _directions: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()  # (rank, rank), a column for each
 
@@ -130,11 +136,12 @@ class Passes:
         """
         network, x = self.network, self.x
         what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain, self.head)
-        pass_through = self._prepared().passing(what)
+        prepared = self._prepared()
+        pass_through = prepared.passing(what)
         x_variance = self.x_variance if what.inputs else None
         centres, spreads, factors = self.thetas("t" in uncertain)
         rank = 0 if factors is None else factors.shape[1]
-        width = network.numbers_per_row * (2 + Places.of(network, what, rank, tuple(x.shape[1:])).total)
+        width = network.numbers_per_row * (2 + Places.of(prepared.graph, network, what, rank, tuple(x.shape[1:])).total)
         if self.covariance == "full":  # between the units of a layer, which has up to half of the network's numbers
             width += min(network.numbers_per_row // 2, MOST_UNITS) ** 2
         rows_at_once = max(1, min(len(x), _CALL_NUMBERS // max(1, width)))
@@ -178,12 +185,22 @@ class Passes:
         alone, shared = [], []
         for member, law in zip(self.members, laws, strict=True):
             assert isinstance(law, Gaussian)
+            if self.refresh is not None and not len(law.factor):
+                raise NoRuleError(_NO_STATISTICS)
             has_factors = self.covariance != "diagonal" and len(law.factor) > 0
             alone.append(_padded(member, law.diagonal if has_factors else law.variance))
             if has_factors:
-                shared.append(_padded(member, law.factor if self.rank is None else self._leading(member, self.rank)))
+                factor = law.factor if self.rank is None else self._leading(member, self.rank)
+                shared.append(self._with_statistics(member, _padded(member, factor)))
         means = [Sampled(member.law) for member in self.members]
         return self._refreshed(centres, means), torch.stack(alone), _stacked(shared) if shared else None
+
+    def _with_statistics(self, member: RandomTheta, factor: Tensor) -> Tensor:
+        """Return the factors with what they do to running statistics, by a network that is this thread's own."""
+        first = 0 if self.rank is None else 2 * len(member.law.tensors()["factor"])  # others than those of all factors
+        return moved_statistics(
+            self.network.private("one shot"), _centre(member), member.law, factor, self.refresh, first
+        )
 
     def _leading(self, sampled: RandomTheta, rank: int) -> Tensor:
         """Return combinations of a law's factors, those that move the answers most.  # (rank, size)"""
@@ -207,7 +224,8 @@ class Passes:
             rows = torch.randn(_PROBES, *self.x.shape[1:], generator=torch.Generator().manual_seed(0)).to(self.x)
         spread, factor = _padded(sampled, law.diagonal), _padded(sampled, law.factor)
         theta = tensors_of(self.network, False, _centre(sampled), spread, factor)
-        graph, drops = self._prepared().graph, drops_of(self.network, False)
+        graph = self._prepared().graph
+        drops = drops_of(graph, self.network, False)
         moved = []
         for some in rows.split(_PROBES_AT_ONCE):
             out = graph.run(Moments(some), theta, drops)
@@ -249,7 +267,7 @@ class _Prepared:
         network, rows = self.network, self.network.probe_rows.to(theta.device)
         with torch.no_grad():
             expected = network.call(network.layout.views(theta), rows, (), False)
-            out = self.graph.run(Moments(rows), tensors_of(network, False, theta), drops_of(network, False))
+            out = self.graph.run(Moments(rows), tensors_of(network, False, theta), drops_of(self.graph, network, False))
         answers = out.mean.reshape(expected.shape)
         if not agree(answers, expected, tolerance(theta.device, theta.dtype)):
             raise NoRuleError(

@@ -81,6 +81,64 @@ def elu(mean: Tensor, variance: Tensor, alpha: float = 1.0, scale: float = 1.0) 
     return Pushed((scale * first).to(given), (scale**2 * spread).to(given), (scale * slope).to(given))
 
 
+def clamp(mean: Tensor, variance: Tensor, low: float | None = None, high: float | None = None) -> Pushed:
+    """low + r - q with r = relu(x - low), q = relu(x - high), and r q = q^2 + (high - low) q, so that
+
+    Var = Var r - Var q - 2 E q (high - E clamp),    slope = P(low < x < high)
+
+    Where the mean is nearer to the upper bound, it is the mirror image of one that is nearer to the lower.
+    """
+    if low is None and high is None:
+        return Pushed(mean, variance, torch.ones_like(mean))
+    if low is None or high is None:
+        sign, bound = (1.0, low) if high is None else (-1.0, high)
+        assert bound is not None
+        part = relu(sign * (mean - bound), variance)
+        return Pushed(bound + sign * part.mean, part.variance, part.slope)
+    mirrored = mean > (low + high) / 2
+    near = torch.where(mirrored, low + high - mean, mean)
+    above_low, above_high = relu(near - low, variance), relu(near - high, variance)
+    centre = low + above_low.mean - above_high.mean
+    spread = above_low.variance - above_high.variance - 2 * above_high.mean * (high - centre)
+    slope = above_low.slope - above_high.slope
+    return Pushed(torch.where(mirrored, low + high - centre, centre), spread.clamp_min(0.0), slope)
+
+
+def hard_sigmoid(mean: Tensor, variance: Tensor) -> Pushed:
+    """clamp(x, -3, 3) / 6 + 1/2"""
+    part = clamp(mean, variance, -3.0, 3.0)
+    return Pushed(part.mean / 6 + 0.5, part.variance / 36, part.slope / 6)
+
+
+def hard_swish(mean: Tensor, variance: Tensor) -> Pushed:
+    """(x^2 + 3 x) / 6 between -3 and 3 and x above, by E[x^k; x > c] = M_k(c):
+
+    M_0 = P(a),    M_1 = mu P(a) + s p(a),    M_{k+1} = mu M_k + k s^2 M_{k-1} + s c^k p(a)        with a = (mu - c) / s
+    """
+    given = mean.dtype
+    mean, variance = mean.double(), variance.double()
+    std = variance.sqrt()
+
+    def partial_moments(c: float) -> list[Tensor]:
+        a = _standardised(mean - c, variance)[1]
+        density = std * torch.exp(-0.5 * a * a) * (2 * math.pi) ** -0.5
+        found = [torch.special.ndtr(a)]
+        for k in range(4):
+            before = k * variance * found[k - 1] if k else 0.0
+            found.append(mean * found[k] + before + c**k * density)
+        return found
+
+    above = partial_moments(3.0)
+    between = [low - high for low, high in zip(partial_moments(-3.0), above, strict=True)]
+    first = (between[2] + 3 * between[1]) / 6 + above[1]
+    second = (between[4] + 6 * between[3] + 9 * between[2]) / 36 + above[2]
+    slope = (2 * between[1] + 3 * between[0]) / 6 + above[0]
+    spread = (second - first.square()).clamp_min(0.0)
+    # Where s is small, the difference of two large numbers is one of rounding: the function is a line there.
+    spread = torch.where(variance < 1e-8 * (1 + mean.square()), slope.square() * variance, spread)
+    return Pushed(first.to(given), spread.to(given), slope.to(given))
+
+
 def smooth(function: Function, mean: Tensor, variance: Tensor) -> Pushed:
     """Any function that is smooth on the scale of s / 3, by the trapezoidal rule on 33 points of mu ± 6 s.
 

@@ -63,3 +63,47 @@ _activation(nn.Softplus, [F.softplus], F.softplus, scalars.softplus, "beta", "th
 
 _selu_moments = partial(scalars.elu, alpha=1.6732632423543772, scale=1.0507009873554805)
 _activation(nn.SELU, [F.selu, torch.selu], F.selu, _selu_moments)
+
+
+def _clamp(x: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
+    return x if low is None and high is None else torch.clamp(x, low, high)
+
+
+def _clamped(x: Moments, low: Any = None, high: Any = None) -> Moments:
+    if isinstance(low, Tensor | Moments) or isinstance(high, Tensor | Moments):
+        raise ValueError("clamp has a one-shot rule for bounds that are numbers, not tensors")
+    return elementwise(x, partial(_clamp, low=low, high=high), scalar=partial(scalars.clamp, low=low, high=high))
+
+
+@rule(torch.clamp, torch.clip, Tensor.clamp, Tensor.clip, torch.clamp_, Tensor.clamp_, Tensor.clip_)
+def _clamp_function(x: Moments, min: Any = None, max: Any = None) -> Moments:
+    return _clamped(x, min, max)
+
+
+@rule(torch.clamp_min, Tensor.clamp_min, Tensor.clamp_min_)
+def _clamp_min(x: Moments, min: Any) -> Moments:
+    return _clamped(x, min)
+
+
+@rule(torch.clamp_max, Tensor.clamp_max, Tensor.clamp_max_)
+def _clamp_max(x: Moments, max: Any) -> Moments:
+    return _clamped(x, None, max)
+
+
+@rule(nn.Hardtanh)  # and ReLU6, which is one
+def _hard_tanh_layer(layer: Any, x: Moments) -> Moments:
+    return _clamped(x, layer.min_val, layer.max_val)
+
+
+@rule(F.hardtanh)
+def _hard_tanh(x: Moments, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Moments:
+    return _clamped(x, min_val, max_val)
+
+
+@rule(F.relu6)
+def _relu6(x: Moments, inplace: bool = False) -> Moments:
+    return _clamped(x, 0.0, 6.0)
+
+
+_activation(nn.Hardsigmoid, [F.hardsigmoid], F.hardsigmoid, scalars.hard_sigmoid)
+_activation(nn.Hardswish, [F.hardswish], F.hardswish, scalars.hard_swish)

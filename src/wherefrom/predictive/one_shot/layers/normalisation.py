@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import vmap
 
-from wherefrom.predictive.one_shot.layers.arithmetic import add, multiply
-from wherefrom.predictive.one_shot.moments import Moments, rearranged, scaled
+from wherefrom.predictive.one_shot.layers.arithmetic import add, multiply, subtract
+from wherefrom.predictive.one_shot.moments import Moments, rearranged
 from wherefrom.predictive.one_shot.rules import rule
 
 
@@ -31,14 +31,18 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Moments:
-    """Scale and shift each channel by the running statistics, as in prediction."""
+    """Scale and shift each channel by the running statistics, as in prediction.
+
+    Statistics move with the shared factors of theta, on which they are estimated anew; their scale to first order.
+    """
     if running_mean is None or running_var is None:
         raise ValueError("batch normalisation without running statistics has no one-shot rule")
-    scale = (running_var.mean + eps).rsqrt()
-    shift = -running_mean.mean * scale
     shape = (1, -1, *[1] * (x.mean.ndim - 2))
-    centred = add(scaled(x, scale.reshape(shape)), Moments(shift.reshape(shape)))
-    return _affine(centred, weight, bias, shape)
+    mean, variance = (rearranged(part, lambda values: values.reshape(shape)) for part in (running_mean, running_var))
+    scale = (variance.mean + eps).rsqrt()
+    slope = -0.5 * scale**3
+    moved = Moments(scale, None, None if variance.factors is None else variance.factors * slope)
+    return _affine(multiply(subtract(x, mean), moved), weight, bias, shape)
 
 
 def _affine(x: Moments, weight: Moments | None, bias: Moments | None, shape: Sequence[int]) -> Moments:

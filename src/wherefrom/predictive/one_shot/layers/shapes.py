@@ -16,6 +16,8 @@ from wherefrom.predictive.one_shot.layers.arithmetic import as_moments
 from wherefrom.predictive.one_shot.moments import Moments, rearranged
 from wherefrom.predictive.one_shot.rules import rule
 
+_TENSOR: Any = torch.Tensor  # whose properties are descriptors
+
 
 def _shape_rule(*functions: Any) -> None:
     """Functions of one tensor that move its entries about, whatever their settings."""
@@ -29,8 +31,29 @@ def _shape_rule(*functions: Any) -> None:
 
 _shape_rule(torch.flatten, torch.Tensor.flatten, torch.squeeze, torch.Tensor.squeeze, torch.unsqueeze)
 _shape_rule(torch.Tensor.unsqueeze, torch.permute, torch.Tensor.permute, torch.transpose, torch.Tensor.transpose)
-_shape_rule(torch.reshape, torch.Tensor.reshape, torch.Tensor.view, torch.unflatten, torch.Tensor.unflatten)
-_shape_rule(F.pad)
+_shape_rule(torch.reshape, torch.Tensor.reshape, torch.unflatten, torch.Tensor.unflatten)
+_shape_rule(F.pad, torch.Tensor.expand, torch.Tensor.t, torch.t, torch.swapaxes, torch.Tensor.swapaxes, torch.movedim)
+_shape_rule(torch.Tensor.movedim, torch.Tensor.repeat, torch.select, _TENSOR.T.__get__, _TENSOR.mT.__get__)
+_shape_rule(torch.Tensor.select, torch.narrow, torch.Tensor.narrow, torch.flip, torch.Tensor.flip, torch.broadcast_to)
+
+
+def _constant_rule(*functions: Any) -> None:
+    """Functions that look at a tensor's shape and type alone."""
+
+    def register(function: Any) -> None:
+        rule(function)(lambda x, *args, **kwargs: Moments(function(x.mean, *args, **kwargs)))
+
+    for function in functions:
+        register(function)
+
+
+_constant_rule(torch.Tensor.new_zeros, torch.Tensor.new_ones, torch.Tensor.new_full, torch.zeros_like, torch.ones_like)
+
+
+@rule(torch.Tensor.view)
+def _view(x: Moments, *shape: Any) -> Moments:
+    """Reshape; moments may lie otherwise in memory than the network's own numbers."""
+    return rearranged(x, lambda values: values.reshape(*shape))
 
 
 @rule(nn.Identity)

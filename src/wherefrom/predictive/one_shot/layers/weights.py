@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -84,6 +85,36 @@ def _linear_layer(layer: Any, x: Moments) -> Moments:
 
 
 rule(F.linear)(linear)
+
+
+@rule(operator.matmul, torch.matmul, torch.mm, torch.bmm, Tensor.mm, Tensor.bmm)
+def matmul(a: Any, b: Any) -> Moments:
+    """Multiply matrices: exactly by a constant, and of two uncertain ones as if their rests were independent."""
+    a, b = _both_moments(a, b)
+    if a.covariance is not None and b.mean.ndim == 2:
+        return linear(a, rearranged(b, Tensor.t))
+    if a.covariance is not None or b.covariance is not None:
+        raise ValueError('covariance="full" follows the units of a layer, and this multiplies them otherwise')
+    return bilinear(a, b, None, torch.matmul)
+
+
+@rule(torch.einsum)
+def einsum(equation: str, *operands: Any) -> Moments:
+    """Sum over products of one or two tensors, as `matmul` does."""
+    operands = tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], tuple | list) else operands
+    if len(operands) == 1:
+        return rearranged(operands[0], lambda values: torch.einsum(equation, values))
+    if len(operands) > 2:
+        raise ValueError("einsum has a one-shot rule for one or two tensors: multiply them two by two")
+    a, b = _both_moments(*operands)
+    if a.covariance is not None or b.covariance is not None:
+        raise ValueError('einsum is not followed with covariance="full"')
+    return bilinear(a, b, None, partial(torch.einsum, equation))
+
+
+def _both_moments(a: Any, b: Any) -> tuple[Moments, Moments]:
+    like = a if isinstance(a, Moments) else b
+    return as_moments(a, like), as_moments(b, like)
 
 
 def _per_channel(x: Moments | None, dimensions: int) -> Moments | None:
