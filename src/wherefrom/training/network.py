@@ -74,7 +74,7 @@ class _GivenMasks(TorchFunctionMode):
         if func in DROPOUT:
             x, _, _ = dropout_arguments(*args, **kwargs)
             mask = next(self.masks, None) if next(self.drops) else None
-            return x if mask is None else x * mask
+            return x if mask is None else _dropped(x, mask)
         if is_closed(func, args, kwargs):
             with self:
                 return opened(args, kwargs)
@@ -87,6 +87,13 @@ class _GivenMasks(TorchFunctionMode):
         if func is Tensor.view and args[0].ndim == 4 and not kwargs and not isinstance(args[-1], torch.dtype):
             func = Tensor.reshape
         return func(*args, **kwargs)
+
+
+def _dropped(x: Tensor, mask: Tensor) -> Tensor:
+    """Return x times a mask, which has one dimension more where the model has folded one into its rows."""
+    if mask.ndim <= x.ndim:
+        return x * mask
+    return (x.unflatten(0, (-1, mask.shape[1])) * mask).flatten(0, 1)
 
 
 def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
