@@ -7,9 +7,9 @@
 Models come from their own packages, with default settings wherever the table does not say otherwise, in sizes that a
 CPU trains in seconds. The loop is torch's own: the module, torch.optim.SGD, the same initial weights, batches and
 masks. Its difference is the largest one of all weights and statistics after the last step, relative to how far
-training has moved any of them. Time is that of a member's training relative to the loop's, both in processor seconds. Memory is how
-far the process grew, with three members here and with one network there. Each case runs in a process of its own. A
-package that is not installed is left out, with a word.
+training has moved any of them. Time is that of a member's training relative to the loop's, both in processor seconds.
+Memory is how far the process grew, with three members here and with one network there. Each case runs in a process of
+its own. A package that is not installed is left out, with a word.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from wherefrom.training.torch_engine import TorchEngine
 ROOT = Path(__file__).resolve().parents[1]
 ROWS, BATCH, EPOCHS, MEMBERS, CLASSES, LR = 48, 16, 4, 3, 3, 0.01
 SIDE, WORDS, LENGTH = 32, 50, 12
+AMPLIFIED = 1e-3  # from which on it is asked whether training amplifies rounding, or something differs
 
 PACKAGES = ("numpy", "pandas", "safetensors", "transformers", "peft", "einops", "pillow", "beartype", "loguru")
 WITHOUT_DEPENDENCIES = (  # of which some would bring another build of torch
@@ -291,7 +292,14 @@ CASES: dict[str, Case] = {
         "vit_tiny_patch16_224", img_size=SIDE, depth=2, drop_path_rate=0.1
     ),
     "timm deit_tiny_patch16_224": timm("deit_tiny_patch16_224", img_size=SIDE, depth=2),
-    "timm mixer_s32_224": timm("mixer_s32_224", img_size=SIDE, num_blocks=2),
+    "timm MlpMixer": of_class(
+        *("timm", "timm.models.MlpMixer", images),
+        num_classes=CLASSES,
+        img_size=SIDE,
+        patch_size=8,
+        num_blocks=2,
+        embed_dim=32,
+    ),
     "transformers BERT": transformers("Bert", words, **SMALL),
     "transformers RoBERTa": transformers("Roberta", words, **SMALL),
     "transformers ELECTRA": transformers("Electra", words, embedding_size=32, **SMALL),
@@ -394,6 +402,13 @@ class Here(NamedTuple):
     one_shot: str
 
 
+def as_precise(x: Any, dtype: torch.dtype) -> Any:
+    """Return inputs with real numbers in some precision."""
+    if isinstance(x, dict):
+        return {name: as_precise(part, dtype) for name, part in x.items()}
+    return x.to(dtype) if x.is_floating_point() else x
+
+
 def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
 
@@ -402,10 +417,10 @@ def targets() -> Tensor:
     return torch.randint(CLASSES, (ROWS,), generator=torch.Generator().manual_seed(3))
 
 
-def here(name: str) -> Here | str:
+def here(name: str, dtype: torch.dtype) -> Here | str:
     """Train three members; return them, or the words of a refusal."""
     case, seen = CASES[name], []
-    x, y = case.x(), targets()
+    x, y = as_precise(case.x(), dtype), targets()
     network = case.make()
     parameters = sum(parameter.numel() for parameter in network.parameters())
     train = TorchEngine.train
@@ -422,7 +437,7 @@ def here(name: str) -> Here | str:
         wf.Classification(classes=CLASSES),
         standardise=False,
     )
-    compute, before = wf.Compute(engine="torch", workers=1, progress=False), peak()
+    compute, before = wf.Compute(engine="torch", workers=1, progress=False, dtype=dtype), peak()
     try:
         posterior = wf.marginalise(training, (x, y), [wf.InitialCondition(MEMBERS)], compute=compute)
     except ValueError as refusal:
@@ -438,7 +453,7 @@ def here(name: str) -> Here | str:
         memory,
         parameters,
         cohort.network.stackable,
-        one_shot(training, (x, y), compute),
+        one_shot(training, (x, y), compute) if dtype == torch.float32 else "",
     )
 
 
@@ -513,11 +528,11 @@ def given_masks(masks: Iterator[Tensor]) -> Iterator[None]:
             setattr(F, name, function)
 
 
-def there(name: str, member: Member) -> There:
+def there(name: str, member: Member, dtype: torch.dtype) -> There:
     """Train one network as anybody would, from a member's weights, with its batches and masks."""
     case = CASES[name]
-    x, y = case.x(), targets()
-    network = case.make().train()
+    x, y = as_precise(case.x(), dtype), targets()
+    network = case.make().to(dtype).train()
     prefix = "inner." if isinstance(x, dict) else ""  # where several inputs were taken apart
     own = dict(network.named_parameters()) | dict(network.named_buffers())
     sizes = [shape.numel() for shape in member.shapes]
@@ -527,7 +542,7 @@ def there(name: str, member: Member) -> There:
     optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=LR, momentum=0.9)
     keys = [np.array([streams.key(member.masks, "site", i)], dtype=np.uint64) for i in range(len(member.sites))]
     drawn = [
-        TrainingMasks(site, [site.rate], key, BATCH, torch.device("cpu"), torch.float32)
+        TrainingMasks(site, [site.rate], key, BATCH, torch.device("cpu"), dtype)
         for site, key in zip(member.sites, keys, strict=True)
     ]
     began, before, step = time.process_time(), peak(), 0
@@ -573,23 +588,35 @@ HEADER = (
 
 def row(name: str) -> tuple[Any, ...]:
     """Return a row of the table."""
-    ours = apart(here, name)
-    if isinstance(ours, str):
-        return (name, "", "refused", "", "", "", "", short(ours, 400))
-    theirs = apart(there, name, ours.first)
-    ended = torch.cat([theirs.tensors[called].reshape(-1) for called in ours.first.names])
-    moved = (ended - ours.first.theta0).abs().max()
-    difference = float((ended - ours.first.theta).abs().max() / moved)
+    try:
+        ours = apart(here, name, torch.float32)
+        if isinstance(ours, str):
+            return (name, "", "refused", "", "", "", "", short(ours, 400))
+        theirs = apart(there, name, ours.first, torch.float32)
+        difference = f"{apart_by(ours, theirs):.0e}"
+        if apart_by(ours, theirs) > AMPLIFIED:
+            precise = apart(here, name, torch.float64)
+            precisely = apart_by(precise, apart(there, name, precise.first, torch.float64))
+            difference += f", in double precision {precisely:.0e}"
+    except Exception as error:  # of the package, or a defect here: it stands in the table
+        return (name, "", "failed", "", "", "", "", short(f"{type(error).__name__}: {error}", 400))
     return (
         name,
         f"{ours.parameters:,}",
-        f"{difference:.0e}",
+        difference,
         f"{ours.seconds / theirs.seconds:.2f}",
         f"{ours.memory / 1e6:.0f}",
         f"{theirs.memory / 1e6:.0f}",
         "yes" if ours.together else "no",
         short(ours.one_shot, 200),
     )
+
+
+def apart_by(ours: Here, theirs: There) -> float:
+    """Return the largest difference, relative to the largest change by training."""
+    ended = torch.cat([theirs.tensors[called].reshape(-1) for called in ours.first.names])
+    moved = (ended - ours.first.theta0).abs().max()
+    return float((ended - ours.first.theta).abs().max() / moved)
 
 
 def short(words: str, most: int) -> str:

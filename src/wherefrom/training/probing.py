@@ -7,7 +7,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from wherefrom.training.tracing import DROPOUT, ELEMENT_DROPOUT, Call, Tracer, d
 
 Parameters = dict[str, Tensor]
 
+_DROPPING = DROPOUT | {ATTENTION, F.multi_head_attention_forward}
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _DRAWS = frozenset(
     (
@@ -151,36 +152,49 @@ class Seen:
     answers: Tensor  # (rows, outputs)
 
 
+class _Pass(NamedTuple):
+    """A forward pass: what it returned, the calls that matter, and how many numbers all of them returned."""
+
+    answers: Any
+    calls: list[Call]
+    numbers: int
+    last_function: Any
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor) -> _Pass:
+        with Tracer({F.linear: linear}, keeps=_matters) as tracer:
+            answers = module(x)
+        last = last_function(tracer.last, answers) if isinstance(answers, Tensor) else None
+        return cls(answers, tracer.calls, tracer.numbers, last)
+
+
+def _matters(call: Call) -> bool:
+    """Return True for calls that drop units, or draw; those of others would keep all activations."""
+    return call.function in _DROPPING or call.name in _DRAWS or call.name in _RECURRENT
+
+
 def probe(module: nn.Module, x: Tensor) -> Seen:
     """Run a copy of the module on a few rows, in prediction and in training."""
     rows, copied = x.clone(), twin(module)
     before = dict(module.named_buffers())
-    answers: list[Any] = []
-    calls: list[list[Call]] = []
     with torch.no_grad(), streams.torch_seeded(0, "probe"):
         state = torch.get_rng_state()
-        for training in (False, False, True):  # training last: it may move buffers
-            in_mode(copied, module, training)
-            with Tracer({F.linear: linear}) as tracer:
-                answers.append(copied(rows))
-            calls = [*calls[-1:], tracer.calls]  # with all activations: those of the first pass are not needed
+        outputs = _Pass.of(copied.eval(), rows).answers
+        predicting = _Pass.of(copied, rows)
+        folded = _folded(copied, rows, predicting.calls)
+        trained = _Pass.of(in_mode(copied, module, training=True), rows)  # last: it may move buffers
         drew = not torch.equal(state, torch.get_rng_state())
-    outputs, (predicting, in_training) = answers[0], calls
     if not torch.equal(rows, x):
         raise ValueError("the model changes its input in place; let it work on a copy")
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(x):
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(f"the model must return a tensor of shape (rows, outputs); it returned {shape}")
-    if drew or not torch.allclose(outputs, answers[1], equal_nan=True):
-        raise ValueError(_why_random(in_training, len(x)))
-    folded = _folded(copied.eval(), rows, predicting)
-    sites, attends = (
-        _sites(in_training, len(x), folded),
-        [_drops(call) for call in in_training if call.function is ATTENTION],
-    )
-    before_training = _sites(predicting, len(x), folded)
-    shapes = [[site.shape for call, site, _ in each if call in DROPOUT] for each in (before_training, sites)]
-    if shapes[0] != shapes[1] or len(attends) != sum(call.function is ATTENTION for call in predicting):
+    if drew or not torch.allclose(outputs, predicting.answers, equal_nan=True):
+        raise ValueError(_why_random(trained.calls, len(x)))
+    in_prediction, sites = (_sites(each.calls, len(x), folded) for each in (predicting, trained))
+    attends = [_drops(call) for call in trained.calls if call.function is ATTENTION]
+    shapes = [[site.shape for call, site, _ in each if call in DROPOUT] for each in (in_prediction, sites)]
+    if shapes[0] != shapes[1] or len(attends) != sum(call.function is ATTENTION for call in predicting.calls):
         raise ValueError(
             "the model calls dropout in training mode only (`if self.training: ...`). Call it always, as nn.Dropout "
             "does: then its masks can also be drawn in prediction"
@@ -189,17 +203,16 @@ def probe(module: nn.Module, x: Tensor) -> Seen:
     for name in changed:
         if not before[name].is_floating_point() and not name.endswith("num_batches_tracked"):
             raise ValueError(f"the model counts in its buffer {name!r}, which members trained together cannot")
-    made = [call.result for call in in_training if call.function not in DROPOUT and isinstance(call.result, Tensor)]
-    shapes_within = [Attention(*c.args, **c.kwargs).mask_shape for c in in_training if c.function is ATTENTION]
+    within = [Attention(*c.args, **c.kwargs).mask_shape for c in trained.calls if c.function is ATTENTION]
     flat = outputs.reshape(len(x), -1)
     return Seen(
         tuple(site for _, site, drops in sites if drops),
         tuple(drops for function, _, drops in sites if function in DROPOUT),
         tuple(attends),
         flat.shape[1],
-        -(-sum(tensor.numel() for tensor in made) // len(x)) + sum(map(math.prod, shapes_within)),
+        -(-trained.numbers // len(x)) + sum(map(math.prod, within)),
         {name for name in changed if before[name].is_floating_point()},
-        frozenset(last_function(of_pass, answer) for of_pass, answer in zip(calls, answers[1:], strict=True)),
+        frozenset((predicting.last_function, trained.last_function)),
         flat,
     )
 
@@ -217,9 +230,8 @@ def _folded(module: nn.Module, x: Tensor, calls: Sequence[Call]) -> list[bool]:
     inputs = [dropout_arguments(*call.args, **call.kwargs)[0] for call in calls if call.function in DROPOUT]
     if not any(_blocks(each, len(x)) for each in inputs):
         return [False] * len(inputs)
-    with torch.no_grad(), Tracer({F.linear: linear}) as tracer:
-        module(x.flip(0))
-    flipped = [dropout_arguments(*call.args, **call.kwargs)[0] for call in tracer.calls if call.function in DROPOUT]
+    again = _Pass.of(module, x.flip(0)).calls
+    flipped = [dropout_arguments(*call.args, **call.kwargs)[0] for call in again if call.function in DROPOUT]
     return [
         bool(count := _blocks(one, len(x))) and agree(other, one.unflatten(0, (-1, count)).flip(0).flatten(0, 1))
         for one, other in zip(inputs, flipped, strict=True)
