@@ -45,7 +45,7 @@ from wherefrom.training.probing import Site
 from wherefrom.training.torch_engine import TorchEngine
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS, BATCH, EPOCHS, MEMBERS, CLASSES, LR = 48, 16, 4, 3, 3, 0.01
+ROWS, BATCH, EPOCHS, MEMBERS, CLASSES, LR = 48, 16, 2, 3, 3, 0.001
 SIDE, WORDS, LENGTH = 32, 50, 12
 AMPLIFIED = 1e-3  # from which on it is asked whether training amplifies rounding, or something differs
 

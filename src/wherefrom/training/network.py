@@ -11,6 +11,7 @@ import copy
 import threading
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -200,6 +201,7 @@ class Network:
         self._check_against(module, x)
         self.convolves = self._takes_channels_last(module, x)
         self.stackable = self._can_be_stacked(module, x)
+        self.not_followed = ""  # why a frozen part in front cannot be told from the rest, if it cannot
         self._front, self.head = self._divided(module, x)  # what is frozen and comes first, and what takes its features
 
     def __getstate__(self) -> dict[str, Any]:
@@ -254,6 +256,8 @@ class Network:
     def _of_the_first(self, module: nn.Module) -> dict[int, nn.Module]:
         """Return what stands in for the frozen layers that a draw has from the first one, and that need not be run."""
         layers = {name: module.get_submodule(name) for name in self._front_layers}
+        standing = Counter(id(part) for _, part in module.named_modules(remove_duplicate=False))
+        layers = {name: layer for name, layer in layers.items() if standing[id(layer)] == 1}  # others run elsewhere, too
         with_outputs = [(layer, *self._front_layers[name]) for name, layer in layers.items()]
         return {id(layer): front_part.Returning(out) for layer, first, out in with_outputs if first() is layer}
 
@@ -473,7 +477,11 @@ class Network:
         if not self.shared:
             return None, None
         twin = probing.in_mode(probing.twin(module), module, training=True)
-        parts = front_part.divided(twin, x, self.layout.names, list(self.shared))
+        try:
+            parts = front_part.divided(twin, x, self.layout.names, list(self.shared))
+        except front_part.NotFollowedError as error:
+            self.not_followed = str(error)
+            return None, None
         if parts is None:
             return None, None
         front, head = parts
@@ -497,6 +505,15 @@ class Network:
         outputs = front_part.outputs_of_layers(front, x[:1])
         self._front_layers = {name: (weakref.ref(module.get_submodule(name)), out) for name, out in outputs.items()}
         return probing.skeleton(front), rest
+
+    @property
+    def runs_frozen_part_in_every_step(self) -> bool:
+        """Return True if frozen parameters stand before what is trained, and the forward hides that they come first."""
+        order = [name for name, _ in self._skeletons[True].named_parameters()]
+        trained = self.layout.kinds[0]
+        first = next((k for k, name in enumerate(order) if name in trained), 0)
+        is_in_front = all(name in self.shared for name in order[:first])
+        return bool(self.not_followed) and first > 0 and is_in_front and trained >= set(order[first:])
 
     def private(self, worker: Any) -> Network:
         """Return a copy of the network for one of several threads.
