@@ -257,7 +257,7 @@ class Network:
         """Return what stands in for the frozen layers that a draw has from the first one, and that need not be run."""
         layers = {name: module.get_submodule(name) for name in self._front_layers}
         standing = Counter(id(part) for _, part in module.named_modules(remove_duplicate=False))
-        layers = {name: layer for name, layer in layers.items() if standing[id(layer)] == 1}  # others run elsewhere, too
+        layers = {name: layer for name, layer in layers.items() if standing[id(layer)] == 1}  # others run later, too
         with_outputs = [(layer, *self._front_layers[name]) for name, layer in layers.items()]
         return {id(layer): front_part.Returning(out) for layer, first, out in with_outputs if first() is layer}
 
@@ -579,6 +579,6 @@ class Network:
         """Return the network with other numbers in what all members share."""
         changed = copy.copy(self)
         changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
-        changed.shared = {name: tensors[name].to(tensor) for name, tensor in self.shared.items()}
+        changed.shared = {name: tensors[name].to(tensor, copy=True) for name, tensor in self.shared.items()}
         changed.head = self.head and self.head.with_shared(tensors)
         return changed
