@@ -15,6 +15,7 @@ its own. A package that is not installed is left out, with a word.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import re
 import resource
@@ -360,7 +361,7 @@ CASES: dict[str, Case] = {
         mlp_dim=64,
     ),
     "pytorchcv resnet20_cifar10": of_class(
-        "pytorchcv", "pytorchcv.models.pytorch.resnet_cifar.resnet20_cifar10", images, num_classes=CLASSES
+        "pytorchcv", "pytorchcv.model_provider.get_model", images, "resnet20_cifar10", num_classes=CLASSES
     ),
     "efficientnet_pytorch b0": Case(
         "efficientnet_pytorch",
@@ -645,6 +646,7 @@ def main() -> None:
     parser.add_argument("--packages", type=Path, default=ROOT / ".venv-architectures", help="that virtual environment")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of architectures")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--kept", type=Path, help="a file of rows as JSON lines, by which an interrupted run goes on")
     asked = parser.parse_args()
     if asked.set_up:
         set_up(asked.packages)
@@ -652,8 +654,13 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     operators = declare_operators()  # for as long as it is kept
+    lines = asked.kept.read_text(encoding="utf-8").splitlines() if asked.kept and asked.kept.exists() else []
+    kept = {line[0]: tuple(line) for line in map(json.loads, lines)}
     rows, skipped = [], []
     for name, case in CASES.items():
+        if name in kept:
+            rows.append(kept[name])
+            continue
         if not any(part in name for part in asked.only):
             continue
         if find_spec(case.package) is None:
@@ -662,6 +669,9 @@ def main() -> None:
         __import__(case.package)  # before processes are made of this one
         rows.append(row(name))
         print(" | ".join(map(str, rows[-1])), flush=True)
+        if asked.kept:
+            with asked.kept.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
     del operators
     print("left out, since the package is not installed:", ", ".join(skipped) or "none")
     if asked.page:

@@ -225,3 +225,21 @@ def test_a_device_that_is_not_there(problem):
 def test_a_network_instead_of_a_factory_is_refused():
     with pytest.raises(TypeError, match="function that returns a new network"):
         wf.Training(nn.Linear(1, 1), wf.Algorithm("adam", lr=0.1, batch_size=1), epochs=1)
+
+
+class Remembering(nn.Module):
+    """A network that leaves what it computed in itself, for others to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.seen = nn.Linear(4, 3), nn.Linear(3, 1), None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = torch.tanh(self.first(x))
+        return self.last(self.seen)
+
+
+def test_a_network_may_leave_what_it_computed_in_itself(problem):
+    posterior = wf.marginalise(training(Remembering), problem, [wf.InitialCondition(2)])
+    assert posterior.network.stackable
+    assert bool(posterior.predict(problem[0]).mean.isfinite().all())

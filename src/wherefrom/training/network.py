@@ -198,9 +198,11 @@ class Network:
         self.kept: dict[str, Any] = {}  # what others have prepared for this very network
         self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
         self.description, self.probe_rows = repr(module), x.detach().clone()
+        untouched = copy.deepcopy(self._skeletons)  # a forward may leave tensors of these trials in its module
         self._check_against(module, x)
         self.convolves = self._takes_channels_last(module, x)
         self.stackable = self._can_be_stacked(module, x)
+        self._skeletons = untouched
         self.not_followed = ""  # why a frozen part in front cannot be told from the rest, if it cannot
         self._front, self.head = self._divided(module, x)  # what is frozen and comes first, and what takes its features
 
