@@ -52,7 +52,7 @@ AMPLIFIED = 1e-3  # from which on it is asked whether training amplifies roundin
 
 PACKAGES = ("numpy", "pandas", "safetensors", "transformers", "peft", "einops", "pillow", "beartype", "loguru")
 WITHOUT_DEPENDENCIES = (  # of which some would bring another build of torch
-    *("torchvision", "timm", "monai", "efficientnet_pytorch", "pytorchcv", "pytorch-tabnet", "vit-pytorch"),
+    *("torchvision", "timm", "monai", "efficientnet_pytorch", "pytorch-tabnet", "vit-pytorch"),
     *("rtdl_revisiting_models", "tab-transformer-pytorch", "hyper-connections", "torch_einops_utils", "x-mlps-pytorch"),
     *("einx", "frozendict"),
 )
@@ -360,9 +360,6 @@ CASES: dict[str, Case] = {
         heads=2,
         mlp_dim=64,
     ),
-    "pytorchcv resnet20_cifar10": of_class(
-        "pytorchcv", "pytorchcv.model_provider.get_model", images, "resnet20_cifar10", num_classes=CLASSES
-    ),
     "efficientnet_pytorch b0": Case(
         "efficientnet_pytorch",
         images,
@@ -633,6 +630,8 @@ def page(rows: Sequence[tuple[Any, ...]], skipped: Sequence[str]) -> str:
         f"{SIDE}, {LENGTH} words or times. Of so few steps, a good part is the recording of the step"
     )
     without = f"\nLeft out, since the package is not installed: {', '.join(skipped)}.\n" if skipped else ""
+    not_run = [name for name in CASES if name not in {*skipped, *(row[0] for row in rows)}]
+    without += f"\nNot run this time: {', '.join(not_run)}.\n" if not_run else ""
     table = Table(HEADER, list(rows)).markdown()
     said = " ".join((__doc__ or "").split("\n\n")[2].split())
     return (
