@@ -57,7 +57,8 @@ def measured(members: int) -> Measured:
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    backbone = BertModel(BertConfig(WORDS, WIDTH, 4, 4, 2 * WIDTH))
+    size = {"vocab_size": WORDS, "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH}
+    backbone = BertModel(BertConfig(num_hidden_layers=4, num_attention_heads=4, **size))
     x, y = torch.randint(1, WORDS, (ROWS, LENGTH)), torch.randint(3, (ROWS,))
     training = wf.Training(
         lambda: Adapted(backbone),
