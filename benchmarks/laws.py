@@ -1,19 +1,25 @@
 """NLL on the UCI sets of laws over the weights, alone and with initial conditions, and what they cost.
 
-    python benchmarks/laws.py --data ../data                          all sets that take minutes, 20 folds
+    python benchmarks/laws.py --set-up                                once: other packages, in a venv of their own
+    .venv-laws/bin/python benchmarks/laws.py --data ../data           all sets that take minutes, 20 folds
     python benchmarks/laws.py --data ../data --sets yacht --folds 5 --out laws.md
 
 Every method trains the same network, of 50 units, for the same number of epochs, on the published splits. The noise is
 fitted on rows that are held out of training, in the same way for all. What samples or learns a variance has to know how
 noisy y is: its temperature is twice the mean training loss of the plain networks, in y's standard units, and its weight
-decay makes a prior of precision 1. "alone" is the
+decay makes a prior of precision 1. Its learning rate is the one of a short list that does best on a tenth of the first
+fold's training rows, of which the test rows are no part. IVON remembers a tenth of its steps. "alone" is the
 first member, "with theta0" is all of them. Processor time is that of training a member, relative to the plain one's.
-Where laplace-torch is installed, its Kronecker-factored and diagonal approximations are made of the same networks.
+laplace-torch makes its approximations of the same trained networks; posteriors and ivon-opt train the same network with
+the same settings, in a plain loop. Which of them are installed is in the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -22,14 +28,61 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import wherefrom as wf
 from setting import setting
 from wherefrom.reproduce import datasets
 
+ROOT = Path(__file__).resolve().parents[1]
 SETS = ("boston", "concrete", "energy", "wine", "yacht")
-MEMBERS, UNITS, SAMPLES, CYCLES = 5, 50, 100, 4
+MEMBERS, UNITS, SAMPLES, CYCLES, BATCH, SNAPSHOTS = 5, 50, 100, 4, 100, 20
+
+# laplace-torch and others name torchvision, or other builds of torch, as dependencies: so all are named here instead.
+PACKAGES = ("numpy", "numba", "pandas", "safetensors", "scipy", "matplotlib", "tqdm", "orjson", "joblib")
+WITHOUT_DEPENDENCIES = (
+    *("ivon-opt", "posteriors", "optree", "tensordict", "cloudpickle", "pyvers", "graphviz", "torchopt"),
+    *(
+        "laplace-torch",
+        "curvlinops-for-pytorch",
+        "asdfghjkl",
+        "backpack-for-pytorch",
+        "einops",
+        "opt_einsum",
+        "einconv",
+    ),
+    *("linear_operator", "jaxtyping", "wadler_lindig", "unfoldNd", "torchmetrics", "lightning_utilities"),
+)
+
+
+def set_up(folder: Path) -> None:
+    """Make a virtual environment with the packages of others, and the torch that runs here."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, f"torch=={torch.__version__.split('+')[0]}", *PACKAGES], check=True)
+    subprocess.run([*pip, "--no-deps", *WITHOUT_DEPENDENCIES], check=True)
+    (path,) = (folder / "lib").glob("python*/site-packages")
+    (path / "wherefrom.pth").write_text(f"{ROOT / 'src'}\n")
+
+
+class Setting(NamedTuple):
+    """What an algorithm may depend on."""
+
+    temperature: float
+    rows: int
+    epochs: int
+    lr: float
+
+    @property
+    def common(self) -> dict[str, float]:
+        """The settings of what samples or learns a variance; the prior has a precision of one."""
+        decay = self.temperature / self.rows
+        return {"lr": self.lr, "batch_size": BATCH, "temperature": self.temperature, "weight_decay": decay}
+
+    @property
+    def beta2(self) -> float:
+        """Of IVON's curvature, which remembers a tenth of the training's steps."""
+        return 1 - 10 / (self.epochs * math.ceil(self.rows / BATCH))
 
 
 class Way(NamedTuple):
@@ -37,40 +90,28 @@ class Way(NamedTuple):
 
     over: list[Any]
     method: str = "monte_carlo"
-    algorithm: Callable[[float, int], wf.Algorithm] = lambda temperature, rows: wf.Algorithm(
-        "adam", lr=0.01, batch_size=100
-    )
+    algorithm: Callable[[Setting], wf.Algorithm] = lambda setting: wf.Algorithm("adam", lr=0.01, batch_size=BATCH)
     model: Any = wf.MLP([UNITS])
+    rates: tuple[float, ...] = ()  # of which one is chosen
 
 
-def sampling(temperature: float, rows: int) -> wf.Algorithm:
+def sampling(setting: Setting) -> wf.Algorithm:
     """Sample by SGHMC, preconditioned, in cycles."""
-    return wf.Algorithm(
-        "sghmc",
-        lr=0.002,
-        batch_size=100,
-        temperature=temperature,
-        weight_decay=temperature / rows,
-        preconditioned=True,
-        schedule=wf.schedules.Cyclical(cycles=CYCLES),
-        noise_below=0.2,
-    )
+    cycles = wf.schedules.Cyclical(cycles=CYCLES)
+    return wf.Algorithm("sghmc", preconditioned=True, schedule=cycles, noise_below=0.2, **setting.common)
 
 
-def learning(temperature: float, rows: int) -> wf.Algorithm:
+def sampling_plainly(setting: Setting) -> wf.Algorithm:
+    """Sample by SGLD as it was published."""
+    return wf.Algorithm("sgld", **setting.common)
+
+
+def learning(setting: Setting) -> wf.Algorithm:
     """Learn a Gaussian by IVON."""
-    return wf.Algorithm(
-        "ivon",
-        lr=0.1,
-        batch_size=100,
-        temperature=temperature,
-        weight_decay=temperature / rows,
-        hess_init=0.5,
-        beta2=0.999,
-    )
+    return wf.Algorithm("ivon", hess_init=0.5, beta2=setting.beta2, **setting.common)
 
 
-PLAIN = "one network, or a deep ensemble"
+PLAIN, SGLD, IVON = "one network, or a deep ensemble", "SGLD", "IVON"
 WAYS = {
     PLAIN: Way([]),
     "SWAG": Way(wf.recipes.swag()),
@@ -80,8 +121,9 @@ WAYS = {
     "Laplace, kron, sampled": Way(wf.recipes.laplace("kron")),
     "Laplace, last layer": Way(wf.recipes.laplace("last_layer"), "linearised"),
     "Laplace, full": Way(wf.recipes.laplace("full"), "linearised"),
-    "cyclical SGHMC": Way(wf.recipes.cyclical_sg_mcmc(CYCLES), algorithm=sampling),
-    "IVON": Way(wf.recipes.variational(), algorithm=learning),
+    "cyclical SGHMC": Way(wf.recipes.cyclical_sg_mcmc(CYCLES), algorithm=sampling, rates=(5e-4, 2e-3, 8e-3)),
+    SGLD: Way([wf.Iterations(wf.Snapshots(SNAPSHOTS))], algorithm=sampling_plainly, rates=(0.03, 0.1, 0.3)),
+    IVON: Way(wf.recipes.variational(), algorithm=learning, rates=(0.1, 0.3, 1.0)),
     "BatchEnsemble": Way(wf.recipes.batch_ensemble(), model=wf.rank_one(wf.MLP([UNITS]), networks=4)),
 }
 
@@ -92,12 +134,29 @@ class Score(NamedTuple):
     seconds: float  # of a member
 
 
-def trained(way: Way, data: tuple[Any, Any], folds: list[Any], epochs: int, temperature: float) -> list[wf.Posterior]:
-    algorithm = way.algorithm(temperature, len(folds[0][0]))
-    training = wf.Training(way.model, algorithm, epochs, wf.Regression(noise="fit"))
+def trained(way: Way, data: tuple[Any, Any], folds: list[Any], setting: Setting) -> list[wf.Posterior]:
+    training = wf.Training(way.model, way.algorithm(setting), setting.epochs, wf.Regression(noise="fit"))
     over = [wf.Jointly(wf.InitialCondition(), wf.BatchOrder(), draws=MEMBERS), *way.over]
     compute = wf.Compute(progress=False)
     return wf.marginalise_folds(training, data, [train for train, _ in folds], over, compute=compute)
+
+
+def chosen(way: Way, data: tuple[Any, Any], fold: Any, setting: Setting) -> Setting:
+    """Return the setting with the learning rate that does best on a tenth of a fold's training rows."""
+    if not way.rates:
+        return setting
+    rows = np.random.default_rng(0).permutation(fold[0])
+    count = len(rows) // 10
+    inner = [(rows[count:], rows[:count])]
+
+    def score(lr: float) -> float:
+        try:
+            posteriors = trained(way, data, inner, setting._replace(lr=lr))
+        except wf.DivergedError:
+            return math.inf
+        return next(scored(way, posteriors, data, inner)).together
+
+    return setting._replace(lr=min(way.rates, key=score))
 
 
 def scored(way: Way, posteriors: list[wf.Posterior], data: tuple[Any, Any], folds: list[Any]) -> Iterator[Score]:
@@ -109,36 +168,143 @@ def scored(way: Way, posteriors: list[wf.Posterior], data: tuple[Any, Any], fold
         yield Score(*nll, sum(member.trained.seconds for member in posterior.mixture) / len(posterior))
 
 
-def by_laplace_torch(structure: str, posterior: wf.Posterior, data: tuple[Any, Any], fold: Any) -> float:
-    """NLL of laplace-torch on the first network of a fold, with its own choice of the prior.
+class Given(NamedTuple):
+    """A fold as other packages get it, in standard units, and how an answer is scored."""
 
-    As for ours, the predictive noise is the one that makes the rows most likely that were held out of training.
-    """
+    posterior: wf.Posterior
+    data: tuple[Any, Any]
+    fold: Any
+
+    @property
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """The rows that the first network was trained on, without those that were held out."""
+        x, y = self.data
+        held_out = self.posterior.held_out.x.numpy()
+        train = [row for row in self.fold[0] if not (held_out == x[row]).all(1).any()]
+        y_train = self.posterior.scaler.y(torch.as_tensor(y[train])[:, None], torch.float32)
+        return self._inputs(x[train]), y_train
+
+    def _inputs(self, x: Any) -> Tensor:
+        return self.posterior.scaler.x(torch.as_tensor(x), torch.float32)
+
+    def network(self, seed: int) -> nn.Module:
+        """A network with initial weights."""
+        torch.manual_seed(seed)
+        return wf.MLP([UNITS]).sized(self.data[0].shape[1], 1)()
+
+    def nll(self, moments: Callable[[Tensor], tuple[Tensor, Tensor]]) -> float:
+        """NLL of the test rows, with the noise that makes the held-out rows most likely, as for ours.
+
+        moments: means and variances of the network's outputs.  # (rows, inputs) -> (rows,), (rows,)
+        """
+        scaler, held_out, (x, y) = self.posterior.scaler, self.posterior.held_out, self.data
+        test = self.fold[1]
+        of_held_out, of_test = (moments(self._inputs(rows)) for rows in (held_out.x, x[test]))
+
+        def log_likelihood(given: tuple[Tensor, Tensor], y: Any, noise: float) -> float:
+            spread = (given[1].double() + noise).sqrt() * float(scaler.y_std)
+            centre = given[0].double() * float(scaler.y_std) + float(scaler.y_mean)
+            return float(torch.distributions.Normal(centre, spread).log_prob(torch.as_tensor(y).flatten()).mean())
+
+        best = max(np.logspace(-6, 1, 200), key=lambda noise: log_likelihood(of_held_out, held_out.y, noise))
+        return -log_likelihood(of_test, y[test], best)
+
+
+def by_laplace_torch(structure: str, given: Given) -> float:
+    """NLL of laplace-torch on the first network of a fold, with its own choice of the prior."""
     from laplace import Laplace
     from laplace.curvature import CurvlinopsGGN
 
-    (rows, test), (x, y), scaler, held_out = fold, data, posterior.scaler, posterior.held_out
-    train = [row for row in rows if not (held_out.x.numpy() == x[row]).all(1).any()]
-    member, layout = posterior.mixture[0], posterior.networks[""].layout
-    network = nn.Sequential(nn.Linear(x.shape[1], UNITS), nn.ReLU(), nn.Linear(UNITS, 1))
+    member, layout = given.posterior.mixture[0], given.posterior.networks[""].layout
+    network = nn.Sequential(nn.Linear(given.data[0].shape[1], UNITS), nn.ReLU(), nn.Linear(UNITS, 1))
     network.load_state_dict(layout.views(member.trained.last))
-    x_train = scaler.x(torch.as_tensor(x[train]), torch.float32)
-    y_train = scaler.y(torch.as_tensor(y[train])[:, None], torch.float32)
+    x, y = given.rows
     with torch.no_grad():
-        noise = float((network(x_train) - y_train).square().mean().sqrt())  # of the residuals, as ours is
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x_train, y_train), batch_size=256)
+        noise = float((network(x) - y).square().mean().sqrt())  # of the residuals, as ours is
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=256)
     theirs = Laplace(network, "regression", "all", structure, sigma_noise=noise, backend=CurvlinopsGGN)
     theirs.fit(loader)
     theirs.optimize_prior_precision()
 
-    def log_likelihood(x: Any, y: Any, noise: float) -> float:
-        mean, variance = theirs(scaler.x(torch.as_tensor(x), torch.float32))
-        spread = (variance.flatten().double() + noise).sqrt() * float(scaler.y_std)
-        centre = mean.flatten().double() * float(scaler.y_std) + float(scaler.y_mean)
-        return float(torch.distributions.Normal(centre, spread).log_prob(torch.as_tensor(y).flatten()).mean())
+    def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, variance = theirs(x)
+        return mean.flatten(), variance.flatten()
 
-    best = max(np.logspace(-6, 1, 200), key=lambda noise: log_likelihood(held_out.x, held_out.y, noise))
-    return -log_likelihood(x[test], y[test], best)
+    return given.nll(moments)
+
+
+def by_ivon_opt(setting: Setting, given: Given) -> float:
+    """NLL of a network that ivon-opt has trained, with the settings of ours."""
+    from ivon import IVON as Optimiser
+
+    x, y = given.rows
+    network = given.network(0)
+    decay, count = setting.common["weight_decay"], len(x) / setting.temperature
+    optimiser = Optimiser(
+        network.parameters(), lr=setting.lr, ess=count, hess_init=0.5, beta2=setting.beta2, weight_decay=decay
+    )
+    for _ in range(setting.epochs):
+        for some in torch.randperm(len(x)).split(BATCH):
+            with optimiser.sampled_params(train=True):
+                optimiser.zero_grad()
+                (network(x[some]) - y[some]).square().mean().backward()
+            optimiser.step()
+
+    def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = []
+        for _ in range(SAMPLES):
+            with torch.no_grad(), optimiser.sampled_params():
+                outputs.append(network(x).flatten())
+        each = torch.stack(outputs)
+        return each.mean(0), each.var(0, correction=0)
+
+    return given.nll(moments)
+
+
+def by_posteriors(setting: Setting, given: Given) -> float:
+    """NLL of samples that posteriors' SGLD has drawn, with the settings of ours."""
+    from posteriors.sgmcmc import sgld
+
+    x, y = given.rows
+    network = given.network(0)
+    decay = setting.common["weight_decay"]
+
+    def log_posterior(parameters: dict[str, Tensor], batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        loss = (torch.func.functional_call(network, parameters, (batch[0],)) - batch[1]).square().mean()
+        return -loss - decay / 2 * sum(p.square().sum() for p in parameters.values()), torch.empty(0)
+
+    transform = sgld.build(log_posterior, lr=setting.lr, temperature=setting.temperature / len(x))
+    state = transform.init({name: p.detach().clone() for name, p in network.named_parameters()})
+    second_half = np.linspace(setting.epochs // 2, setting.epochs - 1, SNAPSHOTS).round()
+    samples = []
+    for epoch in range(setting.epochs):
+        for some in torch.randperm(len(x)).split(BATCH):
+            state, _ = transform.update(state, (x[some], y[some]), inplace=True)
+        if epoch in second_half:
+            samples.append({name: p.detach().clone() for name, p in state.params.items()})
+
+    def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            each = torch.stack([torch.func.functional_call(network, p, (x,)).flatten() for p in samples])
+        return each.mean(0), each.var(0, correction=0)
+
+    return given.nll(moments)
+
+
+class Peer(NamedTuple):
+    """Another package: its name to import, the method of ours whose settings it takes, and how it is scored."""
+
+    package: str
+    way: str
+    score: Callable[[Setting, Given], float]
+
+
+PEERS = {
+    "laplace-torch, kron": Peer("laplace", PLAIN, lambda _, given: by_laplace_torch("kron", given)),
+    "laplace-torch, diag": Peer("laplace", PLAIN, lambda _, given: by_laplace_torch("diag", given)),
+    "posteriors, SGLD": Peer("posteriors", SGLD, by_posteriors),
+    "ivon-opt": Peer("ivon", IVON, by_ivon_opt),
+}
 
 
 def with_error(values: list[float]) -> str:
@@ -148,34 +314,45 @@ def with_error(values: list[float]) -> str:
 
 def page(name: str, data: tuple[Any, Any], folds: list[Any], epochs: int, ways: list[str]) -> list[str]:
     """Train the plain networks and other methods on a set; return their rows of the table."""
-    plain = trained(WAYS[PLAIN], data, folds, epochs, 1.0)
+    setting = Setting(1.0, len(folds[0][0]), epochs, math.nan)
+    plain = trained(WAYS[PLAIN], data, folds, setting)
     losses = [member.trained.losses[-1] for posterior in plain for member in posterior.mixture]
-    temperature = 2 * float(np.mean(losses))
+    setting, settings = setting._replace(temperature=2 * float(np.mean(losses))), {}
     lines, unit = [], float("nan")
     for label, way in [(label, way) for label, way in WAYS.items() if label in (PLAIN, *ways)]:
-        posteriors = plain if label == PLAIN else trained(way, data, folds, epochs, temperature)
+        settings[label] = chosen(way, data, folds[0], setting)
+        posteriors = plain if label == PLAIN else trained(way, data, folds, settings[label])
         scores = list(scored(way, posteriors, data, folds))
         seconds = float(np.mean([score.seconds for score in scores]))
         unit = seconds if label == PLAIN else unit
         alone, together = (with_error([score[k] for score in scores]) for k in range(2))
-        lines.append(f"| {name} | {label} | {alone} | {together} | {seconds / unit:.1f} |")
+        called = f"{label}, lr {settings[label].lr:g}" if way.rates else label
+        lines.append(f"| {name} | {called} | {alone} | {together} | {seconds / unit:.1f} |")
         print(lines[-1], flush=True)
-    for structure in ("kron", "diag") if find_spec("laplace") else ():
-        values = [by_laplace_torch(structure, *each[:1], data, each[1]) for each in zip(plain, folds, strict=True)]
-        lines.append(f"| {name} | laplace-torch, {structure} | {with_error(values)} | . | . |")
+    for label, peer in PEERS.items():
+        if find_spec(peer.package) is None or peer.way not in settings:
+            continue
+        given = [Given(posterior, data, fold) for posterior, fold in zip(plain, folds, strict=True)]
+        values = [peer.score(settings[peer.way], each) for each in given]
+        lines.append(f"| {name} | {label} | {with_error(values)} | . | . |")
         print(lines[-1], flush=True)
     return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="the folder that holds uci/<set>/data.csv.gz")
+    parser.add_argument("--set-up", action="store_true", help="make a virtual environment with other packages, and end")
+    parser.add_argument("--peers", type=Path, default=ROOT / ".venv-laws", help="that virtual environment")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="the folder that holds uci/<set>/data.csv.gz")
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--folds", type=int, default=20)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), help="only these, beside the plain networks")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
+    if asked.set_up:
+        set_up(asked.peers)
+        return
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     header = ["| set | method | NLL alone | NLL with theta0 | time |", "|---|---|---|---|---|"]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import wherefrom as wf
 from conftest import training
 from wherefrom.training.attention import ATTENTION, Attention
+from wherefrom.training.network import Network
 
 WIDTH, HEADS, STEPS = 4, 2, 3
 OVER = [wf.InitialCondition(2), wf.Iterations(wf.SWAG(rank=2)), wf.Dropout()]
@@ -53,7 +54,17 @@ class ByLayer(ByHand):
         return self.attend(x, x, x, need_weights=False)[0]
 
 
-@pytest.mark.parametrize("model", [ByFunction, ByLayer])
+class ByFolding(ByHand):
+    """With the heads folded into the rows, as FT-Transformer's authors do."""
+
+    def attended(self, x: Tensor) -> Tensor:
+        query, key, value = (part.flatten(0, 1) for part in self.heads(x))
+        weights = torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]), -1)
+        out = (F.dropout(weights, 0.3, self.training) @ value).unflatten(0, (-1, HEADS))
+        return self.attend.out_proj(out.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("model", [ByFunction, ByLayer, ByFolding])
 def test_masks_are_those_of_attention_by_hand(model, problem):
     ours, expected = (wf.marginalise(training(each), problem, OVER) for each in (model, ByHand))
     sites = [[(site.rate, site.shape) for site in each.network.sites] for each in (ours, expected)]
@@ -173,3 +184,35 @@ def test_transformers_with_their_own_dropout(name):
     prediction, other = (each.predict(x, samples=8).answers for each in (ours, expected))
     assert float(prediction.std(1).min()) > 0
     torch.testing.assert_close(prediction, other, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("model", [ByFunction, ByLayer, ByFolding])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_members_train_as_one_program(model, rate, problem, monkeypatch):
+    """Torch's own attention has no rule for several members on a CPU: it is written out for them."""
+
+    def made() -> nn.Module:
+        network = model()
+        network.attend.dropout = rate
+        return network
+
+    setup = training(made, algorithm=wf.Algorithm("sgd", lr=0.05, batch_size=30))  # no step where a slope is zero
+    together = wf.marginalise(setup, problem, [wf.InitialCondition(3)])
+    assert together.network.stackable
+    monkeypatch.setattr(Network, "largest_group", lambda *_: 1)
+    alone = wf.marginalise(setup, problem, [wf.InitialCondition(3)])
+    for one, other in zip(together.mixture, alone.mixture, strict=True):
+        torch.testing.assert_close(one.trained.last, other.trained.last, rtol=0, atol=1e-5)
+
+
+class TimesFirst(ByHand):
+    """With the steps before the rows, of which there are as many as probe rows, twice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.dropout(torch.tanh(self.first(x)).unflatten(1, (STEPS, WIDTH)).repeat(1, 8, 1).transpose(0, 1), 0.1)
+        return self.last(h.mean(0))
+
+
+def test_rows_must_come_first(problem):
+    with pytest.raises(ValueError, match="its first dimension must be the rows"):
+        wf.marginalise(training(TimesFirst), problem, [])

@@ -180,6 +180,8 @@ ALGORITHMS = [
     wf.Algorithm("sghmc", lr=0.03, batch_size=BATCH, temperature=0.1, weight_decay=0.01),
     wf.Algorithm("sghmc", lr=0.001, batch_size=BATCH, temperature=0.01, momentum=0.5, preconditioned=True, eps=0.1),
     wf.Algorithm("sghmc", lr=0.03, batch_size=BATCH, temperature=0.0),
+    wf.Algorithm("ivon", lr=0.05, batch_size=BATCH, temperature=0.01, hess_init=0.5, beta2=0.99, weight_decay=0.01),
+    wf.Algorithm("ivon", lr=0.05, batch_size=BATCH, temperature=0.1, betas=(0.8, 0.9999), clip_radius=0.1, clip=2.0),
 ]
 
 

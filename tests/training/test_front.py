@@ -198,6 +198,14 @@ def trained_first() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 2, 1), BODY, *head())
 
 
+def test_a_forward_that_cannot_be_followed_is_named():
+    with pytest.warns(
+        UserWarning, match=r"frozen part of the model runs in every step.*nn.Sequential\(backbone, head\)"
+    ):
+        marginalised(Asking, over=[])
+
+
+@pytest.mark.filterwarnings("ignore:the frozen part")
 @pytest.mark.parametrize("model", [OfTheBatch, Asking, InPlace, in_training_mode, trained_first])
 def test_what_cannot_be_divided_is_trained_whole(model):
     posterior = marginalised(model, over=[wf.InitialCondition(2)])

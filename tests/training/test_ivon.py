@@ -56,10 +56,22 @@ def test_its_variance_is_the_law(problem):
     assert posterior.predict(problem[0], samples=10).sources().names == ("theta0", "t")
 
 
-def test_a_law_goes_on_after_an_interruption(problem, tmp_path):
+def test_both_engines_learn_the_same_law(problem):
+    algorithm = wf.Algorithm("ivon", lr=0.05, batch_size=30, temperature=0.1, beta2=0.9)
+    setup, over = wf.Training(wf.MLP([5]), algorithm, 8), [wf.InitialCondition(2), *wf.recipes.variational()]
+    torchs, natives = (wf.marginalise(setup, problem, over, engine=name).laws() for name in ("torch", "native"))
+    start = 0.1 / (90 * (1.0 + 1e-4))
+    for one, other in zip(torchs, natives, strict=True):
+        assert float((one.variance / start - 1).abs().max()) > 0.5, "nothing was learnt, so nothing is tested"
+        torch.testing.assert_close(other.mean, one.mean, rtol=0, atol=1e-5)
+        torch.testing.assert_close(other.variance, one.variance, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_a_law_goes_on_after_an_interruption(problem, tmp_path, engine):
     algorithm = wf.Algorithm("ivon", lr=0.05, batch_size=30, temperature=0.1, beta2=0.99)
     setup, over = wf.Training(wf.MLP([5]), algorithm, 8), [wf.InitialCondition(2), *wf.recipes.variational()]
-    expected, left = wf.marginalise(setup, problem, over), [9]
+    expected, left = wf.marginalise(setup, problem, over, engine=engine), [9]
 
     class Interrupted(Exception):
         pass
@@ -70,8 +82,8 @@ def test_a_law_goes_on_after_an_interruption(problem, tmp_path):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        wf.marginalise(setup, problem, over, checkpoints=tmp_path, progress=report, workers=1)
-    resumed = wf.marginalise(setup, problem, over, checkpoints=tmp_path, workers=1)
+        wf.marginalise(setup, problem, over, checkpoints=tmp_path, progress=report, workers=1, engine=engine)
+    resumed = wf.marginalise(setup, problem, over, checkpoints=tmp_path, workers=1, engine=engine)
     for one, other in zip(resumed.laws(), expected.laws(), strict=True):
         assert torch.equal(one.mean, other.mean)
         assert torch.equal(one.variance, other.variance)

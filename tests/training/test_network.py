@@ -93,6 +93,23 @@ class OwnNoise(nn.Linear):
         return super().forward(x + 0.1 * torch.randn_like(x))
 
 
+class StochasticDepth(nn.Linear):
+    """As torchvision's and timm's."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = super().forward(x)
+        return out * out.new_empty(len(x), 1).bernoulli_(0.9) if self.training else out
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells, self.last = nn.LSTM(1, 2, num_layers=2, dropout=0.1, batch_first=True), nn.Linear(2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.cells(x.unsqueeze(-1))[0][:, -1])
+
+
 class HiddenNoise(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x + x.new_empty(x.shape).normal_())
@@ -146,7 +163,9 @@ REFUSED = [
         r"inside multi_head_attention_forward \(dropout_p=0.5\).*need_weights=False",
     ),
     (lambda: RemembersTooMuch(4, 1), "neither nn.Parameter nor registered buffers"),
-    (lambda: OwnNoise(4, 1), "random numbers of its own"),
+    (lambda: OwnNoise(4, 1), "random numbers of its own, by randn_like. Only"),
+    (lambda: StochasticDepth(4, 1), "by bernoulli_, one for each row, as stochastic depth does: set its rate to zero"),
+    (lambda: Recurrent(), r"lstm layers drop units between them, .*nn.LSTM\(..., dropout=0.0\)"),
     (lambda: HiddenNoise(4, 1), "draws random numbers"),
     (lambda: OnlyInTraining(4, 1), "training mode only"),
     (lambda: Scalar(4, 1), r"shape \(rows, outputs\)"),
@@ -206,3 +225,21 @@ def test_a_device_that_is_not_there(problem):
 def test_a_network_instead_of_a_factory_is_refused():
     with pytest.raises(TypeError, match="function that returns a new network"):
         wf.Training(nn.Linear(1, 1), wf.Algorithm("adam", lr=0.1, batch_size=1), epochs=1)
+
+
+class Remembering(nn.Module):
+    """A network that leaves what it computed in itself, for others to look at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.seen = nn.Linear(4, 3), nn.Linear(3, 1), None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = torch.tanh(self.first(x))
+        return self.last(self.seen)
+
+
+def test_a_network_may_leave_what_it_computed_in_itself(problem):
+    posterior = wf.marginalise(training(Remembering), problem, [wf.InitialCondition(2)])
+    assert posterior.network.stackable
+    assert bool(posterior.predict(problem[0]).mean.isfinite().all())

@@ -19,6 +19,7 @@ from conftest import mlp, training
 from wherefrom.files.reading import read_tensors
 from wherefrom.training import checkpoints
 from wherefrom.training.cohort import Examples
+from wherefrom.training.noise import Noise
 from wherefrom.training.optimisers import OPTIMISERS
 
 pytestmark = pytest.mark.slow
@@ -107,6 +108,15 @@ def test_every_optimiser(name, settings, problem, tmp_path):
     algorithm = wf.Algorithm(name, lr=0.01, batch_size=25, clip=1.0, **settings)
     setup = training(algorithm=algorithm, epochs=EPOCHS)
     check(tmp_path, 3 * 7, setup, problem, [wf.InitialCondition(3)], engine="torch")
+
+
+def test_noise_of_steps_already_done_is_not_drawn_again(problem, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Noise, "__call__", lambda noise, step: drawn.append(step) or torch.zeros(3, noise.size))
+    setup = training(algorithm=wf.Algorithm("sgld", lr=0.01, batch_size=25), epochs=EPOCHS)
+    given = setup, problem, [wf.InitialCondition(3)]
+    interrupted_and_resumed(tmp_path, 3 * 7, *given, engine="torch", workers=1)
+    assert drawn == list(range(EPOCHS * 4))  # 90 rows have four batches
 
 
 class Forgetful(torch.optim.SGD):

@@ -141,6 +141,13 @@ def _build_network(
         shapes = tuple(x.shape[1:]) if joined is None else ", ".join(map(str, joined.shapes))
         raise ValueError(f"{the_model} cannot be run on rows of shape {shapes}{hint}: {error}") from error
     likelihood.check_network(the_model, network.outputs, targets)
+    if network.runs_frozen_part_in_every_step:
+        warnings.warn(
+            f"the frozen part of {the_model} runs in every step, which is slower: torch.fx cannot follow the forward "
+            f"({network.not_followed}), so its features cannot be computed once. Use nn.Sequential(backbone, head), or "
+            "a forward without branches on numbers",
+            stacklevel=5,
+        )
     if warning := likelihood.doubt_network(the_model, network.probe_answers, network.last_functions, False):
         warnings.warn(warning, stacklevel=5)
     return network

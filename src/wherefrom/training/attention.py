@@ -45,8 +45,15 @@ class Attention(NamedTuple):
         """The shape of the weights that are dropped, of one row."""
         return (*self.query.shape[1:-1], self.key.shape[-2])
 
+    @property
+    def is_of_many(self) -> bool:
+        """Return True within a vmap over members, which has no rule for torch's own attention on a CPU."""
+        return any(torch._C._functorch.is_batchedtensor(part) for part in self[:3])
+
     def without_dropout(self) -> Tensor:
         """Compute it as in prediction."""
+        if self.is_of_many:
+            return self.masked(None)
         result: Tensor = ATTENTION(
             self.query,
             self.key,
@@ -58,8 +65,8 @@ class Attention(NamedTuple):
         )
         return result
 
-    def masked(self, mask: Tensor) -> Tensor:
-        """Compute it with weights that are multiplied by a mask."""
+    def masked(self, mask: Tensor | None) -> Tensor:
+        """Compute it with weights that are multiplied by a mask, where there is one."""
         query, key, value = self.query, self.key, self.value
         if self.enable_gqa:
             key, value = (part.repeat_interleave(query.shape[-3] // part.shape[-3], -3) for part in (key, value))
@@ -71,15 +78,15 @@ class Attention(NamedTuple):
             scores = scores.masked_fill(~self.attn_mask, -math.inf)
         elif self.attn_mask is not None:
             scores = scores + self.attn_mask
-        return (torch.softmax(scores, -1) * mask) @ value
+        weights = torch.softmax(scores, -1)
+        return (weights if mask is None else weights * mask) @ value
 
 
 def is_closed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Return True if a call hides attention that drops units, which can be opened: it returns no weights."""
+    """Return True if a call hides torch's own attention, and can be opened: it returns no weights."""
     if function is not _MANY_HEADS:
         return False
-    rate = kwargs.get("dropout_p", args[10] if len(args) > 10 else 0.0)
-    return rate > 0 and not kwargs.get("need_weights", args[15] if len(args) > 15 else True)
+    return not kwargs.get("need_weights", args[15] if len(args) > 15 else True)
 
 
 def opened(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

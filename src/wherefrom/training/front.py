@@ -28,10 +28,16 @@ _PREFIX = "inner."
 _DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
+class NotFollowedError(Exception):
+    """Why torch.fx cannot follow a forward."""
+
+
 def divided(
     module: nn.Module, x: Tensor, of_theta: Collection[str], shared: Collection[str]
 ) -> tuple[nn.Module, nn.Module] | None:
     """Return the front and the head of a module in training mode, which share its layers; None if there is no front.
+
+    Raises a NotFollowedError if that cannot be seen.
 
     module: a copy, to which layers may be added.
     x: a few rows, which show the shapes of what the head takes.
@@ -47,7 +53,7 @@ def divided(
         return not has(part, of_theta) and not any(map(_is_random_or_of_batches, part.modules()))
 
     graph = _followed(module, lambda part: is_frozen(part) and has(part, shared))
-    if graph is None:
+    if graph is None:  # the module itself is one layer
         return None
     in_front = _front_nodes(graph, module, of_theta, is_frozen)
     layers = [module.get_submodule(str(node.target)) for node in in_front if node.op == "call_module"]
@@ -120,7 +126,7 @@ class _Alone(nn.Module):
 
 
 def _followed(module: nn.Module, is_whole: Callable[[nn.Module], bool]) -> fx.Graph | None:
-    """Return the graph of a forward pass, with frozen parts as single nodes; None if it cannot be followed."""
+    """Return the graph of a forward pass, with frozen parts as single nodes; None if all of it is one node."""
 
     class Follower(fx.Tracer):
         def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
@@ -128,8 +134,8 @@ def _followed(module: nn.Module, is_whole: Callable[[nn.Module], bool]) -> fx.Gr
 
     try:
         graph = Follower().trace(_Alone(module))
-    except Exception:  # branches on numbers, and whatever else a forward may do
-        return None
+    except Exception as error:  # branches on numbers, and whatever else a forward may do
+        raise NotFollowedError(f"{type(error).__name__}: {error}".splitlines()[0]) from error
     for node in graph.nodes:
         node.type = None  # annotations that are text cannot be pickled
         if node.op in ("call_module", "get_attr"):

@@ -11,6 +11,7 @@ import copy
 import threading
 import warnings
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -74,7 +75,7 @@ class _GivenMasks(TorchFunctionMode):
         if func in DROPOUT:
             x, _, _ = dropout_arguments(*args, **kwargs)
             mask = next(self.masks, None) if next(self.drops) else None
-            return x if mask is None else x * mask
+            return x if mask is None else _dropped(x, mask)
         if is_closed(func, args, kwargs):
             with self:
                 return opened(args, kwargs)
@@ -87,6 +88,13 @@ class _GivenMasks(TorchFunctionMode):
         if func is Tensor.view and args[0].ndim == 4 and not kwargs and not isinstance(args[-1], torch.dtype):
             func = Tensor.reshape
         return func(*args, **kwargs)
+
+
+def _dropped(x: Tensor, mask: Tensor) -> Tensor:
+    """Return x times a mask, which has one dimension more where the model has folded one into its rows."""
+    if mask.ndim <= x.ndim:
+        return x * mask
+    return (x.unflatten(0, (-1, mask.shape[1])) * mask).flatten(0, 1)
 
 
 def _linear_on_shared_rows(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -190,9 +198,12 @@ class Network:
         self.kept: dict[str, Any] = {}  # what others have prepared for this very network
         self._recorded: dict[Any, tuple[list[Tensor], program.Program] | None] = {}  # None: called once
         self.description, self.probe_rows = repr(module), x.detach().clone()
+        untouched = copy.deepcopy(self._skeletons)  # a forward may leave tensors of these trials in its module
         self._check_against(module, x)
         self.convolves = self._takes_channels_last(module, x)
         self.stackable = self._can_be_stacked(module, x)
+        self._skeletons = untouched
+        self.not_followed = ""  # why a frozen part in front cannot be told from the rest, if it cannot
         self._front, self.head = self._divided(module, x)  # what is frozen and comes first, and what takes its features
 
     def __getstate__(self) -> dict[str, Any]:
@@ -247,6 +258,8 @@ class Network:
     def _of_the_first(self, module: nn.Module) -> dict[int, nn.Module]:
         """Return what stands in for the frozen layers that a draw has from the first one, and that need not be run."""
         layers = {name: module.get_submodule(name) for name in self._front_layers}
+        standing = Counter(id(part) for _, part in module.named_modules(remove_duplicate=False))
+        layers = {name: layer for name, layer in layers.items() if standing[id(layer)] == 1}  # others run later, too
         with_outputs = [(layer, *self._front_layers[name]) for name, layer in layers.items()]
         return {id(layer): front_part.Returning(out) for layer, first, out in with_outputs if first() is layer}
 
@@ -473,7 +486,11 @@ class Network:
         if not self.shared:
             return None, None
         twin = probing.in_mode(probing.twin(module), module, training=True)
-        parts = front_part.divided(twin, x, self.layout.names, list(self.shared))
+        try:
+            parts = front_part.divided(twin, x, self.layout.names, list(self.shared))
+        except front_part.NotFollowedError as error:
+            self.not_followed = str(error)
+            return None, None
         if parts is None:
             return None, None
         front, head = parts
@@ -497,6 +514,15 @@ class Network:
         outputs = front_part.outputs_of_layers(front, x[:1])
         self._front_layers = {name: (weakref.ref(module.get_submodule(name)), out) for name, out in outputs.items()}
         return probing.skeleton(front), rest
+
+    @property
+    def runs_frozen_part_in_every_step(self) -> bool:
+        """Return True if frozen parameters stand before what is trained, and the forward hides that they come first."""
+        order = [name for name, _ in self._skeletons[True].named_parameters()]
+        trained = self.layout.kinds[0]
+        first = next((k for k, name in enumerate(order) if name in trained), 0)
+        is_in_front = all(name in self.shared for name in order[:first])
+        return bool(self.not_followed) and first > 0 and is_in_front and trained >= set(order[first:])
 
     def private(self, worker: Any) -> Network:
         """Return a copy of the network for one of several threads.
@@ -562,6 +588,6 @@ class Network:
         """Return the network with other numbers in what all members share."""
         changed = copy.copy(self)
         changed._private, changed._recorded, changed._at_rates, changed.kept = {}, {}, {}, {}
-        changed.shared = {name: tensors[name].to(tensor) for name, tensor in self.shared.items()}
+        changed.shared = {name: tensors[name].to(tensor, copy=True) for name, tensor in self.shared.items()}
         changed.head = self.head and self.head.with_shared(tensors)
         return changed

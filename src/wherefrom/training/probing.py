@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +15,19 @@ from torch import Tensor, nn
 
 from wherefrom.training import streams
 from wherefrom.training.attention import ATTENTION, Attention
+from wherefrom.training.precision import agree
 from wherefrom.training.tracing import DROPOUT, ELEMENT_DROPOUT, Call, Tracer, dropout_arguments, last_function
 
 Parameters = dict[str, Tensor]
 
+_DROPPING = DROPOUT | {ATTENTION, F.multi_head_attention_forward}
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_DRAWS = frozenset(
+    (
+        *("bernoulli", "bernoulli_", "rand", "rand_like", "uniform_", "randn", "randn_like", "normal", "normal_"),
+        *("randint", "randint_like", "randperm", "random_", "multinomial", "poisson", "exponential_", "rrelu"),
+    )
+)
 _RATE = 10  # where dropout_p stands among the arguments of nn.functional.multi_head_attention_forward
 
 
@@ -25,6 +35,8 @@ _RATE = 10  # where dropout_p stands among the arguments of nn.functional.multi_
 class Site:
     """One place in the forward pass where units are dropped: its rate, and the shape of one row's mask.
 
+    Where the model has folded a dimension into the rows, as some do with the heads of attention, that is the first of
+    the mask's.
     `unit_by_unit` says how the activations lie in memory there: all rows of one unit together, or all units of a row.
     With a `weight`, the name of a parameter, it is its entries that are dropped, for all rows at once.
     """
@@ -140,31 +152,49 @@ class Seen:
     answers: Tensor  # (rows, outputs)
 
 
+class _Pass(NamedTuple):
+    """A forward pass: what it returned, the calls that matter, and how many numbers all of them returned."""
+
+    answers: Any
+    calls: list[Call]
+    numbers: int
+    last_function: Any
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor) -> _Pass:
+        with Tracer({F.linear: linear}, keeps=_matters) as tracer:
+            answers = module(x)
+        last = last_function(tracer.last, answers) if isinstance(answers, Tensor) else None
+        return cls(answers, tracer.calls, tracer.numbers, last)
+
+
+def _matters(call: Call) -> bool:
+    """Return True for calls that drop units, or draw; those of others would keep all activations."""
+    return call.function in _DROPPING or call.name in _DRAWS or call.name in _RECURRENT
+
+
 def probe(module: nn.Module, x: Tensor) -> Seen:
     """Run a copy of the module on a few rows, in prediction and in training."""
     rows, copied = x.clone(), twin(module)
     before = dict(module.named_buffers())
-    answers: list[Any] = []
-    calls: list[list[Call]] = []
     with torch.no_grad(), streams.torch_seeded(0, "probe"):
         state = torch.get_rng_state()
-        for training in (False, False, True):  # training last: it may move buffers
-            in_mode(copied, module, training)
-            with Tracer({F.linear: linear}) as tracer:
-                answers.append(copied(rows))
-            calls = [*calls[-1:], tracer.calls]  # with all activations: those of the first pass are not needed
+        outputs = _Pass.of(copied.eval(), rows).answers
+        predicting = _Pass.of(copied, rows)
+        folded = _folded(copied, rows, predicting.calls)
+        trained = _Pass.of(in_mode(copied, module, training=True), rows)  # last: it may move buffers
         drew = not torch.equal(state, torch.get_rng_state())
-    outputs, (predicting, in_training) = answers[0], calls
     if not torch.equal(rows, x):
         raise ValueError("the model changes its input in place; let it work on a copy")
     if not isinstance(outputs, Tensor) or outputs.ndim not in (1, 2) or len(outputs) != len(x):
         shape = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(f"the model must return a tensor of shape (rows, outputs); it returned {shape}")
-    if drew or not torch.allclose(outputs, answers[1], equal_nan=True):
-        raise ValueError(_why_random(in_training))
-    sites, attends = _sites(in_training, len(x)), [_drops(call) for call in in_training if call.function is ATTENTION]
-    shapes = [[site.shape for call, site, _ in each if call in DROPOUT] for each in (_sites(predicting, len(x)), sites)]
-    if shapes[0] != shapes[1] or len(attends) != sum(call.function is ATTENTION for call in predicting):
+    if drew or not torch.allclose(outputs, predicting.answers, equal_nan=True):
+        raise ValueError(_why_random(trained.calls, len(x)))
+    in_prediction, sites = (_sites(each.calls, len(x), folded) for each in (predicting, trained))
+    attends = [_drops(call) for call in trained.calls if call.function is ATTENTION]
+    shapes = [[site.shape for call, site, _ in each if call in DROPOUT] for each in (in_prediction, sites)]
+    if shapes[0] != shapes[1] or len(attends) != sum(call.function is ATTENTION for call in predicting.calls):
         raise ValueError(
             "the model calls dropout in training mode only (`if self.training: ...`). Call it always, as nn.Dropout "
             "does: then its masks can also be drawn in prediction"
@@ -173,16 +203,16 @@ def probe(module: nn.Module, x: Tensor) -> Seen:
     for name in changed:
         if not before[name].is_floating_point() and not name.endswith("num_batches_tracked"):
             raise ValueError(f"the model counts in its buffer {name!r}, which members trained together cannot")
-    made = [call.result for call in in_training if call.function not in DROPOUT and isinstance(call.result, Tensor)]
+    within = [Attention(*c.args, **c.kwargs).mask_shape for c in trained.calls if c.function is ATTENTION]
     flat = outputs.reshape(len(x), -1)
     return Seen(
         tuple(site for _, site, drops in sites if drops),
         tuple(drops for function, _, drops in sites if function in DROPOUT),
         tuple(attends),
         flat.shape[1],
-        -(-sum(tensor.numel() for tensor in made) // len(x)),
+        -(-trained.numbers // len(x)) + sum(map(math.prod, within)),
         {name for name in changed if before[name].is_floating_point()},
-        frozenset(last_function(of_pass, answer) for of_pass, answer in zip(calls, answers[1:], strict=True)),
+        frozenset((predicting.last_function, trained.last_function)),
         flat,
     )
 
@@ -192,21 +222,46 @@ def _drops(call: Call) -> bool:
     return Attention(*call.args, **call.kwargs).dropout_p > 0
 
 
-def _sites(calls: Sequence[Call], rows: int) -> list[tuple[Any, Site, bool]]:
+def _folded(module: nn.Module, x: Tensor, calls: Sequence[Call]) -> list[bool]:
+    """Return, for each call of dropout, True if a dimension was folded into the rows, behind them.
+
+    It is so if the last rows first make the last blocks of its input first.
+    """
+    inputs = [dropout_arguments(*call.args, **call.kwargs)[0] for call in calls if call.function in DROPOUT]
+    if not any(_blocks(each, len(x)) for each in inputs):
+        return [False] * len(inputs)
+    again = _Pass.of(module, x.flip(0)).calls
+    flipped = [dropout_arguments(*call.args, **call.kwargs)[0] for call in again if call.function in DROPOUT]
+    return [
+        bool(count := _blocks(one, len(x))) and agree(other, one.unflatten(0, (-1, count)).flip(0).flatten(0, 1))
+        for one, other in zip(inputs, flipped, strict=True)
+    ]
+
+
+def _blocks(x: Tensor, rows: int) -> int:
+    """Return how many parts of each row stand below one another in x; 0 if it has no such parts."""
+    is_possible = x.ndim > 1 and len(x) > rows and len(x) % rows == 0 and x[0].numel() > 1
+    return len(x) // rows if is_possible else 0
+
+
+def _sites(calls: Sequence[Call], rows: int, folded: Sequence[bool]) -> list[tuple[Any, Site, bool]]:
     """Every call of dropout, or of attention that drops units: the function, and whether it is to drop anything."""
     sites = []
+    is_folded = iter(folded)
     for call in calls:
+        blocks = 0
         if call.function is ATTENTION and _drops(call):
             attention = Attention(*call.args, **call.kwargs)
             x, rate, drops = attention.query, attention.dropout_p, True
         elif call.function in DROPOUT:
             x, rate, drops = dropout_arguments(*call.args, **call.kwargs)
+            blocks = _blocks(x, rows) if next(is_folded, False) and call.function in ELEMENT_DROPOUT else 0
         else:
             continue
-        if x.ndim < 2 or x.shape[0] != rows:
+        if x.ndim < 2 or (x.shape[0] != rows and not blocks):
             raise ValueError(
                 f"dropout on a tensor of shape {tuple(x.shape)}: its first dimension must be the rows of the "
-                f"batch (here {rows}), so that every row can have its own mask"
+                f"batch (here {rows}), or some parts of each row after another, so that every row can have its own mask"
             )
         if not 0 <= rate < 1:
             raise ValueError(f"a dropout rate must lie in [0, 1); the model has one of {rate}")
@@ -214,12 +269,13 @@ def _sites(calls: Sequence[Call], rows: int) -> list[tuple[Any, Site, bool]]:
             shape = attention.mask_shape
         else:
             shape = x.shape[1:] if call.function in ELEMENT_DROPOUT else (x.shape[1], *(1 for _ in x.shape[2:]))
+            shape = (blocks, *shape) if blocks else shape
         unit_by_unit = x.ndim == 2 and x.stride(0) < x.stride(1)
         sites.append((call.function, Site(float(rate), tuple(shape), unit_by_unit), drops))
     return sites
 
 
-def _why_random(calls: Sequence[Call]) -> str:
+def _why_random(calls: Sequence[Call], rows: int) -> str:
     """Return the reason why random numbers of a forward cannot be repeated, as far as its calls show it."""
     for call in calls:
         if call.function is not F.multi_head_attention_forward:
@@ -231,9 +287,24 @@ def _why_random(calls: Sequence[Call]) -> str:
                 "where masks can be neither given nor repeated. Call it with need_weights=False, or set its dropout to "
                 "zero: nn.MultiheadAttention(..., dropout=0.0)"
             )
+    for call in calls:
+        if call.name in _RECURRENT:
+            return (
+                f"the model's {call.name} layers drop units between them, where masks can be neither given nor "
+                f"repeated. Set their dropout to zero, nn.{call.name.upper()}(..., dropout=0.0), and put nn.Dropout "
+                "between single layers"
+            )
+    drawn = next((call for call in calls if call.name in _DRAWS), None)
+    by = "" if drawn is None else f", by {drawn.name}"
+    hint = ""
+    if drawn is not None and isinstance(drawn.result, Tensor) and drawn.result.numel() == rows:
+        hint = (
+            ", one for each row, as stochastic depth does: set its rate to zero (drop_path_rate=0.0 in timm and "
+            "transformers, stochastic_depth_prob=0.0 in torchvision, drop_connect_rate=0.0 in efficientnet_pytorch)"
+        )
     return (
-        "the model's forward draws random numbers of its own, as do recurrent layers with a dropout setting. Only the "
-        "randomness of nn.Dropout, nn.Dropout2d and their kin can be named and repeated"
+        f"the model's forward draws random numbers of its own{by}{hint}. Only the randomness of nn.Dropout, "
+        "nn.Dropout2d and their kin can be named and repeated"
     )
 
 

@@ -35,7 +35,10 @@ class Rule(Protocol):
     def state(self) -> tuple[str, ...]: ...  # names of the attributes that steps change: tensors like theta, or None
 
     def plan(self, lr: Array, count: Array) -> Iterable[Sequence[Any]]:
-        """Return the arguments of `step` for some steps, once each. lr: (members, steps), count: (steps,) from 1."""
+        """Return the arguments of `step` for some steps, from any step on, in order, and for no step twice.
+
+        lr: (members, steps). count: (steps,) from 1.
+        """
 
     def step(self, gradient: Tensor, *planned: Any) -> None:
         """Take one step of every member, in place."""
@@ -186,11 +189,13 @@ class NAdam:
         decoupled, rate = group["decoupled_weight_decay"] > 0, group["weight_decay"]
         self.decay, self.rate = _decay(group, rate * ~decoupled), rate * decoupled
         self.eps, self.momentum_decay = group.column(group["eps"]), group["momentum_decay"]
-        self.product = np.ones((len(group.settings), 1))  # M, up to the last planned step
+        self.product: Array | None = None  # M, up to the last planned step
 
     def plan(self, lr: Array, count: Array) -> Iterator[tuple[Any, ...]]:
         mu = self._mu(count)
         after = self._mu(count + 1)
+        if self.product is None:  # a training may go on after steps that were planned before
+            self.product = self._mu(np.arange(1.0, count[0])).prod(axis=1, keepdims=True)
         product = self.product * np.cumprod(mu, axis=1)
         self.product = product[:, -1:]
         return self.group.planned(
@@ -414,6 +419,11 @@ class Langevin:
         self.theta.add_(step)
 
 
+def learned_variances(curvature: Tensor, decay: Tensor, count: Tensor) -> Tensor:
+    """Return IVON's variance of every weight; count: rows / T, of each member.  # (members, parameters)"""
+    return 1 / (count * (curvature + decay))
+
+
 class IVON:
     """m, h <- running means of g and e g / s^2;  theta <- theta - lr (h0 + decay) (m^ + decay theta) / (h + decay)
 
@@ -441,7 +451,7 @@ class IVON:
             yield (*numbers, self.noise(step - 1))
 
     def variances(self) -> Tensor:
-        return 1 / (self.count * (self.curvature + self.decay))
+        return learned_variances(self.curvature, self.decay, self.count)
 
     def shake(self, lr: Tensor, correction: Tensor, z: Tensor) -> None:
         self.mean.copy_(self.theta)

@@ -85,7 +85,6 @@ class TorchEngine:
         group = Group(weights, [member.settings for member in members], keys, cohort.rows)
         rule, clip = _rule(cohort, members, group), clipping(group)
         shake: Callable[..., None] | None = getattr(rule, "shake", None)
-        plans = _plans(cohort, members, rule)
         batches = Batches(cohort, members, device)
         masks = [
             TrainingMasks(
@@ -135,8 +134,7 @@ class TorchEngine:
         done = first * cohort.steps_per_epoch
         for _ in range(first):
             epoch_done(count)
-        for _ in range(done):
-            next(plans)
+        plans = _plans(cohort, members, rule, done)
         for epoch in range(first, cohort.epochs):
             batches.shuffle(epoch)
             total.zero_()
@@ -182,11 +180,11 @@ def _rule(cohort: Cohort, members: Sequence[Trainee], group: Group) -> Rule:
     return OPTIMISERS[cohort.optimiser].rule(group)
 
 
-def _plans(cohort: Cohort, members: Sequence[Trainee], rule: Rule) -> Iterator[Sequence[Any]]:
-    """Yield the arguments of each of the rule's steps, by the members' schedules of the learning rate."""
+def _plans(cohort: Cohort, members: Sequence[Trainee], rule: Rule, done: int) -> Iterator[Sequence[Any]]:
+    """Yield the arguments of each of the rule's steps after some, by the members' schedules of the learning rate."""
     lr = np.array([[member.settings["lr"]] for member in members], dtype=np.float64)
     total = cohort.epochs * cohort.steps_per_epoch
-    for first in range(0, total, _PLANNED_STEPS):
+    for first in range(done, total, _PLANNED_STEPS):
         steps = min(_PLANNED_STEPS, total - first)
         factors = np.stack([cohort.factors(member, first, steps) for member in members])
         yield from rule.plan(lr * factors, np.arange(first + 1, first + steps + 1, dtype=np.float64))

@@ -13,7 +13,8 @@ called for a gradient: `program.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,9 @@ SAME_NUMBERS = frozenset(
 )
 
 
+_LAST = 32  # calls that are kept in any case
+
+
 @dataclass(frozen=True, eq=False)
 class Call:
     """One call of a torch function, or of a layer that is watched from outside."""
@@ -69,13 +73,20 @@ class Call:
 class Tracer(TorchFunctionMode):
     """Keeps the calls of torch functions while it is entered. Dropout returns a copy and draws nothing, attention, too.
 
-    `instead` maps functions to others that run in their place.
+    instead: functions that run in place of others (default: none).
+    keeps: which calls are kept, with their tensors, beside the last few (default: all).
     """
 
-    def __init__(self, instead: Mapping[Any, Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self,
+        instead: Mapping[Any, Callable[..., Any]] | None = None,
+        keeps: Callable[[Call], bool] | None = None,
+    ) -> None:
         super().__init__()
         self.calls: list[Call] = []
-        self._instead = instead or {}
+        self.last: deque[Call] = deque(maxlen=_LAST)
+        self.numbers = 0  # in the tensors that functions returned; dropout's do not count
+        self._instead, self._keeps = instead or {}, keeps
         self._depth = 0  # of watched layers
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,7 +103,12 @@ class Tracer(TorchFunctionMode):
             result = Attention(*args, **kwargs).without_dropout()
         else:
             result = self._instead.get(func, func)(*args, **kwargs)
-        self.calls.append(Call(func, *before, result))
+        call = Call(func, *before, result)
+        self.last.append(call)
+        if self._keeps is None or self._keeps(call):
+            self.calls.append(call)
+        if func not in DROPOUT and isinstance(result, Tensor):
+            self.numbers += result.numel()
         return result
 
     def watch(self, name: str, layer: nn.Module) -> None:
@@ -131,7 +147,7 @@ def tensors_in(tree: Any) -> list[Tensor]:
     return [tensor for part in tree for tensor in tensors_in(part)]
 
 
-def last_function(calls: list[Call], outputs: Tensor) -> Any:
+def last_function(calls: Sequence[Call], outputs: Tensor) -> Any:
     """The function that made the numbers of the outputs; views, dropout and the like do not count."""
     wanted, function = outputs, None
     for call in reversed(calls):

@@ -54,14 +54,14 @@ LOSSES: dict[type, int] = {
     ZeroInflatedNLL: ZERO_INFLATED,
 }
 
-SGD, ADAM, ADAMW, LANGEVIN = range(4)
-OPTIMISERS = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW, "sgld": LANGEVIN, "sghmc": LANGEVIN}
+SGD, ADAM, ADAMW, LANGEVIN, IVON = range(5)
+OPTIMISERS = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW, "sgld": LANGEVIN, "sghmc": LANGEVIN, "ivon": IVON}
 
 # Columns of a member's settings.
 LR, WEIGHT_DECAY, MOMENTUM, NESTEROV, BETA1, BETA2, EPS, CLIP = range(8)
-TEMPERATURE, PRECONDITIONED, ALPHA, NOISE_BELOW = range(8, 12)
+TEMPERATURE, PRECONDITIONED, ALPHA, NOISE_BELOW, HESS_INIT, CLIP_RADIUS = range(8, 14)
 SETTINGS = (
     *("lr", "weight_decay", "momentum", "nesterov", "beta1", "beta2", "eps", "clip"),
-    *("temperature", "preconditioned", "alpha", "noise_below"),
+    *("temperature", "preconditioned", "alpha", "noise_below", "hess_init", "clip_radius"),
 )
 WITHOUT = dict.fromkeys(SETTINGS, 0.0) | {"clip": math.inf}  # where an optimiser, or a member, has none

@@ -14,10 +14,11 @@ from wherefrom.training import streams, torch_engine
 from wherefrom.training.cohort import Cohort, Examples, Trained, Trainee, parts
 from wherefrom.training.finishing import finished
 from wherefrom.training.native import compiling, kernel, packing
-from wherefrom.training.native.codes import LOSSES, OPTIMISERS, WITHOUT
-from wherefrom.training.native.kernel import Kept, Task
+from wherefrom.training.native.codes import IVON, LOSSES, OPTIMISERS, WITHOUT
+from wherefrom.training.native.kernel import Kept, State, Task
 from wherefrom.training.native.plain import PlainMLP
 from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
+from wherefrom.training.rules import Group, learned_variances
 
 _CALL_SECONDS = 0.2  # of epochs in one call of the kernel: progress is shown, and interruptions are heard, in between
 _GROUPS_FOR_EACH_THREAD = 4  # so that a thread whose core is taken away leaves work to the others
@@ -87,7 +88,15 @@ class NativeEngine:
 
         last = self.packing.unpack(torch.from_numpy(state.theta))
         watched = None if collector is None else collector.filled(self.packing.positions)
-        return finished(cohort, members, last, state.losses, watched, began, self.name)
+        return finished(cohort, members, last, state.losses, watched, began, self.name, self._variances(members, state))
+
+    def _variances(self, members: Sequence[Trainee], state: State) -> torch.Tensor | None:
+        """Return the variance of every weight that the algorithm has learned, if it learns any."""
+        if self.task.optimiser != IVON:
+            return None
+        group = Group(self.packing.unpack(torch.from_numpy(state.second)), [member.settings for member in members])
+        count = group.column(self.cohort.rows / group["temperature"])
+        return learned_variances(group.theta, group.column(group["weight_decay"]), count)
 
     def rehearse(self) -> None:
         """Raise if the kernel's gradient of one member differs from torch's.

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wherefrom.training.native.codes import CLIP, LR
+from wherefrom.training.native.codes import CLIP, IVON, LR
 from wherefrom.training.native.jit import LANES, entry, jit, merged
 from wherefrom.training.native.layers import Masks, backward, forward
 from wherefrom.training.native.losses import loss
 from wherefrom.training.native.matrices import copy
 from wherefrom.training.native.numbers import digit_bits, permutation, with_replacement
-from wherefrom.training.native.rules import shorten, step
+from wherefrom.training.native.rules import shake, shorten, step
 
 
 class Tables(NamedTuple):
@@ -116,7 +116,10 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
             start = index * task.batch_size
             rows = min(task.batch_size, tables.rows - start)
             done = epoch * steps + index
+            noise = (draws.noise[member], done, task.positions, tables.rows)
             gather(net, task, tables, draws.table[member] * tables.rows, space, start, rows)
+            if task.optimiser == IVON:
+                shake(theta, space.mean, space.away, state.second[member], settings, noise)
             forward(net, theta, masks, space, rows, task.batch_size, done)
             if len(tables.offset) > 0:
                 add(outputs, space.offset, rows, width, stride)
@@ -136,7 +139,9 @@ def train(net, task, tables, draws, state, kept, space, member, first_epoch, epo
                 state.powers[member],
                 settings,
                 lr,
-                (draws.noise[member], done, task.positions, tables.rows),
+                noise,
+                space.mean,
+                space.away,
             )
             if next_kept < len(kept.steps) and kept.steps[next_kept] == done + 1:
                 collect(kept, member, theta, next_kept)

@@ -83,6 +83,8 @@ class Space(NamedTuple):
     other: Any
     turned: Any  # transposed weights
     gradient: Any  # like theta
+    mean: Any  # like theta, before it was shaken
+    away: Any  # how far it was
     zeros: Any  # a row of zeros
     ones: Any  # a single one
     order: Any  # the epoch's rows

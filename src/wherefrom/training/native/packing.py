@@ -140,6 +140,8 @@ class Packing:
             other=floats(largest),
             turned=floats(int(self.net.turned[-1])),
             gradient=floats(self.size),
+            mean=floats(self.size),
+            away=floats(self.size),
             zeros=floats(widest),
             ones=np.ones(1, dtype=np.float32),
             order=np.zeros(rows, dtype=np.int64),
@@ -153,11 +155,12 @@ class Packing:
 
     def state(self, members: Sequence[Trainee], epochs: int) -> State:
         theta = self.pack(torch.stack([member.theta0 for member in members])).numpy()
-        count = len(members)
+        count, second = len(members), floats(len(members), self.size)
+        second[:] = [[member.settings.get("hess_init", 0.0)] for member in members]  # of IVON, the curvature
         return State(
             theta=theta,
             first=floats(count, self.size),
-            second=floats(count, self.size),
+            second=second,
             powers=np.ones((count, 2)),
             losses=np.full((count, epochs), math.nan),
             diverged=np.full(count, -1, dtype=np.int64),

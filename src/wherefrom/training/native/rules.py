@@ -11,7 +11,10 @@ from wherefrom.training.native.codes import (
     ALPHA,
     BETA1,
     BETA2,
+    CLIP_RADIUS,
     EPS,
+    HESS_INIT,
+    IVON,
     LANGEVIN,
     LR,
     MOMENTUM,
@@ -30,16 +33,20 @@ ONE = _f(1)
 
 
 @jit
-def step(kind, theta, gradient, first, second, powers, settings, lr, noise):
+def step(kind, theta, gradient, first, second, powers, settings, lr, noise, mean, away):
     """Take one step in place. `powers` holds beta1^t and beta2^t, and moves on.
 
     noise: of a rule that draws: the stream, the step, the position of each weight in theta, and the rows of a table.
+    mean, away: of a rule that shakes: theta before, and how far it was moved.
     """
     if kind == SGD:
         _sgd(theta, gradient, first, settings, lr)
     elif kind == LANGEVIN:
         powers[0] *= settings[ALPHA]
         _langevin(theta, gradient, first, second, powers, settings, lr, noise)
+    elif kind == IVON:
+        powers[0] *= settings[BETA1]
+        _ivon(theta, gradient, first, second, powers, settings, lr, noise, mean, away)
     else:
         powers[0] *= settings[BETA1]
         powers[1] *= settings[BETA2]
@@ -132,3 +139,49 @@ def _shake(theta, gradient, velocity, square, i, z, settings, numbers):
     v = _f(settings[MOMENTUM]) * velocity[i] + (scale * math.sqrt(size) * z - rate * size * g)
     velocity[i] = v
     theta[i] += v
+
+
+@jit
+def shake(theta, mean, away, curvature, settings, noise):
+    """Move theta to where IVON takes its gradient: theta + e, with e ~ N(0, T / (rows (h + decay)))."""
+    key, done, positions, rows = noise
+    count, decay = _f(rows / settings[TEMPERATURE]), _f(settings[WEIGHT_DECAY])
+    half = (len(positions) + 1) // 2
+    for i in range(half):
+        z, other = normal_pair(key, done, i)
+        _move(theta, mean, away, curvature, positions[i], _f(z), count, decay)
+        if half + i < len(positions):
+            _move(theta, mean, away, curvature, positions[half + i], _f(other), count, decay)
+
+
+@inlined
+def _move(theta, mean, away, curvature, i, z, count, decay):
+    """Move one weight."""
+    mean[i] = theta[i]
+    away[i] = z * math.sqrt(ONE / (count * (curvature[i] + decay)))
+    theta[i] += away[i]
+
+
+@jit
+def _ivon(theta, gradient, first, curvature, powers, settings, lr, noise, mean, away):
+    """m, h <- running means of g and e g / s^2;  theta <- theta - lr (h0 + decay) (m^ + decay theta) / (h + decay)
+
+    From theta before it was shaken; see `training.rules.IVON`.
+    """
+    _, _, positions, rows = noise
+    count, decay = _f(rows / settings[TEMPERATURE]), _f(settings[WEIGHT_DECAY])
+    beta1, new1 = _f(settings[BETA1]), _f(1 - settings[BETA1])
+    kept2, new2 = _f(settings[BETA2]), _f(1 - settings[BETA2])
+    unbias = _f(1 / (1 - powers[0]))
+    rate = _f(lr * (settings[HESS_INIT] + settings[WEIGHT_DECAY]))
+    radius = _f(settings[CLIP_RADIUS]) if settings[CLIP_RADIUS] > 0 else _f(math.inf)
+    for position in range(len(positions)):
+        i = positions[position]
+        h, g = curvature[i], gradient[i]
+        m = beta1 * first[i] + new1 * g
+        estimate = away[i] * g * (h + decay) * count
+        h = kept2 * h + new2 * estimate + _f(0.5) * new2 * new2 * (h - estimate) * (h - estimate) / (h + decay)
+        first[i] = m
+        curvature[i] = h
+        moved = (m * unbias + decay * mean[i]) / (h + decay)
+        theta[i] = mean[i] - rate * min(max(moved, -radius), radius)
