@@ -52,6 +52,22 @@ def test_moments_are_the_mixtures(mixture):
     torch.testing.assert_close(ours.variance, reference.variance)
 
 
+@pytest.mark.parametrize("reading", ["gaussian", "mixture"])
+def test_samples_have_the_moments_and_are_uniform_under_the_cdf(mixture, reading):
+    ours, reference, _ = mixture
+    drawn = ours.sample(2000, seed=1, reading=reading)
+    assert drawn.shape == (2000, ROWS)
+    errors = (reference.variance / 2000).sqrt()  # of independent draws; these lie in 2,000 parts, and are closer
+    assert bool(((drawn.mean(0) - reference.mean).abs() < errors).all())
+    torch.testing.assert_close(drawn.var(0), reference.variance, rtol=0.05, atol=0.0)
+    uniform = torch.stack([ours.cdf(each, reading) for each in drawn[:, :]]).sort(0).values
+    middle = ((torch.arange(2000) + 0.5) / 2000).unsqueeze(1)
+    assert float((uniform - middle).abs().max()) < 1 / 2000  # one in each part
+    correlation = torch.corrcoef(drawn.T) - torch.eye(ROWS)
+    assert float(correlation.abs().max()) < 4 / math.sqrt(2000)
+    assert torch.equal(drawn, ours.sample(2000, seed=1, reading=reading))
+
+
 def test_mixture_nll(mixture):
     ours, reference, y = mixture
     torch.testing.assert_close(ours.nll(y, "mixture", by_row=True), -reference.log_prob(y))

@@ -286,6 +286,11 @@ class ClassPrediction(HoldsMixture):
         """The label of the most probable class at each row.  # (rows,)"""
         return np.array(self.classes)[self.probabilities.argmax(1).numpy()]
 
+    def sample(self, count: int, seed: int = 0) -> np.ndarray:
+        """Draw so many labels for every row.  # (count, rows)"""
+        generator = torch.Generator().manual_seed(seed)
+        return np.array(self.classes)[torch.multinomial(self.probabilities, count, True, generator=generator).T.numpy()]
+
     @property
     def confidence(self) -> Tensor:
         """The probability of the most probable class.  # (rows,)"""

@@ -215,12 +215,6 @@ class OrdinalPrediction(ClassPrediction):
         last = torch.ones(len(self), 1, dtype=torch.bool)
         return self._labelled(torch.cat([reached, last], 1).int().argmax(1))
 
-    def sample(self, count: int, seed: int = 0) -> np.ndarray:
-        """Draw so many levels for every row.  # (count, rows), labels"""
-        generator = torch.Generator().manual_seed(seed)
-        drawn = torch.multinomial(self.probabilities, count, True, generator=generator).T
-        return self._labelled(drawn)
-
     def rps(self, y: Any, by_row: bool = False) -> Any:
         """Ranked probability score: squared errors of the cumulative probabilities, added up; lower is better.
 

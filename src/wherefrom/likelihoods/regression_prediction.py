@@ -54,6 +54,7 @@ IntervalReading = PointReading | Literal["conformal"]
 
 _FAR = 30.0  # standard deviations, from where on a Gaussian's tail is taken as exponential
 _BISECTIONS = 60
+_LEAST_PROBABILITY = 1e-12
 _NEARLY_LEAST = 0.05  # standard deviations above the least value
 
 
@@ -188,6 +189,18 @@ class Prediction(Quantities):
         beyond = -torch.special.ndtri((1 - level) * above) - near
         beyond = torch.where(z > _FAR, -math.log(1 - level) / z.clamp_min(1.0), beyond)
         return self._shape(torch.where(z > 0, self.least + self.scale * std * beyond, -math.inf))
+
+    @one_core()
+    def sample(self, count: int, seed: int = 0, reading: PointReading | None = None) -> Tensor:
+        """Draw so many values for every row, one from each of so many parts of the distribution of equal probability.
+
+        Rows are drawn independently of each other. `reading` is as for quantiles.  # (count, rows[, outputs])
+        """
+        generator = torch.Generator().manual_seed(seed)
+        within = torch.rand(count, dtype=torch.float64, generator=generator)
+        probabilities = (torch.arange(count) + within).clamp_min(_LEAST_PROBABILITY) / count
+        drawn = torch.stack([self.quantile(each, reading) for each in probabilities.tolist()])
+        return drawn.gather(0, torch.rand(drawn.shape, generator=generator).argsort(0))
 
     @one_core()
     def cdf(self, y: Any, reading: PointReading | None = None) -> Tensor:
