@@ -215,9 +215,9 @@ def test_readings_of_other_distributions_work_or_say_why(likelihood, random):
     fitted = wf.WherefromRegressor("deep_ensemble", draws=2, epochs=5, likelihood=likelihood, random_state=0).fit(x, y)
     low, high = fitted.predict_quantiles(x, [0.1, 0.9], reading="mixture").T
     assert (low <= high).all()
-    assert (np.diff(fitted.predict_interval(x, 0.8, reading="t"), axis=1) >= 0).all()
+    assert (np.diff(fitted.predict_interval(x, 0.8, reading="few_members"), axis=1) >= 0).all()
     with pytest.raises(ValueError, match=r"for intervals"):
-        fitted.predict_quantiles(x, [0.5], reading="t")
+        fitted.predict_quantiles(x, [0.5], reading="few_members")
 
 
 def test_several_outputs(table):

@@ -196,7 +196,7 @@ class Network:
         self._compared: dict[str, tuple[Callable[[], Any], int]] = {}  # tensors of the last draw, and their versions
         self._front_layers: dict[str, tuple[weakref.ref[nn.Module], Any]] = {}  # of this module, and what they return
         self.kept: dict[str, Any] = {}  # what others have prepared for this very network
-        self._recorded: dict[Any, tuple[list[Tensor], program.Program] | None] = {}  # None: called once
+        self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
         self.description, self.probe_rows = repr(module), x.detach().clone()
         untouched = copy.deepcopy(self._skeletons)  # a forward may leave tensors of these trials in its module
         self._check_against(module, x)
@@ -337,7 +337,7 @@ class Network:
         return not self.stackable or (self.convolves and (members == 1 or self.largest_group(rows) == 1))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None = None) -> Tensor:
-        """`call_each` for theta (members, size), recorded when so many members and rows are asked for again.
+        """`call_each` for theta (members, size), recorded when so many members and rows are first asked for.
 
         autocast: in which the network multiplies, where that is not theta's own type (default: None).
 
@@ -347,7 +347,7 @@ class Network:
         most = max(_FEWEST_ROWS, _CALL_NUMBERS // (max(1, self.numbers_per_row) * len(theta)))
         turns = -(-len(x) // most)
         rows = -(-len(x) // turns)
-        memory, ask = self._asking(theta, x[:rows], masks, autocast, is_again=turns > 1)
+        memory, ask = self._asking(theta, x[:rows], masks, autocast)
         for kept, new in zip(memory, [theta, x[:rows], *masks], strict=True):
             kept.copy_(new)
         first = ask()
@@ -362,16 +362,14 @@ class Network:
         return answers
 
     def _asking(
-        self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None, is_again: bool
+        self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None
     ) -> tuple[list[Tensor], program.Program]:
-        """Memory for what is given, and the program that answers it.
-
-        A record takes as long as several calls, so that it is made when the same is asked for again.
-        """
+        """Memory for what is given, and the program that answers it."""
         given = [theta, x, *masks]
         shapes = (*(tensor.shape for tensor in given), *(tensor.dtype for tensor in given), autocast)
-        asking = self._recorded.get(shapes)
-        if asking is None:
+        if shapes not in self._recorded:
+            if len(self._recorded) >= _MOST_RECORDS:
+                self._recorded.clear()
             memory = [tensor.clone() for tensor in given]
             if self.convolves and self._runs_alone(len(theta), len(x)):
                 memory[1] = channels_last(memory[1])
@@ -380,14 +378,9 @@ class Network:
                 with torch.autocast(theta.device.type, autocast, autocast is not None, cache_enabled=False):
                     return self.call_each(self.layout.views(theta), x, masks).to(theta.dtype)
 
-            if not is_again and shapes not in self._recorded:
-                self._recorded[shapes] = None
-                return memory, program.called(call, tuple(memory))
-            if sum(map(bool, self._recorded.values())) >= _MOST_RECORDS:
-                self._recorded.clear()
             ask = program.record(call, tuple(memory), (memory[0], memory[1].flip(0), *memory[2:]), autocast)
-            asking = self._recorded[shapes] = memory, ask
-        return asking
+            self._recorded[shapes] = memory, ask
+        return self._recorded[shapes]
 
     def _check_against(self, module: nn.Module, x: Tensor) -> None:
         """The function must give the module's own answers, at two thetas: what it does not know of would be garbage."""
