@@ -390,7 +390,7 @@ class Member(NamedTuple):
 
 
 class Here(NamedTuple):
-    """What three members showed."""
+    """Result of three members: differences, time and memory."""
 
     first: Member
     seconds: float  # of one of them
@@ -470,7 +470,7 @@ def one_shot(training: wf.Training, data: Any, compute: wf.Compute) -> str:
 
 
 class There(NamedTuple):
-    """Where a plain loop ended, and what it took."""
+    """Result of a plain loop: its last weights, time and memory."""
 
     tensors: dict[str, Tensor]
     seconds: float
@@ -532,11 +532,11 @@ def there(name: str, member: Member, dtype: torch.dtype) -> There:
     x, y = as_precise(case.x(), dtype), targets()
     network = case.make().to(dtype).train()
     prefix = "inner." if isinstance(x, dict) else ""  # where several inputs were taken apart
-    own = dict(network.named_parameters()) | dict(network.named_buffers())
+    tensors = dict(network.named_parameters()) | dict(network.named_buffers())
     sizes = [shape.numel() for shape in member.shapes]
     with torch.no_grad():
         for called, shape, part in zip(member.names, member.shapes, member.theta0.split(sizes), strict=True):
-            own[called.removeprefix(prefix)].copy_(part.view(shape))
+            tensors[called.removeprefix(prefix)].copy_(part.view(shape))
     optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=LR, momentum=0.9)
     keys = [np.array([streams.key(member.masks, "site", i)], dtype=np.uint64) for i in range(len(member.sites))]
     drawn = [
@@ -557,7 +557,7 @@ def there(name: str, member: Member, dtype: torch.dtype) -> There:
                 mask.restore()
             step += 1
     return There(
-        {called: own[called.removeprefix(prefix)].detach() for called in member.names},
+        {called: tensors[called.removeprefix(prefix)].detach() for called in member.names},
         time.process_time() - began,
         peak() - before,
     )

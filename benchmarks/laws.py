@@ -66,7 +66,7 @@ def set_up(folder: Path) -> None:
 
 
 class Setting(NamedTuple):
-    """What an algorithm may depend on."""
+    """Numbers that the settings of an algorithm may depend on."""
 
     temperature: float
     rows: int
@@ -81,7 +81,7 @@ class Setting(NamedTuple):
 
     @property
     def beta2(self) -> float:
-        """Of IVON's curvature, which remembers a tenth of the training's steps."""
+        """Decay of IVON's curvature, which remembers a tenth of the training's steps."""
         return 1 - 10 / (self.epochs * math.ceil(self.rows / BATCH))
 
 

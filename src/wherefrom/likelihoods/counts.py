@@ -461,8 +461,8 @@ class CountPrediction(Quantities):
         for probability in ((1 - level) / 2, (1 + level) / 2):
             end = gathered.quantile(probability)
             beyond = torch.maximum(end, centre) if probability > 0.5 else torch.minimum(end, centre)
-            own = self._matrix_of((beyond.clamp_min(least) / centre.clamp_min(least)).log())
-            moved = centre * self._shape(few.reach(probability, own=own).clamp_max(_MOST_MOVE).exp())
+            noise_reach = self._matrix_of((beyond.clamp_min(least) / centre.clamp_min(least)).log())
+            moved = centre * self._shape(few.reach(probability, noise_reach=noise_reach).clamp_max(_MOST_MOVE).exp())
             ends.append((moved + (end - beyond)).round())
         low, high = ends
         return low.clamp_min(0), high

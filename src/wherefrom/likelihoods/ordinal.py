@@ -210,8 +210,8 @@ class OrdinalPrediction(ClassPrediction):
         logits = replace(self.mixture, answers=below.logit(), noise=noise, spread=None, within=None)
         few, logistic = few_members.of_mixture(logits), math.log(probability / (1 - probability))
         gaussian = NormalDist().inv_cdf(probability)
-        own = (logistic**2 + gaussian**2 * (few.within - noise).clamp_min(0)).sqrt()
-        reached = logits.mean >= few.reach(probability, own=own)
+        noise_reach = (logistic**2 + gaussian**2 * (few.within - noise).clamp_min(0)).sqrt()
+        reached = logits.mean >= few.reach(probability, noise_reach=noise_reach)
         last = torch.ones(len(self), 1, dtype=torch.bool)
         return self._labelled(torch.cat([reached, last], 1).int().argmax(1))
 

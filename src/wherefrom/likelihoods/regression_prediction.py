@@ -124,7 +124,7 @@ class Prediction(Quantities):
             for probability in probabilities:  # prepare them, so that none is searched for later
                 student.quantile(probability, torch.ones(1))
             return lambda mean, _, few: [
-                mean + few.reach(probability, own=reach * few.within.sqrt())
+                mean + few.reach(probability, noise_reach=reach * few.within.sqrt())
                 for probability, reach in zip(probabilities, reaches, strict=True)
             ]
         return lambda mean, variance, _: [mean + reach * variance.sqrt() for reach in reaches]

@@ -55,38 +55,40 @@ class Few(NamedTuple):
     def variance(self) -> Tensor:
         return self.within + self.between
 
-    def reach(self, probability: float | Tensor, own: Tensor | None = None) -> Tensor:
+    def reach(self, probability: float | Tensor, noise_reach: Tensor | None = None) -> Tensor:
         """Distance of a quantile of y from the centre; below the median it is negative.  # (rows, outputs)
 
-        own: the distance of the quantile of the noise and of what varies within members (default: that of N(0, W)).
+        noise_reach: the distance of the quantile of the noise and of what varies within members (default: that of
+            N(0, W)).
         """
         if isinstance(probability, Tensor):
             z = torch.special.ndtri(probability)
         else:
             z = torch.tensor(NormalDist().inv_cdf(probability), dtype=torch.float64)
-        own = z * self.within.sqrt() if own is None else own
-        return torch.sign(z) * self._added(own, z, student.quantile(probability, self.degrees)).sqrt()
+        noise_reach = z * self.within.sqrt() if noise_reach is None else noise_reach
+        return torch.sign(z) * self._added(noise_reach, z, student.quantile(probability, self.degrees)).sqrt()
 
-    def below(self, gap: Tensor, own: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def below(self, gap: Tensor, noise_reach: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Probability of a y no farther above the centre than `gap`, by bisection: `reach` turned round.
 
-        own: the distance of the noise's quantile that has the probability of a quantile of N(0, 1) (default: N(0, W)).
+        noise_reach: the distance of the noise's quantile that has the probability of a quantile of N(0, 1) (default:
+            that of N(0, W)).
         """
         low, high = torch.full_like(gap, math.log(_LEAST_T)), torch.full_like(gap, math.log(_MOST_T))
         for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             t = middle.exp()
             z = -torch.special.ndtri(student.cdf(-t, self.degrees))
-            is_low = self._added(z * self.within.sqrt() if own is None else own(z), z, t) < gap.square()
+            is_low = self._added(z * self.within.sqrt() if noise_reach is None else noise_reach(z), z, t) < gap.square()
             low, high = torch.where(is_low, middle, low), torch.where(is_low, high, middle)
         tail = student.cdf(-((low + high) / 2).exp(), self.degrees)
         below = torch.where(gap > 0, 1 - tail, tail)
         return torch.where(self.variance > 0, below, (gap >= 0).double())
 
-    def _added(self, own: Tensor, z: Tensor, t: Tensor) -> Tensor:
+    def _added(self, noise_reach: Tensor, z: Tensor, t: Tensor) -> Tensor:
         """The squared distance of a quantile of y from the centre."""
         share = self.between / self.variance.clamp_min(_TINY)
-        return own.square() + self.between * ((1 - share) * z.square() + share * t.square())
+        return noise_reach.square() + self.between * ((1 - share) * z.square() + share * t.square())
 
 
 def axes_for_few(mixture: Mixture) -> tuple[CrossedAxis, ...]:

@@ -168,8 +168,8 @@ class Curves:
         """Quantile with what few members lack (few_members.py).  # (rows,)"""
         together = replace(self, mixture=few_members.gathered(self.mixture))
         centre = together.quantile(0.5)
-        own = (together.quantile(probability) - centre).unsqueeze(1)
-        return centre + few_members.of_mixture(self.mixture).reach(probability, own)[:, 0]
+        noise_reach = (together.quantile(probability) - centre).unsqueeze(1)
+        return centre + few_members.of_mixture(self.mixture).reach(probability, noise_reach)[:, 0]
 
     def interval(self, tail: float, for_few: bool = False) -> tuple[Tensor, Tensor]:
         """Ends of the networks' interval, moved outwards as far as a background weighs.  # (rows,) each

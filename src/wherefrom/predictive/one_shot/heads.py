@@ -73,8 +73,8 @@ def probabilities(x: Moments) -> Moments:
 
 def _of_two(x: Moments) -> Moments:
     """Probabilities of two classes, by the difference of their logits."""
-    own = torch.zeros_like(x.mean) if x.variance is None else x.variance
-    spread = own.sum(-1)
+    independent = torch.zeros_like(x.mean) if x.variance is None else x.variance
+    spread = independent.sum(-1)
     if x.covariance is not None:
         spread = spread - 2 * x.covariance[..., 0, 1]
     if x.factors is not None:
@@ -130,13 +130,13 @@ def _samples(x: Moments) -> Iterator[Tensor]:
     rank = 0 if root is None else len(root)
     points = _points(rank + (0 if alone is None else classes)).to(x.mean)
     moves = None if root is None else root.movedim(-1, 1).contiguous()
-    own = None if alone is None else alone.sqrt().movedim(-1, 0)
+    std_alone = None if alone is None else alone.sqrt().movedim(-1, 0)
     for z in points.split(_AT_ONCE):
         logits = mean
         if moves is not None:
             logits = logits + torch.einsum("sr,rk...->sk...", z[:, :rank], moves)
-        if own is not None:
-            logits = logits + z[:, rank:].reshape(len(z), classes, *[1] * (x.mean.ndim - 1)) * own
+        if std_alone is not None:
+            logits = logits + z[:, rank:].reshape(len(z), classes, *[1] * (x.mean.ndim - 1)) * std_alone
         yield logits
 
 
