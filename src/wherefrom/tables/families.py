@@ -21,9 +21,11 @@ from torch import Tensor, nn
 
 from wherefrom.posterior import DivergedError, Posterior
 from wherefrom.posterior.joining import joined
+from wherefrom.posterior.left_out import judged_by
 from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.point import Training
 from wherefrom.predictive.weights import crps_stacking, stacking
+from wherefrom.tables import plan
 from wherefrom.tables.options import FAMILIES
 from wherefrom.tables.raw import Integers
 from wherefrom.tables.telling import Tell
@@ -75,7 +77,9 @@ def with_families(
     """
     training = networks.training
     parts, judged = {NETWORK: networks}, {NETWORK: _Judged.of(networks, samples)}
-    for name, model in _models(training, others, rows, validation, judged[NETWORK].mean, tell).items():
+    compared = torch.from_numpy(_compared(len(rows), networks.seed))
+    models = _models(training, others, rows, validation, judged[NETWORK].mean, compared, tell)
+    for name, model in models.items():
         over = [Folds(networks.design.parts)]
         try:
             part = marginalise(
@@ -105,18 +109,26 @@ def with_families(
     return best, tuple(Family(name, weights.get(name, 0.0), *scores[name]) for name in parts)
 
 
+def _compared(rows: int, seed: int) -> Integers:
+    """Return the numbers of the rows by which families are compared."""
+    judged = plan.judged(rows, seed)
+    return judged[plan.to_choose(len(judged), seed)]
+
+
 def _models(
     training: Training,
     others: Collection[str],
     rows: Rows,
     validation: Sequence[tuple[Integers, Integers]],
     of_networks: Tensor | None,
+    compared: Tensor,
     tell: Tell,
 ) -> dict[str, Trees | GaussianProcess]:
     """Return the models to try beside the networks.
 
-    of_networks: means of the rows by networks that did not see them, if the target is a quantity; where these are not
-        all rows, nothing is compared with them.
+    of_networks: means of the rows by which families are compared, by networks that did not see them, if the target is
+        a quantity.
+    compared: the numbers of these rows.
     """
     scaler = Scaler.of(rows, training.standardise, training.likelihood)
     loss, outputs = training.likelihood.loss_for(scaler), training.likelihood.outputs(rows.targets)
@@ -124,8 +136,9 @@ def _models(
     x, y = scaler.x(rows.x, torch.float32)[:, :columns], scaler.y(rows.y, torch.float32)
     table = _Table(x, y, training.likelihood.row_weights(rows), loss, outputs)
     rival = None
-    if of_networks is not None and of_networks.numel() == rows.y.numel():
-        rival = (of_networks.reshape(rows.y.shape) - scaler.y_mean) / scaler.y_std
+    if of_networks is not None and of_networks.numel() == y[compared].numel():
+        rival = torch.full_like(y, torch.nan)
+        rival[compared] = ((of_networks.reshape(len(compared), -1) - scaler.y_mean) / scaler.y_std).to(y)
     models: dict[str, Trees | GaussianProcess] = {}
     if TREES in others and importlib.util.find_spec("numba") is not None:
         trees = _best_trees(table, validation, rival)
@@ -154,11 +167,16 @@ class _Table(NamedTuple):
         return self.x[some], self.y[some], None if self.weights is None else self.weights[some]
 
     def is_far_behind(self, module: nn.Module, aside: Integers, of_networks: Tensor) -> bool:
-        """Return True if the errors of a model are far above those of the networks, on rows that none of them saw."""
-        x, y, _ = self.rows(aside)
+        """Return True if the errors of a model are far above those of the networks, on rows that none of them saw.
+
+        of_networks: means of the networks; rows that are nan are not compared.  # (rows, targets)
+        """
+        some = torch.from_numpy(aside)
+        some = some[of_networks[some].isfinite().all(1)]
+        x, y = self.x[some], self.y[some]
         with torch.no_grad():
             errors = (module(x)[:, : y.shape[1]] - y).abs().mean()
-        return bool(errors > _FAR_BEHIND * (of_networks[aside] - y).abs().mean())
+        return bool(errors > _FAR_BEHIND * (of_networks[some] - y).abs().mean())
 
 
 def _promising(
@@ -199,7 +217,7 @@ def _best_trees(
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
-    """Scores of every row that was left out, before calibration."""
+    """Scores of rows that were left out, before calibration."""
 
     nll: Tensor  # or the CRPS, where there is no density
     crps: Tensor  # of classes, the Brier score
@@ -210,6 +228,9 @@ class _Judged:
 
     @classmethod
     def of(cls, posterior: Posterior, samples: int) -> _Judged:
+        assert posterior.held_out is not None
+        some = torch.from_numpy(plan.to_choose(len(posterior.held_out), posterior.seed))
+        posterior = judged_by(posterior, some)
         rows = posterior.held_out
         assert rows is not None
         answer = posterior.out_of_fold(samples)
