@@ -131,6 +131,22 @@ def outputs(
     return result
 
 
+def outputs_of_points(network: Network, members: Sequence[RandomTheta], x: Tensor) -> Tensor:
+    """The network's outputs for members whose thetas are points, as many at a time as a call takes.
+
+    They may differ from those of `outputs`, which asks each member alone, in their last bits.
+    # (members, rows, outputs)
+    """
+    thetas = torch.stack([torch.cat([member.law.mean.to(member.fixed), member.fixed]) for member in members])
+    result = torch.empty(len(members), len(x), network.outputs, dtype=thetas.dtype)
+    together = _evenly(len(members), _CALL_NUMBERS // max(1, network.numbers_per_row * len(x)))
+    with torch.no_grad(), one_core():
+        for start in _starts(len(members), together):
+            some = slice(start, start + together)
+            result[some] = network.answers(thetas[some], x, [])
+    return result
+
+
 def _different(members: Sequence[RandomTheta]) -> tuple[list[RandomTheta], list[int]]:
     """Return the members whose thetas differ, and for each member the number of the one among them that it is.
 

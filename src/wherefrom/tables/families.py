@@ -43,8 +43,8 @@ _FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several dept
 _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by
 _MOST_ROWS_OF_A_PROCESS = 10_000
-_FAR_BEHIND = 1.15  # times the mean error of the networks, in a first fit
-_NOT_PROMISING = "{} left out: a first fit is far behind the networks"
+_SHARES, _LESS_ERROR = (0.25, 0.5, 0.75), 0.995  # of a mean with the networks, and of its error, in a first fit
+_NOT_PROMISING = "{} left out: means of a first fit and of the networks are no better than those of the networks"
 _LEAST_WEIGHT = 0.05
 _WORTH_IT = 0.5  # standard errors
 
@@ -166,36 +166,37 @@ class _Table(NamedTuple):
     def rows(self, some: Integers) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.x[some], self.y[some], None if self.weights is None else self.weights[some]
 
-    def is_far_behind(self, module: nn.Module, aside: Integers, of_networks: Tensor) -> bool:
-        """Return True if the errors of a model are far above those of the networks, on rows that none of them saw.
+    def adds_nothing(self, module: nn.Module, aside: Integers, of_networks: Tensor) -> bool:
+        """Return True if no mean of a model and the networks has smaller errors than these, on rows that none saw.
 
         of_networks: means of the networks; rows that are nan are not compared.  # (rows, targets)
         """
         some = torch.from_numpy(aside)
         some = some[of_networks[some].isfinite().all(1)]
-        x, y = self.x[some], self.y[some]
+        y, of_networks = self.y[some], of_networks[some]
         with torch.no_grad():
-            errors = (module(x)[:, : y.shape[1]] - y).abs().mean()
-        return bool(errors > _FAR_BEHIND * (of_networks[some] - y).abs().mean())
+            means = module(self.x[some])[:, : y.shape[1]]
+        errors = [(share * means + (1 - share) * of_networks - y).abs().mean() for share in (0.0, *_SHARES)]
+        return bool(min(errors[1:]) > _LESS_ERROR * errors[0])
 
 
 def _promising(
     process: GaussianProcess, table: _Table, train: Integers, aside: Integers, of_networks: Tensor
 ) -> GaussianProcess | None:
-    """Return the process with a start for all folds; None if the errors of a first fit are far above the networks'."""
+    """Return the process with a start for all folds; None if a first fit adds nothing to the networks."""
     module = process.sized(table.x.shape[1], table.outputs)()
     try:
         process = replace(process, start=process.search(*table.rows(train)))
         module.load_state_dict(process.fit(*table.rows(train), table.loss, table.outputs))
     except torch.linalg.LinAlgError:
         return None
-    return None if table.is_far_behind(module, aside, of_networks) else process
+    return None if table.adds_nothing(module, aside, of_networks) else process
 
 
 def _best_trees(
     table: _Table, validation: Sequence[tuple[Integers, Integers]], of_networks: Tensor | None
 ) -> Trees | None:
-    """Return as many trees, as deep, as validation rows prefer; None if they prefer none, or networks by far."""
+    """Return as many trees, as deep, as validation rows prefer; None if they prefer none, or the networks alone."""
     best, lowest, first = None, np.inf, None
     some = 1 + int((np.cumsum([len(aside) for _, aside in validation]) < _ENOUGH_ROWS).sum())
     for depth in _DEPTHS if table.x.numel() <= _FEW_NUMBERS else _DEPTH_OF_MANY:
@@ -212,7 +213,7 @@ def _best_trees(
         return best
     module = best.sized(table.x.shape[1], table.outputs)()
     module.load_state_dict(first)
-    return None if table.is_far_behind(module, validation[0][1], of_networks) else best
+    return None if table.adds_nothing(module, validation[0][1], of_networks) else best
 
 
 @dataclass(frozen=True, eq=False)

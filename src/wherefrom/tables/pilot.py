@@ -54,7 +54,8 @@ _MOST_EPOCHS = 1000
 _NEAR_THE_END, _WORTH_LONGER = 0.7, 0.005  # of the epochs, and nats a row for which twice as many are tried
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _LESS = 0.25  # of a dropout
-_FIRST_LOOK = 4  # parts of a long training, after the first of which a change that has not helped is given up
+_FIRST_LOOK = 4  # parts of a training, after the first of which a change that has not helped is given up
+_STEPS_OF_A_LOOK = 250  # at least
 _CLEARLY, _WORTH_IT = 3.0, 0.5  # standard errors: to give a training up, and to take one that costs more
 _SURELY = 2.0  # standard errors, by which another distribution must be better
 _ENOUGH_ROWS = 500  # to compare two trainings by
@@ -402,8 +403,9 @@ class _Search:
         """The best of the settings that are tried, after as many epochs as are best for it.
 
         With a rival, they begin with half as many epochs as it had, and go no further where it is better by so many
-        standard errors, the margin: none where a change has to be clearly better to be taken. If that is long, a
-        quarter of it comes first: the better half of the settings goes on, if it is ahead of the rival then.
+        standard errors, the margin: none where a change has to be clearly better to be taken. A quarter of these
+        epochs comes first, if that is enough to tell: the better half of the settings goes on, if it is ahead of the
+        rival then.
         """
         steps = training.algorithm.steps_per_epoch(len(self.folds[0][0]))
         first = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
@@ -411,11 +413,12 @@ class _Search:
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
         settings = [_at(training, dict(zip(tried, point, strict=True))) for point in product(*tried.values())]
         length = length if rival is not None or self.epochs else self._affordable(settings, length)
-        if rival is not None and not self.epochs and length > first:
-            posteriors, settings = self._trained([replace(each, epochs=length // _FIRST_LOOK) for each in settings])
+        look = length // _FIRST_LOOK
+        if rival is not None and not self.epochs and look * steps >= _STEPS_OF_A_LOOK:
+            posteriors, settings = self._trained([replace(each, epochs=look) for each in settings])
             looks = self._trials(posteriors, settings, rival.seconds)
             better = looks[: -(-len(looks) // 2)]
-            settings = [look.training for look in better if not look.is_behind(rival)]
+            settings = [trial.training for trial in better if not trial.is_behind(rival)]
             if not settings:
                 return looks[0]
         lowest: _Trial | None = None

@@ -40,7 +40,7 @@ from wherefrom.variables import (
 _FOLDS, _MORE_FOLDS = 5, 10  # and those of small tables, in which each row that a fold leaves out is missed
 _DRAWS, _DRAWS_WITHOUT_FOLDS = 3, 5  # of the networks in each fold, and of all
 _MOST_BY_MORE_FOLDS, _MOST_BY_FOLDS = 2000, 50_000  # rows
-_MOST_JUDGED = 10_000  # rows that folds left out: their scores have small errors
+_MOST_JUDGED = 5000  # rows that folds left out: their scores have small errors
 _MOST_TO_CHOOSE = 2000  # of them, by which one of several ways is chosen
 _SAMPLES, _FEWEST_SAMPLES = 500, 20  # of all networks together, and of one
 FEWEST_ROWS, _FEWEST_GROUPS = 20, 5  # to choose settings by
