@@ -33,7 +33,7 @@ _CALL_NUMBERS = 2**21  # activations of one call: 8 MB in single precision
 _MOST_ROWS, _ROW_NUMBERS = 1024, 2**25  # of one call: activations of 128 MB, where a single row has many
 _THREAD_NUMBERS = 2**23  # activations in all that are worth a second thread
 _TELLING_NUMBERS = 64  # of a theta, before all of it is compared
-_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 50, 2**23  # fewer for large networks, whatever is asked for
+_THETAS_IN_A_BLOCK, _BLOCK_NUMBERS = 20, 2**23  # fewer for large networks, whatever is asked for
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from wherefrom.files.codec import stored
 from wherefrom.training.fitted import check_whole
-from wherefrom.training.losses import Curved, Loss, SquaredError
+from wherefrom.training.losses import Loss, SquaredError
 
 _BINS = 64  # of a column
 _SPLIT_ROWS = 10_000  # that choose the questions of a tree, where there are more
@@ -292,8 +292,9 @@ class _Watched:
 
 def _derivatives(answers: Tensor, y: Tensor, weights: Tensor | None, loss: Loss) -> tuple[Tensor, Tensor]:
     """Return first and second derivatives of each row's loss by its outputs.  # (rows, outputs) each"""
-    if isinstance(loss, Curved):
-        slope, curvature = loss.derivatives(answers, y)
+    derivatives = getattr(loss, "derivatives", None)  # of losses that are Curved, which takes long to check
+    if derivatives is not None:
+        slope, curvature = derivatives(answers, y)
         return (slope, curvature) if weights is None else (slope * weights[:, None], curvature * weights[:, None])
     with torch.enable_grad():
         at = answers.detach().requires_grad_()
