@@ -12,9 +12,9 @@ correlation ratio), which sees what correlations do not. Text of another level c
 
 The donor at rank r has the weight exp(-r / decay). What it gives is its value, or its value adjusted to the row by a
 regression (`adjusting`). The decay and the adjustment are chosen for each column: values of some training rows are
-hidden, and drawn from the others, and their CRPS decides (a likelihood does not exist where values repeat). Of more than
-12 columns, those with most gaps have a rule, and the others the one that is best on average. One more rule, chosen alike,
-is for rows that lack several columns. Quantities whose values repeat are drawn from these values.
+hidden, and drawn from the others, and their CRPS decides (a likelihood does not exist where values repeat). Of more
+than 12 columns, those with most gaps have a rule, and the others the one that is best on average. One more rule, chosen
+alike, is for rows that lack several columns. Quantities whose values repeat are drawn from these values.
 
 Donors that lacked the value themselves come last. So do donors beyond a limit ("<0.6") of the row; if there are no
 others, the value is drawn from those of training within the limit, and else evenly between it and 0, or a standard
