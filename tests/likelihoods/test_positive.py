@@ -238,6 +238,9 @@ def test_zeros_have_their_probability(with_zeros):
     assert 0.93 < prediction.coverage(y) < 0.97
     above = (prediction.cdf(y) - prediction.zero_probability) / (1 - prediction.zero_probability)
     assert stats.kstest(above[there].numpy(), "uniform").pvalue > 0.01
+    at_zero = prediction.zero_probability.numpy() * np.random.default_rng(1).uniform(size=len(y))
+    pit = np.where(there, prediction.cdf(y).numpy(), at_zero)  # randomised, since zeros have a probability
+    assert stats.kstest(pit, "uniform").pvalue > 0.01
 
 
 def test_an_interval_that_begins_at_zero_misses_above_alone(with_zeros):
