@@ -379,6 +379,11 @@ def test_tables_and_reports_show_it(case, posterior, prediction):
         assert view["headline"]["say"]
         assert set(view["scores"]) <= set(document["scores"])
         assert view["advice"]["say"]
+        rows, fields = view["rows"], view["fields"]
+        assert rows["sort"] in rows["columns"]
+        assert {*rows["columns"], *rows["detail"], *rows["tip"], *rows["search"]} <= fields.keys()
+        for field, about in fields.items():
+            assert {*about.get("of", [field])} <= view["points"].keys(), field
 
 
 @pytest.mark.parametrize("method", ["monte_carlo", "one_shot"])

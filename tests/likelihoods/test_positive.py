@@ -243,6 +243,24 @@ def test_zeros_have_their_probability(with_zeros):
     assert stats.kstest(pit, "uniform").pvalue > 0.01
 
 
+def test_the_report_speaks_of_medians_factors_and_zeros(with_zeros):
+    posterior, x, y, _ = with_zeros
+    prediction = posterior.predict(x[:60], samples=20)
+    view = prediction.views(y[:60], ["stay"], "fit", "days")[0]
+    listed = torch.arange(59, -1, -2)
+    shown = view.shown(listed, None)
+    points, truth = shown["points"], y[:60][listed]
+    np.testing.assert_allclose(points["median"], prediction.median[listed], rtol=1e-4)
+    np.testing.assert_allclose(points["factor"], prediction.logs.std[listed].exp(), rtol=1e-4)
+    np.testing.assert_allclose(points["zero"], prediction.zero_probability[listed], rtol=1e-4)
+    assert [off is None for off in points["off"]] == (truth == 0).tolist()
+    logs = np.log(truth[truth > 0])
+    expected = (logs - prediction.logs.mean[listed].numpy()[truth > 0]) / prediction.logs.std[listed].numpy()[truth > 0]
+    np.testing.assert_allclose([off for off in points["off"] if off is not None], expected, rtol=0.01, atol=1e-3)
+    low, high = (float(end) for end in shown["headline"]["big"].split(" to "))
+    assert low < float(prediction.median.median()) < high
+
+
 def test_an_interval_that_begins_at_zero_misses_above_alone(with_zeros):
     posterior, x, _, _ = with_zeros
     prediction = posterior.predict(x[:200], samples=20)

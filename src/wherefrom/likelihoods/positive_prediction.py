@@ -33,6 +33,7 @@ from wherefrom.likelihoods.quantities import (
     checked_variance,
 )
 from wherefrom.likelihoods.regression_prediction import IntervalReading, Prediction
+from wherefrom.likelihoods.views import positive as view
 from wherefrom.predictive import few_members, gaussians
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores
@@ -40,6 +41,7 @@ from wherefrom.predictive.few_members import Few
 from wherefrom.predictive.fit import Reading
 from wherefrom.predictive.log_normals import LogNormals
 from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.panels import Output
 from wherefrom.predictive.shape import Shape
 from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.workers import one_core
@@ -317,6 +319,9 @@ class PositivePrediction(Quantities):
     def columns(self, level: float) -> tuple[dict[str, Any], list[str]]:
         columns, notes = self._columns(level)
         return columns | ({} if self.presence is None else {"zero": self.zero_probability.numpy()}), notes
+
+    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+        return view.outputs(self, truth, names, noise, unit)
 
     @property
     def read_as(self) -> str:
