@@ -257,6 +257,9 @@ def test_the_report_speaks_of_medians_factors_and_zeros(with_zeros):
     logs = np.log(truth[truth > 0])
     expected = (logs - prediction.logs.mean[listed].numpy()[truth > 0]) / prediction.logs.std[listed].numpy()[truth > 0]
     np.testing.assert_allclose([off for off in points["off"] if off is not None], expected, rtol=0.01, atol=1e-3)
+    baseline, nll = view.baseline(), prediction.nll(y[:60], by_row=True)
+    assert view.words.main_score == "nll"
+    assert baseline["gain"]["mean"] == pytest.approx(baseline["scores"]["nll"] - float(nll.mean()))
     low, high = (float(end) for end in shown["headline"]["big"].split(" to "))
     assert low < float(prediction.median.median()) < high
 

@@ -330,23 +330,25 @@ class PositivePrediction(Quantities):
             return "a log-normal whose logarithm has its mean and variance"
         return f"{self.shape.words}, of the logarithm, with its mean and variance"
 
+    @classmethod
+    def baselines(cls, y: Tensor) -> dict[str, float]:
+        scores = {name: float(each.mean()) for name, each in cls.same_for_all(y).items()}
+        return scores | {"rmse": float(y.double().std(correction=0)), "r2": 0.0}
+
     @staticmethod
-    def baselines(y: Tensor) -> dict[str, float]:
+    def same_for_all(y: Tensor) -> dict[str, Tensor]:
+        """Scores of each row by one log-normal for all, with zeros; nothing if all that is above zero is the same."""
         rows = y.double().flatten().unsqueeze(1)
         there = rows > 0
         share = there.double().mean()
         logs = rows[there].log()
         variance = logs.var(correction=0) if len(logs) > 1 else torch.zeros((), dtype=torch.float64)
         if not float(variance) > 0:
-            return {"rmse": float(rows.std(correction=0)), "r2": 0.0}
+            return {}
         one = torch.ones(1, *rows.shape, dtype=torch.float64)
         zero = None if bool(there.all()) else (1 - share) * one[0]
         same = LogNormals(logs.mean() * one, variance * one, share * one, zero)
-        scores = {"nll": -same.log_density(rows), "crps": same.crps(rows)}
-        return {name: float(each.mean()) for name, each in scores.items()} | {
-            "rmse": float(rows.std(correction=0)),
-            "r2": 0.0,
-        }
+        return {"nll": -same.log_density(rows)[:, 0], "crps": same.crps(rows)[:, 0]}
 
     # ------------------------------------------------------------------ calibration
 

@@ -7,7 +7,7 @@ probability of that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wherefrom.likelihoods.views.quantity import Quantity
 from wherefrom.predictive import panels
-from wherefrom.predictive.panels import Output, short
+from wherefrom.predictive.panels import Output, Words, short
 from wherefrom.predictive.row_scores import Z
 
 _MEDIAN = "Median of the predicted distribution: as many true values should be above it as below"
@@ -34,6 +34,18 @@ def outputs(prediction: Any, truth: Any, names: Sequence[str], noise: str, unit:
 @dataclass(frozen=True, eq=False)
 class Positive(Quantity):
     """A prediction of one positive quantity, and the truth."""
+
+    @property
+    def words(self) -> Words:
+        words: Words = Quantity.words.fget(self)  # type: ignore[attr-defined]
+        return replace(words, main_score="nll", no_model=f"one distribution of {self.name} for every row")
+
+    def baseline(self) -> dict[str, Any]:
+        """Scores of one distribution for all rows; squared errors would compare little but the largest values."""
+        same, nll = self.prediction.same_for_all(self.truth), self.nll_by_row()
+        if nll is None or "nll" not in same:
+            return Quantity.baseline(self)
+        return {"scores": self.prediction.baselines(self.truth), "gain": panels.gain(nll, same["nll"])}
 
     def shown(self, listed: Tensor, before: Quantity | None) -> dict[str, Any]:
         shown = Quantity.shown(self, listed, before)
