@@ -391,7 +391,8 @@ def page(results: list[dict[str, Any]], before: str) -> str:
         "",
         "Written by `benchmarks/targets.py`. The NLL is that of a density in the target's own units (lower is better), "
         "the mean over test rows; ± is the standard error of its difference to the first contender, row by row. "
-        "In brackets, how much of the truth the 95% intervals hold. Rows are drawn at random from larger tables.",
+        "In brackets, how much of the truth the 95% intervals hold. Rows are drawn at random from larger tables; each "
+        f"is tested once, in {FOLDS} folds, unless a table says otherwise.",
     ]
     for name, kind in KINDS.items():
         some = [each for each in results if each["kind"] == name]
@@ -408,7 +409,8 @@ def page(results: list[dict[str, Any]], before: str) -> str:
             if common:
                 cells = _cells([[folds[c][fold] for fold in common] for c in contenders])
                 rows = sum(len(folds[contenders[0]][fold]["nll"]) for fold in common)
-                lines.append(f"| {table}, {rows:,} rows | {' | '.join(cells)} |")
+                some_folds = f", {len(common)} of {FOLDS} folds" * (len(common) < FOLDS)
+                lines.append(f"| {table}, {rows:,} rows{some_folds} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
