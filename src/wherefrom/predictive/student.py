@@ -95,7 +95,8 @@ def quantile(probability: float | Tensor, df: Tensor) -> Tensor:
 def quantiles(probabilities: Sequence[float], df: Tensor) -> list[Tensor]:
     """Quantiles of a t of scale 1 at several probabilities, as `quantile` returns them one by one."""
     s = 2 / df.double().clamp_min(1.0) - 1
-    series = (_kept_series if len(probabilities) <= _MOST_KEPT else _series)(tuple(probabilities))
+    above = tuple(0.5 + max(abs(probability - 0.5), _NEAR_MEDIAN) for probability in probabilities)
+    series = (_kept_series if len(above) <= _MOST_KEPT else _series)(above)
     each = []
     for probability, coefficients in zip(probabilities, series, strict=True):
         power = torch.zeros_like(s)
@@ -105,9 +106,11 @@ def quantiles(probabilities: Sequence[float], df: Tensor) -> list[Tensor]:
     return each
 
 
-def _series(probabilities: tuple[float, ...]) -> list[list[float]]:
-    """Coefficients of log(quantile / Gaussian quantile) in 2 / nu - 1, the highest power first, by probability."""
-    above = [0.5 + max(abs(probability - 0.5), _NEAR_MEDIAN) for probability in probabilities]
+def _series(above: tuple[float, ...]) -> list[list[float]]:
+    """Coefficients of log(quantile / Gaussian quantile) in 2 / nu - 1, the highest power first, by probability.
+
+    above: probabilities above one half.
+    """
     z = np.array([NormalDist().inv_cdf(probability) for probability in above])
 
     def exponent(s: Any) -> Any:  # (nodes,) -> (nodes, probabilities)
