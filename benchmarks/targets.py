@@ -6,8 +6,8 @@
 
 A kind is a line of `KINDS`: its tables, contenders of this library, and peers, which run in their own interpreter. A
 contender is a function of a problem, rows to train on and rows to test on; it returns the NLL of every test row, in the
-target's units, and whether its 95% interval holds it. Results are kept as JSON lines beside the page, and a kind that
-is run alone leaves the others as they are.
+target's units, and whether its 95% interval holds it. Results are kept as JSON lines beside the page. A kind that is
+run alone leaves the others as they are; without the JSON lines of a kind, its part of the page stays.
 """
 
 from __future__ import annotations
@@ -383,18 +383,21 @@ def kept(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line.endswith("}")]
 
 
-def page(results: list[dict[str, Any]]) -> str:
-    """Write the page."""
+def page(results: list[dict[str, Any]], before: str) -> str:
+    """Write the page; kinds without results are those of the page `before`."""
+    parts_before = {part.splitlines()[0]: part.rstrip() for part in before.split("\n## ")[1:]}
     lines = [
         "# Targets of different kinds",
         "",
         "Written by `benchmarks/targets.py`. The NLL is that of a density in the target's own units (lower is better), "
         "the mean over test rows; ± is the standard error of its difference to the first contender, row by row. "
-        "In brackets, how much of the truth the 95% intervals hold. Rows are drawn at random from larger tables.",
+        "In brackets, how much of the truth the 95% intervals hold. Rows are drawn at random from larger tables; each "
+        f"is tested once, in {FOLDS} folds, unless a table says otherwise.",
     ]
     for name, kind in KINDS.items():
         some = [each for each in results if each["kind"] == name]
         if not some:
+            lines += ["", f"## {parts_before[kind.title]}"] if kind.title in parts_before else []
             continue
         contenders = [each for each in (*kind.ours, *kind.peers) if any(r["contender"] == each for r in some)]
         lines += ["", f"## {kind.title}", "", kind.about, ""]
@@ -406,7 +409,8 @@ def page(results: list[dict[str, Any]]) -> str:
             if common:
                 cells = _cells([[folds[c][fold] for fold in common] for c in contenders])
                 rows = sum(len(folds[contenders[0]][fold]["nll"]) for fold in common)
-                lines.append(f"| {table}, {rows:,} rows | {' | '.join(cells)} |")
+                some_folds = f", {len(common)} of {FOLDS} folds" * (len(common) < FOLDS)
+                lines.append(f"| {table}, {rows:,} rows{some_folds} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -454,7 +458,8 @@ def main() -> None:
         results.write_text("".join(others), encoding="utf-8")
     if not asked.page:
         run(asked, results)
-    asked.out.write_text(page(kept(results)), encoding="utf-8")
+    before = asked.out.read_text(encoding="utf-8") if asked.out.exists() else ""
+    asked.out.write_text(page(kept(results), before), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -321,6 +321,24 @@ def test_the_mean_and_the_dispersion_are_learnt(posterior):
     assert found.sources().overall["noise"].share > 0.8
 
 
+def randomised_pit(prediction, y: np.ndarray) -> np.ndarray:
+    """Draw between P(Y < y) and P(Y <= y), row by row: uniform, if y has the predicted distribution."""
+    upper = prediction.cdf(y).numpy()
+    lower = np.where(y > 0, prediction.cdf(np.maximum(y - 1, 0)).numpy(), 0.0)
+    return lower + (upper - lower) * np.random.default_rng(11).uniform(size=len(y))
+
+
+@pytest.mark.parametrize("dispersion", ["fit", "predicted"])
+def test_the_pit_of_counts_is_uniform(dispersion):
+    """Kolmogorov and Smirnov's test at a level of 1%, which a Poisson around the true means does not pass."""
+    x, y, mean = visits(1000, 1)
+    prediction = fitted(wf.Counts(dispersion, held_out=0.3)).predict(x, 30)
+    assert stats.kstest(randomised_pit(prediction, y), "uniform").pvalue > 0.01
+    true_means = Mixture(torch.from_numpy(mean).reshape(1, 1, -1, 1), Plan(1, False, False), ())
+    poisson = CountPrediction(true_means, torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    assert stats.kstest(randomised_pit(poisson, y), "uniform").pvalue < 1e-6
+
+
 @pytest.mark.parametrize("dispersion", [0.0, 0.5, "predicted"])
 def test_dispersion_given_or_predicted(dispersion):
     found = fitted(wf.Counts(dispersion))
@@ -459,6 +477,7 @@ def test_means_are_proportional_to_the_exposure(dispersion, tmp_path):
     torch.testing.assert_close(posterior.predict(twice).mean, 2 * prediction.mean, rtol=1e-5, atol=0)
     known = stats.poisson(mean[600:])
     assert prediction.nll(y[600:]) == pytest.approx(-known.logpmf(y[600:]).mean(), abs=0.06)
+    assert stats.kstest(randomised_pit(prediction, y[600:]), "uniform").pvalue > 0.01
     posterior.save(tmp_path)
     assert torch.equal(wf.load(tmp_path).predict(x[600:]).mean, prediction.mean)
 
@@ -617,10 +636,7 @@ def test_inflated_zeros_are_learnt(dispersion, tmp_path):
     prediction, truth = posterior.predict(x[1500:]), y[1500:]
     known = never[1500:] * (truth == 0) + (1 - never[1500:]) * stats.poisson.pmf(truth, mean[1500:])
     assert prediction.nll(truth) == pytest.approx(-np.log(known).mean(), abs=0.06)
-    upper = prediction.cdf(truth).numpy()
-    lower = np.where(truth > 0, prediction.cdf(np.maximum(truth - 1, 0)).numpy(), 0.0)
-    pit = lower + (upper - lower) * random.uniform(size=1000)
-    assert stats.kstest(pit, "uniform").pvalue > 0.005
+    assert stats.kstest(randomised_pit(prediction, truth), "uniform").pvalue > 0.01
     with pytest.raises(ValueError, match="has no one-shot prediction"):
         posterior.one_shot(x[:5])
     scores = likelihood.member_scores(torch.zeros(2, 4, likelihood.outputs(1)), torch.ones(4, 1), posterior.scaler)

@@ -251,6 +251,73 @@ def test_a_prediction_keeps_its_promises(case, prediction):
     torch.testing.assert_close(some.nll(some_rows(truth, [0, 7]), by_row=True), by_row[[0, 7]])
 
 
+LACKS = {  # by task: what there cannot be, and the words of the error
+    "classification": ({"median", "quantile", "cdf", "interval", "crps"}, "classes have no order: use probabilities"),
+    "quantiles": ({"nll", "sample"}, "quantiles are no distribution: .* Use "),
+    "several": (
+        {"median", "quantile", "cdf", "interval", "crps", "sample"},
+        r"every target has a distribution by itself: ask for one by its name, as prediction\[name\]",
+    ),
+}
+
+
+def numbers(case: Case, values: Any) -> np.ndarray:
+    """Values of y as numbers: levels by their order."""
+    is_ordinal = case.likelihood.task == "ordinal"
+    return np.vectorize(LEVELS.index)(values) if is_ordinal else np.asarray(values, dtype=np.float64)
+
+
+def probability_of(case: Case, prediction: Any, y: Any) -> np.ndarray:
+    """Probability of a value no larger than y, row by row; times are asked for one by one."""
+    below = prediction.cdf(y)
+    return np.asarray(below.diagonal() if case.likelihood.task == "survival" else below)
+
+
+def test_every_prediction_has_its_distribution_or_says_why_not(case, prediction):
+    """Median, quantiles, probabilities, intervals, scores and draws are there, and speak of one distribution."""
+    truth, draws = some_rows(case.y, slice(80, None)), 400
+    calls = {
+        "mean": lambda: prediction.mean,
+        "median": lambda: numbers(case, prediction.median),
+        "quantile": lambda: numbers(case, prediction.quantile(0.7)),
+        "cdf": lambda: probability_of(case, prediction, prediction.quantile(0.7)),
+        "interval": lambda: np.stack([numbers(case, end) for end in prediction.interval(0.9)], 1),
+        "nll": lambda: prediction.nll(truth, by_row=True),
+        "crps": lambda: prediction.crps(truth, by_row=True),
+        "sample": lambda: np.moveaxis(np.asarray(prediction.sample(draws, seed=1)), 0, 1),
+    }
+    lacks, why = LACKS.get(case.likelihood.task, (set(), ""))
+    values = {}
+    for name, call in calls.items():
+        if name in lacks:
+            with pytest.raises((AttributeError, ValueError), match=why):
+                call()
+            continue
+        values[name] = np.asarray(call())
+        assert len(values[name]) == len(prediction), name
+        assert values[name].dtype.kind == "U" or np.isfinite(values[name]).all(), name
+    if "quantile" not in values:
+        return
+    assert (values["crps"] >= 0).all()
+    low, high = values["interval"].T
+    assert ((low <= values["median"]) & (values["median"] <= high)).all()
+    narrower = [numbers(case, end) for end in prediction.interval(0.5)]
+    assert (low <= narrower[0]).all()
+    assert (narrower[1] <= high).all()
+    assert (numbers(case, prediction.quantile(0.3)) <= values["quantile"]).all()
+    below = values["cdf"]
+    if case.likelihood.task in ("counts", "ordinal"):
+        assert (below >= 0.7 - 1e-9).all()  # the least value with this probability
+    else:
+        atoms = values["quantile"] == 0  # of a y with zeros
+        np.testing.assert_allclose(below[~atoms], 0.7, atol=1e-6)
+        assert (below[atoms] >= 0.7).all()
+    if "sample" in values:
+        drawn = numbers(case, values["sample"]) <= values["quantile"][:, None]
+        error = np.sqrt((below * (1 - below)).sum() / draws) / len(prediction)
+        assert drawn.mean() == pytest.approx(below.mean(), abs=4 * error)
+
+
 def test_one_shot_is_near_samples(case, posterior, prediction):
     if case.likelihood.head == "none":
         with pytest.raises(ValueError, match=r"has no one-shot prediction.*Use predict\(x, samples=\.\.\.\)"):
@@ -312,6 +379,11 @@ def test_tables_and_reports_show_it(case, posterior, prediction):
         assert view["headline"]["say"]
         assert set(view["scores"]) <= set(document["scores"])
         assert view["advice"]["say"]
+        rows, fields = view["rows"], view["fields"]
+        assert rows["sort"] in rows["columns"]
+        assert {*rows["columns"], *rows["detail"], *rows["tip"], *rows["search"]} <= fields.keys()
+        for field, about in fields.items():
+            assert {*about.get("of", [field])} <= view["points"].keys(), field
 
 
 @pytest.mark.parametrize("method", ["monte_carlo", "one_shot"])

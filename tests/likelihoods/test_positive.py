@@ -238,6 +238,30 @@ def test_zeros_have_their_probability(with_zeros):
     assert 0.93 < prediction.coverage(y) < 0.97
     above = (prediction.cdf(y) - prediction.zero_probability) / (1 - prediction.zero_probability)
     assert stats.kstest(above[there].numpy(), "uniform").pvalue > 0.01
+    at_zero = prediction.zero_probability.numpy() * np.random.default_rng(1).uniform(size=len(y))
+    pit = np.where(there, prediction.cdf(y).numpy(), at_zero)  # randomised, since zeros have a probability
+    assert stats.kstest(pit, "uniform").pvalue > 0.01
+
+
+def test_the_report_speaks_of_medians_factors_and_zeros(with_zeros):
+    posterior, x, y, _ = with_zeros
+    prediction = posterior.predict(x[:60], samples=20)
+    view = prediction.views(y[:60], ["stay"], "fit", "days")[0]
+    listed = torch.arange(59, -1, -2)
+    shown = view.shown(listed, None)
+    points, truth = shown["points"], y[:60][listed]
+    np.testing.assert_allclose(points["median"], prediction.median[listed], rtol=1e-4)
+    np.testing.assert_allclose(points["factor"], prediction.logs.std[listed].exp(), rtol=1e-4)
+    np.testing.assert_allclose(points["zero"], prediction.zero_probability[listed], rtol=1e-4)
+    assert [off is None for off in points["off"]] == (truth == 0).tolist()
+    logs = np.log(truth[truth > 0])
+    expected = (logs - prediction.logs.mean[listed].numpy()[truth > 0]) / prediction.logs.std[listed].numpy()[truth > 0]
+    np.testing.assert_allclose([off for off in points["off"] if off is not None], expected, rtol=0.01, atol=1e-3)
+    baseline, nll = view.baseline(), prediction.nll(y[:60], by_row=True)
+    assert view.words.main_score == "nll"
+    assert baseline["gain"]["mean"] == pytest.approx(baseline["scores"]["nll"] - float(nll.mean()))
+    low, high = (float(end) for end in shown["headline"]["big"].split(" to "))
+    assert low < float(prediction.median.median()) < high
 
 
 def test_an_interval_that_begins_at_zero_misses_above_alone(with_zeros):

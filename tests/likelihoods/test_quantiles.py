@@ -81,6 +81,24 @@ def test_quantiles_and_intervals_by_hand():
         prediction.nll([1.0, 2.0])
 
 
+def test_probabilities_are_linear_between_quantiles_and_end_at_the_levels():
+    prediction = predicted(ANSWERS)
+    for p in (0.05, 0.1, 0.25, 0.4, 0.5, 0.62, 0.95):  # the inverse of quantile
+        np.testing.assert_allclose(prediction.cdf(prediction.quantile(p)), p, atol=1e-12)
+    quantiles = prediction.quantiles.numpy()
+    for y in (quantiles[:, 0] + 0.1, quantiles[:, 3] - 0.2):
+        expected = [np.interp(value, of_row, LEVELS) for value, of_row in zip(y, quantiles, strict=True)]
+        np.testing.assert_allclose(prediction.cdf(y), expected, atol=1e-12)
+    np.testing.assert_allclose(prediction.cdf(quantiles[:, 0] - [1e-9, 100.0]), 0.05)
+    np.testing.assert_allclose(prediction.cdf(quantiles[:, -1] + [1e-9, 100.0]), 0.95)
+    np.testing.assert_allclose(predicted(np.zeros((1, 2, 1)), (0.3,)).cdf([9.0, 11.0]), 0.3)
+
+
+def test_quantiles_that_coincide_have_the_higher_level():
+    prediction = predicted(np.array([[[0.0, 0, 0, 1, 1]]]))
+    np.testing.assert_allclose([float(prediction.cdf([y])) for y in (9.9, 10.0, 11.0, 12.0)], [0.05, 0.5, 0.625, 0.95])
+
+
 def test_scores_by_hand():
     prediction, y = predicted(ANSWERS), np.array([9.0, 20.0])
     error, p = y[:, None] - (10 + 2 * ANSWERS.mean(0)), np.array(LEVELS)

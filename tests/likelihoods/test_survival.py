@@ -11,8 +11,10 @@ from torch import nn
 
 import wherefrom as wf
 from conftest import mlp
+from wherefrom.likelihoods import survival_prediction
 from wherefrom.likelihoods.censored import as_censored
 from wherefrom.likelihoods.survival import _exponential_integral, _squares
+from wherefrom.predictive import row_scores
 from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
@@ -589,3 +591,21 @@ def test_derivatives_are_autograds(law):
         found = loss.derivatives(outputs.detach(), y)
         torch.testing.assert_close(found[0], slope.detach())
         torch.testing.assert_close(found[1], torch.stack(second, 1).clamp_min(0.01))
+
+
+# ---------------------------------------------------------------------- scores and the report
+
+
+def test_the_error_of_coverage_is_that_of_rows_with_the_event():
+    """Censored rows count by the model's own probability, so that they alone would leave no error at all."""
+    covered = torch.tensor([1.0, 1.0, 0.97, 0.97, 0.98, 0.96])
+    had = torch.tensor([True, True, False, False, False, False])
+    score = survival_prediction._coverage(covered.double(), had)
+    low, high = row_scores.wilson(1.0, 2)
+    assert score.value == pytest.approx(float(covered.mean()))
+    assert score.interval == pytest.approx(((2 * low + 3.88) / 6, (2 * high + 3.88) / 6))
+    assert survival_prediction._coverage(covered.double(), torch.zeros(6, dtype=torch.bool)).error is None
+    many = torch.cat([torch.ones(80), torch.zeros(20), torch.full((100,), 0.9)]).double()
+    score = survival_prediction._coverage(many, torch.arange(200) < 100)
+    assert score.interval is None
+    assert score.error == pytest.approx(0.5 * np.sqrt(0.8 * 0.2 / 100))

@@ -40,6 +40,7 @@ from wherefrom.predictive.calibration import By, or_nan
 from wherefrom.predictive.class_scores import Reliability, RiskCoverage
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores
 from wherefrom.predictive.events import Event
+from wherefrom.predictive.lacking import Lacking
 from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
@@ -50,6 +51,7 @@ from wherefrom.training.losses import CrossEntropy, Loss
 from wherefrom.training.objective import Encoded, Label, own_row_weights
 from wherefrom.training.workers import one_core
 
+_NO_ORDER = "classes have no order: use probabilities, sets(level), nll(y) or brier(y); ordered ones are wf.Ordinal()"
 _ROWS_AT_ONCE = 256
 
 SetRule = Literal["probability", "conformal"]
@@ -226,6 +228,11 @@ class ClassPrediction(HoldsMixture):
     conformal: AnyConformal | None = None  # which classes a set holds, where the posterior was calibrated so
     blend: Blend | None = None  # with the shares of the classes in training, where rows are outside
     is_tempered: bool = False  # its probabilities were calibrated
+    median: ClassVar[Any] = Lacking(_NO_ORDER)
+    quantile: ClassVar[Any] = Lacking(_NO_ORDER)
+    cdf: ClassVar[Any] = Lacking(_NO_ORDER)
+    interval: ClassVar[Any] = Lacking(_NO_ORDER)
+    crps: ClassVar[Any] = Lacking(_NO_ORDER)
 
     @property
     def log_probabilities(self) -> Tensor:

@@ -223,6 +223,8 @@ class OrdinalPrediction(ClassPrediction):
         each = ranked_probability(self.probabilities, self._numbers(y))
         return each if by_row else float(each.mean())
 
+    crps = rps  # the same, where levels are 0, 1, 2, ...
+
     # ------------------------------------------------------------------ reports and tables
 
     def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:

@@ -33,6 +33,7 @@ from wherefrom.likelihoods.quantities import (
     checked_variance,
 )
 from wherefrom.likelihoods.regression_prediction import IntervalReading, Prediction
+from wherefrom.likelihoods.views import positive as view
 from wherefrom.predictive import few_members, gaussians
 from wherefrom.predictive.background import Added, Background, Blend
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores
@@ -40,6 +41,7 @@ from wherefrom.predictive.few_members import Few
 from wherefrom.predictive.fit import Reading
 from wherefrom.predictive.log_normals import LogNormals
 from wherefrom.predictive.mixture import Mixture
+from wherefrom.predictive.panels import Output
 from wherefrom.predictive.shape import Shape
 from wherefrom.predictive.sources import Sources, sources
 from wherefrom.training.workers import one_core
@@ -318,6 +320,9 @@ class PositivePrediction(Quantities):
         columns, notes = self._columns(level)
         return columns | ({} if self.presence is None else {"zero": self.zero_probability.numpy()}), notes
 
+    def views(self, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
+        return view.outputs(self, truth, names, noise, unit)
+
     @property
     def read_as(self) -> str:
         """The shape that the distribution is read by, in words."""
@@ -325,23 +330,25 @@ class PositivePrediction(Quantities):
             return "a log-normal whose logarithm has its mean and variance"
         return f"{self.shape.words}, of the logarithm, with its mean and variance"
 
+    @classmethod
+    def baselines(cls, y: Tensor) -> dict[str, float]:
+        scores = {name: float(each.mean()) for name, each in cls.same_for_all(y).items()}
+        return scores | {"rmse": float(y.double().std(correction=0)), "r2": 0.0}
+
     @staticmethod
-    def baselines(y: Tensor) -> dict[str, float]:
+    def same_for_all(y: Tensor) -> dict[str, Tensor]:
+        """Scores of each row by one log-normal for all, with zeros; nothing if all that is above zero is the same."""
         rows = y.double().flatten().unsqueeze(1)
         there = rows > 0
         share = there.double().mean()
         logs = rows[there].log()
         variance = logs.var(correction=0) if len(logs) > 1 else torch.zeros((), dtype=torch.float64)
         if not float(variance) > 0:
-            return {"rmse": float(rows.std(correction=0)), "r2": 0.0}
+            return {}
         one = torch.ones(1, *rows.shape, dtype=torch.float64)
         zero = None if bool(there.all()) else (1 - share) * one[0]
         same = LogNormals(logs.mean() * one, variance * one, share * one, zero)
-        scores = {"nll": -same.log_density(rows), "crps": same.crps(rows)}
-        return {name: float(each.mean()) for name, each in scores.items()} | {
-            "rmse": float(rows.std(correction=0)),
-            "r2": 0.0,
-        }
+        return {"nll": -same.log_density(rows)[:, 0], "crps": same.crps(rows)[:, 0]}
 
     # ------------------------------------------------------------------ calibration
 

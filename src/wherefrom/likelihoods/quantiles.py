@@ -222,6 +222,21 @@ class QuantilePrediction(Quantities):
         share = (p - levels[above - 1]) / (levels[above] - levels[above - 1])
         return (1 - share) * quantiles[:, above - 1] + share * quantiles[:, above]
 
+    @one_core()
+    def cdf(self, y: Any) -> Tensor:
+        """The probability of a value no larger than y; linear between two trained quantiles, as `quantile` is.
+
+        Below the first quantile it is the first level, and the probability is no larger; above the last quantile it is
+        the last level, and the probability is no smaller.  # (rows,)
+        """
+        column, quantiles = self._column(y), self.quantiles
+        levels = torch.tensor(self.levels, dtype=torch.float64)
+        above = (quantiles <= column).sum(1, keepdim=True)  # number of the first quantile above y
+        low, high = (above - 1).clamp_min(0), above.clamp_max(len(levels) - 1)
+        start, end = quantiles.gather(1, low), quantiles.gather(1, high)
+        share = torch.where(end > start, (column - start) / (end - start), 0.0)
+        return torch.lerp(levels[low], levels[high], share)[:, 0]
+
     @property
     def pairs(self) -> dict[float, tuple[int, int]]:
         """The intervals whose two quantiles are there: their levels, and where the quantiles stand."""
@@ -306,6 +321,12 @@ class QuantilePrediction(Quantities):
 
     def member_log_densities(self, y: Any, by_output: bool = False) -> Tensor:
         raise ValueError(_NO_DENSITY)
+
+    def sample(self, count: int, seed: int = 0) -> Tensor:
+        raise ValueError(
+            "quantiles are no distribution: beyond the first and the last level there is nothing to draw from. Use "
+            "quantile(p) between them"
+        )
 
     # ------------------------------------------------------------------ sources
 

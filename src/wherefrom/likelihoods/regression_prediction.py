@@ -105,27 +105,27 @@ class Prediction(Quantities):
         Where the mixture is one of points, its quantile is between two of them: as torch.quantile has it, each as wide
         as its weight.
         """
-        probability = checked_probability(probability)
-        reading = self._point_reading(reading)
+        return self._quantiles([checked_probability(probability)], self._point_reading(reading))[0]
+
+    def _quantiles(self, probabilities: Sequence[float], reading: PointReading) -> list[Tensor]:
         if reading == "mixture":
-            return self._in_units(self._mixture_quantile(probability))
+            return [self._in_units(self._mixture_quantile(each)) for each in probabilities]
         mean, variance = self._moments
         few = self._few if reading == "few_members" else Few(variance, variance, variance)
-        return self._in_units(self._quantiles_by(reading, [probability])(mean, variance, few)[0])
+        return [self._in_units(each) for each in self._quantiles_by(reading, probabilities)(mean, variance, few)]
 
     def _quantiles_by(
         self, reading: PointReading, probabilities: Sequence[float]
     ) -> Callable[[Tensor, Tensor, Few], list[Tensor]]:
         """The function that returns quantiles, standardised, from mean, variance and few members: tensors alone."""
         shape = self._noise_shape if reading == "few_members" else self.read_by(reading)[0]
-        by_gaussian = NormalDist().inv_cdf
-        reaches = [by_gaussian(each) if shape is None else shape.quantile(each) for each in probabilities]
+        reaches: Sequence[Any] = [NormalDist().inv_cdf(each) for each in probabilities]
+        if shape is not None:
+            reaches = shape.quantiles(probabilities)
         if reading == "few_members":
-            for probability in probabilities:  # prepare them, so that none is searched for later
-                student.quantile(probability, torch.ones(1))
+            student.quantiles(probabilities, torch.ones(1))  # prepare them, so that none is searched for later
             return lambda mean, _, few: [
-                mean + few.reach(probability, noise_reach=reach * few.within.sqrt())
-                for probability, reach in zip(probabilities, reaches, strict=True)
+                mean + reach for reach in few.reaches(probabilities, [reach * few.within.sqrt() for reach in reaches])
             ]
         return lambda mean, variance, _: [mean + reach * variance.sqrt() for reach in reaches]
 
@@ -199,7 +199,7 @@ class Prediction(Quantities):
         generator = torch.Generator().manual_seed(seed)
         within = torch.rand(count, dtype=torch.float64, generator=generator)
         probabilities = (torch.arange(count) + within).clamp_min(_LEAST_PROBABILITY) / count
-        drawn = torch.stack([self.quantile(each, reading) for each in probabilities.tolist()])
+        drawn = torch.stack(self._quantiles(probabilities.tolist(), self._point_reading(reading)))
         return drawn.gather(0, torch.rand(drawn.shape, generator=generator).argsort(0))
 
     @one_core()

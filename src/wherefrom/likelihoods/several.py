@@ -28,6 +28,7 @@ from wherefrom.predictive.advice import Subject
 from wherefrom.predictive.background import Background, Blend
 from wherefrom.predictive.calibration import By
 from wherefrom.predictive.conformal import AnyConformal, ConformalScores
+from wherefrom.predictive.lacking import Lacking
 from wherefrom.predictive.mixture import HoldsMixture, Mixture
 from wherefrom.predictive.one_shot.member import Head
 from wherefrom.predictive.panels import Output
@@ -39,6 +40,7 @@ from wherefrom.training.offset import Offset
 from wherefrom.training.workers import one_core
 
 _NO_TABLE = "tables learn one target at a time: use wf.marginalise with wf.Several(...)"
+_EACH_HAS = "every target has a distribution by itself: ask for one by its name, as prediction[name]"
 
 
 @dataclass(frozen=True)
@@ -309,6 +311,12 @@ class SeveralPrediction(HoldsMixture):
     scaler: Scaler
     fitted: Tensor | None
     conformal: AnyConformal | None = None
+    median: ClassVar[Any] = Lacking(_EACH_HAS)
+    quantile: ClassVar[Any] = Lacking(_EACH_HAS)
+    cdf: ClassVar[Any] = Lacking(_EACH_HAS)
+    interval: ClassVar[Any] = Lacking(_EACH_HAS)
+    crps: ClassVar[Any] = Lacking(_EACH_HAS)
+    sample: ClassVar[Any] = Lacking(_EACH_HAS)
 
     # ------------------------------------------------------------------ parts
 

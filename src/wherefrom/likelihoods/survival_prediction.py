@@ -403,7 +403,7 @@ class SurvivalPrediction(Quantities):
             "concordance": Score(None),
             "ibs": Score(None),
             "crps": Score.mean(rows["crps"]),
-            "coverage": Score.mean(rows["covered"]),
+            "coverage": _coverage(rows["covered"].double(), torch.from_numpy(had)),
         }
         sizes = {"ratio of the interval's ends": math.exp(min(_MOST_LOG, float(rows["width"].mean())))}
         if had.sum() < survival_scores.FEWEST_EVENTS:
@@ -506,6 +506,23 @@ class SurvivalPrediction(Quantities):
 
     def _as_time(self, z: Tensor) -> Tensor:
         return (self.location + self.scale * z).clamp_max(_MOST_LOG).exp()
+
+
+def _coverage(covered: Tensor, had: Tensor) -> Score:
+    """Share of the times that intervals hold, with an error by the rows that had the event.  # (rows,) each
+
+    A censored row counts by the model's own probability, which says nothing about how sure the share is.
+    """
+    seen, share = covered[had], float(covered.mean())
+    if not len(seen):
+        return Score(share)
+    of_seen, part = Score.share(seen), len(seen) / len(covered)
+    of_censored = float(covered[~had].sum()) / len(covered)
+    error = None if of_seen.error is None else part * of_seen.error
+    if of_seen.interval is None:
+        return Score(share, error)
+    low, high = (part * end + of_censored for end in of_seen.interval)
+    return Score(share, error, (low, high))
 
 
 def _check_events(time: NDArray[np.float64], event: NDArray[np.bool_], until: float, what: str) -> None:

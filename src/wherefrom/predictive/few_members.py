@@ -26,7 +26,7 @@ Weights that were set member by member, and values of finite variables, are no d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import NormalDist
 from typing import NamedTuple
@@ -62,11 +62,20 @@ class Few(NamedTuple):
             N(0, W)).
         """
         if isinstance(probability, Tensor):
-            z = torch.special.ndtri(probability)
-        else:
-            z = torch.tensor(NormalDist().inv_cdf(probability), dtype=torch.float64)
+            return self._reach(
+                torch.special.ndtri(probability), student.quantile(probability, self.degrees), noise_reach
+            )
+        return self.reaches([probability], [noise_reach])[0]
+
+    def reaches(self, probabilities: Sequence[float], noise_reaches: Sequence[Tensor | None]) -> list[Tensor]:
+        """Distances of several quantiles, as `reach` returns them one by one.  # (rows, outputs) each"""
+        z = torch.tensor([NormalDist().inv_cdf(each) for each in probabilities], dtype=torch.float64)
+        t = student.quantiles(probabilities, self.degrees)
+        return [self._reach(*each) for each in zip(z, t, noise_reaches, strict=True)]
+
+    def _reach(self, z: Tensor, t: Tensor, noise_reach: Tensor | None) -> Tensor:
         noise_reach = z * self.within.sqrt() if noise_reach is None else noise_reach
-        return torch.sign(z) * self._added(noise_reach, z, student.quantile(probability, self.degrees)).sqrt()
+        return torch.sign(z) * self._added(noise_reach, z, t).sqrt()
 
     def below(self, gap: Tensor, noise_reach: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Probability of a y no farther above the centre than `gap`, by bisection: `reach` turned round.

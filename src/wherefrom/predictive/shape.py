@@ -14,6 +14,7 @@ shape, so all of them speak of the same distribution.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -109,6 +110,10 @@ class Shape:
             for means, variances, weights in zip(*map(_one_by_one, self._parts), strict=True)
         ]
         return self._of_rows(torch.cat(each).reshape(len(self.weights), -1))
+
+    def quantiles(self, probabilities: Sequence[float]) -> list[Tensor]:
+        """Values below which s falls with these probabilities.  # (rows or 1, outputs) each"""
+        return [self.quantile(each) for each in probabilities]
 
     def crps(self, s: Tensor) -> Tensor:
         """CRPS at s: E|S - s| - E|S - S'| / 2.  # (rows, outputs)"""

@@ -39,6 +39,7 @@ Of = Literal["share", "model_share", "variance"]
 _ONE_SIGMA = math.erf(math.sqrt(0.5))
 _DRAWS, _DRAWS_OF_ROWS = 4000, 1000  # of mean squares, for an interval
 _ROWS_AT_ONCE = 512
+_ROUNDING = 1e-13  # of a mean over many members and samples, relative to it
 
 
 @dataclass(frozen=True)
@@ -374,7 +375,7 @@ def _estimated(
         variances = jackknife(replicates)
         errors = {name: each.sqrt() for name, each in variances.items() if name not in (ENTROPY, OUTSIDE)}
         unknown = tuple(name for name in parts if name != NOISE) if not replicates and data.carried else ()
-        return _Estimate(parts, {}, None, errors, {}, SAMPLE_GROUPS - 1, unknown)
+        return _Estimate(parts, {}, None, _beyond_rounding(errors, parts), {}, SAMPLE_GROUPS - 1, unknown)
 
     weights = together if kept is None else kept if together is None else together * kept
     squares = MeanSquares.of(data.means, data.axes, weights, together is not None, over_rows)
@@ -390,7 +391,12 @@ def _estimated(
     places = names_of(data.axes)
     unknown = tuple(name for name in parts if few and name != NOISE)
     degrees = math.prod(data.axes[i].draws for i in random) - 1
-    return _Estimate(parts, places, squares, errors, _carried(data), degrees, unknown)
+    return _Estimate(parts, places, squares, _beyond_rounding(errors, parts), _carried(data), degrees, unknown)
+
+
+def _beyond_rounding(errors: Components, parts: Components) -> Components:
+    """Return the errors, and zero for those that are rounding alone: of a noise that is the same for all members."""
+    return {name: torch.where(error <= _ROUNDING * parts[name].abs(), 0.0, error) for name, error in errors.items()}
 
 
 def _carried(data: Answers) -> dict[str, dict[str, float]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any, NamedTuple
@@ -35,6 +35,7 @@ _MOST_STEPS, _LONGEST_STEP, _SMALL_STEP = 60, 2.0, 1e-7  # of Newton's method, i
 _BISECTIONS = 80
 _MANY = 1e8  # degrees of freedom, from where on it is a Gaussian
 _DEGREE, _NEAR_MEDIAN = 20, 1e-4  # of the polynomial of quantiles, and a distance that it does not tell from the median
+_MOST_KEPT = 100  # probabilities whose polynomials are cached: draws have many, which no one asks for again
 _FEWEST_NODES, _MOST_NODES, _NODES_OF_A_WIDTH, _REACH = 100, 5000, 90.0, 3.4  # of the trapezoidal rule, on each side
 _FARTHEST, _TABLE = 19.0, 4000  # asinh of the last value of a table of quantiles, and its length
 _TINY = torch.finfo(torch.float64).tiny
@@ -88,25 +89,39 @@ def quantile(probability: float | Tensor, df: Tensor) -> Tensor:
     if isinstance(probability, Tensor):
         tail, nu = torch.broadcast_tensors(torch.minimum(probability, 1 - probability), df)
         return torch.sign(probability - 0.5) * _searched(1 - tail, nu)
-    away = probability - 0.5
-    z = NormalDist().inv_cdf(probability)
+    return quantiles([probability], df)[0]
+
+
+def quantiles(probabilities: Sequence[float], df: Tensor) -> list[Tensor]:
+    """Quantiles of a t of scale 1 at several probabilities, as `quantile` returns them one by one."""
     s = 2 / df.double().clamp_min(1.0) - 1
-    power = torch.zeros_like(s)
-    for coefficient in _series(0.5 + max(abs(away), _NEAR_MEDIAN)):
-        power = power * s + coefficient
-    return z * torch.exp(power)
+    above = tuple(0.5 + max(abs(probability - 0.5), _NEAR_MEDIAN) for probability in probabilities)
+    series = (_kept_series if len(above) <= _MOST_KEPT else _series)(above)
+    each = []
+    for probability, coefficients in zip(probabilities, series, strict=True):
+        power = torch.zeros_like(s)
+        for coefficient in coefficients:
+            power = power * s + coefficient
+        each.append(NormalDist().inv_cdf(probability) * torch.exp(power))
+    return each
 
 
-@functools.lru_cache(maxsize=256)
-def _series(probability: float) -> tuple[float, ...]:
-    """Coefficients of log(quantile / Gaussian quantile) in 2 / nu - 1, the highest power first."""
-    z = NormalDist().inv_cdf(probability)
+def _series(above: tuple[float, ...]) -> list[list[float]]:
+    """Coefficients of log(quantile / Gaussian quantile) in 2 / nu - 1, the highest power first, by probability.
 
-    def exponent(s: Any) -> Any:
-        df = torch.from_numpy(2 / np.maximum(s + 1, 2 / _MANY))
-        return np.log(_searched(probability, df).numpy() / z)
+    above: probabilities above one half.
+    """
+    z = np.array([NormalDist().inv_cdf(probability) for probability in above])
 
-    return tuple(np.polynomial.chebyshev.cheb2poly(np.polynomial.chebyshev.chebinterpolate(exponent, _DEGREE))[::-1])
+    def exponent(s: Any) -> Any:  # (nodes,) -> (nodes, probabilities)
+        df = torch.from_numpy(2 / np.maximum(s + 1, 2 / _MANY)).unsqueeze(1).expand(-1, len(above))
+        return np.log(_searched(torch.tensor(above, dtype=torch.float64), df).numpy() / z)
+
+    chebyshev = np.polynomial.chebyshev.chebinterpolate(exponent, _DEGREE)
+    return [np.polynomial.chebyshev.cheb2poly(each)[::-1].tolist() for each in chebyshev.T]
+
+
+_kept_series = functools.lru_cache(maxsize=256)(_series)
 
 
 def _searched(probability: float | Tensor, df: Tensor) -> Tensor:
@@ -154,14 +169,19 @@ class StudentT:
         return probability_below(-s, torch.ones_like(s), self.df)
 
     def quantile(self, probability: float) -> Tensor:
-        """Value that is not exceeded with this probability, by bisection.  # (1, outputs)"""
-        tail = min(probability, 1 - probability)
-        low = torch.full_like(self.df, -1.0)
-        while bool((far := cdf(low, self.df) > tail).any()):
+        """Value that is not exceeded with this probability.  # (1, outputs)"""
+        return self.quantiles([probability])[0]
+
+    def quantiles(self, probabilities: Sequence[float]) -> list[Tensor]:
+        """Values that are not exceeded with these probabilities, by bisection.  # (1, outputs) each"""
+        tails = torch.tensor([min(each, 1 - each) for each in probabilities], dtype=torch.float64).unsqueeze(1)
+        low = torch.full_like(self.df, -1.0).expand(len(tails), -1)
+        while bool((far := cdf(low, self.df) > tails).any()):
             low = torch.where(far, 2 * low, low)
-        found = bisected(lambda t: cdf(t, self.df), tail, low, torch.zeros_like(low))
-        found = found * _scale(torch.ones_like(found), self.df)
-        return (found if probability <= 0.5 else -found).unsqueeze(0)
+        below = bisected(lambda t: cdf(t, self.df), tails, low, torch.zeros_like(low))
+        below = below * _scale(torch.ones_like(below), self.df)
+        each = below.split(1)
+        return [value if p <= 0.5 else -value for p, value in zip(probabilities, each, strict=True)]
 
     def like_gaussian(self, z: Tensor) -> Tensor:
         """Value with the probability below it that z of N(0, 1) has, to about six digits.  # (rows, outputs)"""
@@ -231,7 +251,7 @@ class Kernel:
         return bisected(below, probability, each.amin(0), each.amax(0))
 
 
-def bisected(below: Callable[[Tensor], Tensor], probability: float, low: Tensor, high: Tensor) -> Tensor:
+def bisected(below: Callable[[Tensor], Tensor], probability: float | Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return where a distribution function passes a probability, between two bounds."""
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2

@@ -235,7 +235,7 @@ class _Judged:
         rows = posterior.held_out
         assert rows is not None
         answer = posterior.out_of_fold(samples)
-        if hasattr(answer, "crps"):
+        if hasattr(answer, "linear_moments"):
             crps = answer.crps(rows.truth, by_row=True)
             nll = answer.nll(rows.truth, by_row=True) if posterior.training.likelihood.has_density else crps
             mean, variance, truth = answer.linear_moments(rows.truth) or (None, None, rows.y)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from wherefrom.likelihoods.views.classes import Classes
 from wherefrom.predictive.class_scores import ranked_probability
-from wherefrom.predictive.panels import Output, ScoreTerm
+from wherefrom.predictive.panels import Output, ScoreTerm, percent
 from wherefrom.predictive.row_scores import Score
 
 _RPS = ScoreTerm(
@@ -20,6 +20,7 @@ _RPS = ScoreTerm(
     "by two levels costs more than one by one level. 0 is perfect; lower is better.",
     "RPS",
 )
+_TWO = 2  # levels: none is off by more than one
 
 
 def outputs(prediction: Any, truth: Any, names: Sequence[str], noise: str, unit: str) -> list[Output]:
@@ -46,4 +47,22 @@ class Levels(Classes):
 
     def shown(self, listed: Tensor, before: Classes | None) -> dict[str, Any]:
         shown = Classes.shown(self, listed, before)
-        return shown | {"table": ["rps", *shown["table"]]}
+        rows = shown["rows"] | {"detail": [*shown["rows"]["detail"], "interval"]}
+        return shown | {"table": ["rps", *shown["table"]], "rows": rows}
+
+    def _headline(self) -> dict[str, Any]:
+        headline = Classes._headline(self)
+        is_near = (self._guesses - self._numbers).abs() <= 1
+        near = f", and {percent(float(is_near.double().mean()))} are off by one level at most"
+        right = f"of the answers{f' for {self.name}' * (self.name != 'y')} are right"
+        right += near * (len(self.prediction.classes) > _TWO)
+        return headline | {"say": [f"{right}; always the most frequent level would be right in ", *headline["say"][1:]]}
+
+    def _points(self, listed: Tensor) -> dict[str, list[Any]]:
+        columns, _ = self.prediction.of_rows(listed).columns(0.95)
+        ends = zip(columns["lower"].tolist(), columns["upper"].tolist(), strict=True)
+        intervals = [f"{low}" if low == high else f"{low} to {high}" for low, high in ends]
+        return Classes._points(self, listed) | {"interval": intervals}
+
+    def _fields(self) -> dict[str, Any]:
+        return Classes._fields(self) | {"interval": {"name": "95% interval", "as": "text"}}

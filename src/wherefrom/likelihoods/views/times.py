@@ -22,6 +22,7 @@ from wherefrom.predictive.row_scores import Score, wilson
 
 _MEDIAN = "Time by which the event is as likely to have happened as not"
 _SHARE_ALONE = "The standard deviation of the survival probability that this source alone would cause"
+_DISAGREE = "How far the networks differ in the survival probability: its standard deviation"
 _CURVE_POINTS = 40
 _PIT_BINS = 10
 
@@ -196,9 +197,9 @@ class Times(ByVariance):
             "points": self._points(listed),
             "fields": self._fields(at),
             "rows": {
-                "columns": ["time", "event", "median", "survival"],
+                "columns": ["time", "event", "median", "survival", "doubt"],
                 "sort": "doubt",
-                "detail": ["interval", "doubt"],
+                "detail": ["interval"],
                 "tip": ["time", "event", "median", "survival"],
                 "search": [],
             },
@@ -258,7 +259,7 @@ class Times(ByVariance):
             "median": number | {"name": "median", "head": "Median", "title": _MEDIAN},
             "survival": {"name": f"survival to {at}", "as": "percent"},
             "interval": number | {"name": "95% interval", "as": "range", "of": ["low", "high"]},
-            "doubt": {"name": "± by the choices", "as": "number", "digits": 2},
+            "doubt": {"name": "± of survival", "as": "percent", "title": _DISAGREE},
         }
 
     def _curves(self, in_unit: str) -> list[dict[str, Any]]:
@@ -267,7 +268,7 @@ class Times(ByVariance):
         latest = float(self._rows["time"].max())
         times = np.linspace(0, latest, _CURVE_POINTS + 1)
         drawn = []
-        for part, words in ((0.1, "an early event"), (0.5, "the middle"), (0.9, "a late event")):
+        for part, words in ((0.1, "with an early event"), (0.5, "in the middle"), (0.9, "with a late event")):
             row = order[int(part * (len(order) - 1))].reshape(1)
             one = self.prediction.of_rows(row)
             curve = one.survival(times)[0]
@@ -279,7 +280,7 @@ class Times(ByVariance):
             drawn.append(
                 {
                     "type": "curve",
-                    "title": f"A row with {words}",
+                    "title": f"A row {words}",
                     "caption": f"Row {int(row)}: the probability to be without the event, and the band of the "
                     "networks' curves.",
                     "xs": short(times),
