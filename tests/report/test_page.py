@@ -817,7 +817,7 @@ def test_rows_keep_their_names_and_can_be_found(browser, made, tmp_path, width):
     assert page.evaluate("[...document.querySelectorAll('.rows .mark')].map(e => e.closest('tr').innerText)")[
         0
     ].startswith(names[17])
-    if width > 780:
+    if width > 920:
         page.click("document.querySelectorAll('.rows th button')[0]")
         found = page.evaluate("[...document.querySelectorAll('.rows tbody .open')].map(e => e.textContent)")
         assert found == names[10:20]

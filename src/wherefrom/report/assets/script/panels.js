@@ -121,8 +121,8 @@ function groups(element, { title, head, hit, sure, level, x, y }) {
     { name: "Verdict", value: (group) => group.word, cell: (group) => h("span", { class: isOff(group) ? "whole far" : "whole" }, group.word) },
   ], list, { label: title });
   // Names stand below the plot if they fit there, else numbers in the order of the table.
-  const isNamed = (width) => list.length * (14 + 7 * Math.max(...list.map((group) => group.name.length))) < width - 70;
-  const axis = { ...x, domain: [-0.5, list.length - 0.5], ticks: list.length > 12 ? [] : range(list.length), format: (i, width) => (isNamed(width) ? list[i].name : String(i + 1)) };
+  const isNamed = (length) => list.length * (10 + 7.2 * Math.max(...list.map((group) => group.name.length))) < length;
+  const axis = { ...x, domain: [-0.5, list.length - 0.5], ticks: list.length > 12 ? [] : range(list.length), format: (i, length) => (isNamed(length) ? list[i].name : String(i + 1)) };
   const over = (some, colour) => [Plot.ruleX(some, { x: (i) => i, y1: (i) => list[i].interval[0], y2: (i) => list[i].interval[1], stroke: colour, strokeWidth: 2.4, strokeOpacity: 0.75 }),
     (colour === "var(--c1)" ? misses : hits)(some, { x: (i) => i, y: (i) => list[i].observed })];
   const picture = plot({
@@ -133,7 +133,7 @@ function groups(element, { title, head, hit, sure, level, x, y }) {
     points: () => list.map((group, i) => ({ x: i, y: group.observed, title: group.name, lines: [["rows", whole(group.count)], [hit.toLowerCase(), percent(group.observed, 1)],
       ["its rows allow", between(group)], [sure ? sure.toLowerCase() : "should be", percent(group.expected, 1)], ["verdict", group.word]] })),
   });
-  element.append(h("div", { class: "pair" }, picture, h("div", null, element_, more)));
+  element.append(h("div", { class: "pair groups" }, picture, h("div", null, element_, more)));
 }
 
 function table(element, { title, columns, items, first }) {

@@ -45,15 +45,26 @@ function logTicks([low, high], most) {
   return [low, ...marks.filter((_, i) => i % every === 0)];
 }
 const isRound = (mark) => Math.abs(100 * mark - Math.round(100 * mark)) < 1e-6;
-function formatOf(axis, marks, width) {
-  if (axis.format) return (value) => axis.format(value, width);
+function formatOf(axis, marks, length) {
+  if (axis.format) return (value) => axis.format(value, length);
   if (axis.as === "percent") return (value) => percent(value, marks.every(isRound) ? 0 : 1);
   return (value) => (axis.cuts && value === axis.log_from ? `≤ ${number(value)}` : number(value));
 }
-function scaleOf(axis, most, width) {
+// Ticks whose labels do not overlap: along an axis of this length, each takes what `size` says of its label.
+function scaleOf(axis, length, spacing, size) {
+  const most = length / spacing;
   let marks = axis.ticks || (axis.log_from ? logTicks(axis.domain, most) : Plot.ticks(...axis.domain, Math.max(2, Math.floor(most))));
   if (axis.whole) marks = marks.filter(Number.isInteger);
-  return { type: axis.log_from ? "log" : "linear", domain: axis.domain, marks, format: formatOf(axis, marks, width) };
+  const format = formatOf(axis, marks, length), along = axis.log_from ? Math.log : (value) => value;
+  const [low, high] = axis.domain.map(along);
+  let end = -Infinity;
+  marks = marks.filter((mark) => {
+    const [middle, half] = [((along(mark) - low) / (high - low)) * length, size(format(mark)) / 2];
+    if (middle - half < end) return false;
+    end = middle + half + 4;
+    return true;
+  });
+  return { type: axis.log_from ? "log" : "linear", domain: axis.domain, marks, format };
 }
 
 // ------------------------------------------------------------------ legends
@@ -76,16 +87,17 @@ export function plot(about) {
     const width = page.isPaper ? onPaper : holder.clientWidth;
     if (!width || holder.closest("details:not([open])")) return; // folded away, and drawn when it is opened
     const height = page.isPaper ? 230 : about.square ? Math.min(340, Math.max(240, width * 0.8)) : about.height || 280;
-    const [x, y] = [scaleOf(about.x, width / 85, width), scaleOf(about.y, height / 48, width)];
+    const [marginRight, marginTop, marginBottom] = [20, 12, 24];
+    const y = scaleOf(about.y, height - marginTop - marginBottom, 48, () => 12);
+    const marginLeft = 12 + Math.max(14, ...y.marks.map((mark) => 7 * y.format(mark).length));
+    const x = scaleOf(about.x, width - marginLeft - marginRight, 80, (label) => 7.2 * label.length);
     const picture = Plot.plot({
-      width, height, className: "picture",
-      marginLeft: 12 + Math.max(14, ...y.marks.map((mark) => 7 * y.format(mark).length)), marginRight: 20,
-      marginTop: about.y.label ? 30 : 12, marginBottom: about.x.label ? 42 : 24,
+      width, height, className: "picture", marginLeft, marginRight, marginTop, marginBottom,
       x: { type: x.type, domain: x.domain }, y: { type: y.type, domain: y.domain },
       marks: [
         Plot.gridY(y.marks, { stroke: "var(--grid)", strokeOpacity: 1 }), ...about.marks(width).flat(Infinity).filter(Boolean),
-        Plot.axisX(x.marks, { text: x.format, label: about.x.label || null, labelAnchor: "right", labelArrow: "none", fill: "var(--soft)", stroke: "var(--soft)" }),
-        Plot.axisY(y.marks, { text: y.format, label: about.y.label || null, labelArrow: "none", tickSize: 0, fill: "var(--soft)", stroke: "var(--soft)" }),
+        Plot.axisX(x.marks, { text: x.format, label: null, fill: "var(--soft)", stroke: "var(--soft)" }),
+        Plot.axisY(y.marks, { text: y.format, label: null, tickSize: 0, fill: "var(--soft)", stroke: "var(--soft)" }),
       ],
     });
     for (const part of picture.children) part.setAttribute("aria-hidden", "true");
@@ -98,7 +110,9 @@ export function plot(about) {
     const ring = svg("circle", { class: "ring", r: 6, visibility: "hidden" });
     picture.append(ring);
     read(picture, points, ring, about.by, width);
-    holder.replaceChildren(picture);
+    // Labels are text of the page, which wraps where the plot is narrow.
+    const named = (axis, kind) => (axis.label ? [h("p", { class: `axis ${kind}` }, axis.label)] : []);
+    holder.replaceChildren(...named(about.y, "upright"), picture, ...named(about.x, "level"));
   };
   plots.push(draw);
   return holder;

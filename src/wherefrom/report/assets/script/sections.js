@@ -86,7 +86,7 @@ function rows() {
   const sources = sourceNames();
   const isBeyond = (row) => !!aside && !!aside.points.is_beyond[row];
   const name = { name: "Row", value: (row) => names[row],
-    cell: (row, toggle) => [h("button", { type: "button", class: "open", "aria-expanded": "false", onclick: toggle }, names[row]),
+    cell: (row, toggle) => [h("button", { type: "button", class: classes("open", names[row].length < 30 && "short"), "aria-expanded": "false", onclick: toggle }, names[row]),
       isBeyond(row) && h("span", { class: "mark", title: aside.title }, aside.word)] };
   const likeOf = (key) => fieldOf(key).like || key;
   const fieldColumn = (key) => {
