@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import wherefrom as wf
-from browser import Browser, chromium
+from browser import NO_CHROMIUM, Browser, chromium
 from conftest import training
 from wherefrom.likelihoods import views
 from wherefrom.likelihoods.views import quantity
@@ -96,7 +96,7 @@ def test_a_kind_that_is_new_has_its_words_and_panels(document):
 
 def test_a_kind_that_is_new_is_drawn(document, tmp_path):
     if chromium() is None:
-        pytest.skip("no Chromium here: apt install chromium, or set WHEREFROM_CHROMIUM to where it is")
+        pytest.skip(NO_CHROMIUM)
     with Browser() as browser:
         opened = browser.open(page.write(tmp_path / "page.html", document))
         text = opened.evaluate("document.body.innerText")

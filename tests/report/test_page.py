@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import wherefrom as wf
-from browser import Browser, Page, chromium
+from browser import NO_CHROMIUM, Browser, Page, chromium
 from conftest import mlp, training
 from wherefrom.likelihoods.views.classes import Classes
 from wherefrom.likelihoods.views.quantity import Quantity
@@ -613,7 +613,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.fixture(scope="module")
 def browser():
     if chromium() is None:
-        pytest.skip("no Chromium here: apt install chromium, or set WHEREFROM_CHROMIUM to where it is")
+        pytest.skip(NO_CHROMIUM)
     with Browser() as started:
         yield started
 

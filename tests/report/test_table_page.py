@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import wherefrom as wf
-from browser import Browser, Page, chromium
+from browser import NO_AXE, NO_CHROMIUM, Browser, Page, chromium
 from made_table import made, without
 from wherefrom.report import page as pages
 
@@ -67,7 +67,7 @@ def written(documents, tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def browser():
     if chromium() is None:
-        pytest.skip("NO CHROMIUM HERE, so that no page was opened: apt install chromium, or set WHEREFROM_CHROMIUM")
+        pytest.skip(NO_CHROMIUM)
     with Browser() as started:
         yield started
 
@@ -240,7 +240,7 @@ def shown_columns(document: dict) -> dict[str, dict]:
 
 def load_axe(page: Page) -> None:
     if not AXE.exists():
-        pytest.skip("AXE-CORE IS NOT HERE, so that access was not checked: make axe, or set WHEREFROM_AXE")
+        pytest.skip(NO_AXE)
     page.evaluate(AXE.read_text(encoding="utf-8"))
 
 
