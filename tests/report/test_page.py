@@ -735,6 +735,12 @@ def test_outputs_and_colours_can_be_chosen(browser, written, documents):
     assert page.complaints == []
 
 
+def open_technical(page: Page) -> None:
+    """Unfold it, and wait for its plots, which move what is below them."""
+    page.click("document.querySelector('#technical > summary')")
+    page.wait_for("[...document.querySelectorAll('#technical .plot')].every(e => e.querySelector('.picture'))")
+
+
 def text_of(page: Page, selector: str) -> str:
     return page.evaluate(f"document.querySelector({json.dumps(selector)}).innerText")
 
@@ -753,7 +759,7 @@ def test_the_first_screen_is_in_plain_words(browser, made, tmp_path, kind):
         assert not re.search(r"\by\b", text)
     page.hover("[...document.querySelectorAll('.hero .term')].find(e => e.textContent.includes('NLL'))")
     assert "Negative log-likelihood" in text_of(page, "#tip")
-    page.click("document.querySelector('#technical > summary')")
+    open_technical(page)
     assert page.evaluate("document.getElementById('glossary').open") is False
     page.click("document.querySelector('#glossary summary')")
     assert "Negative log-likelihood" in text_of(page, "#glossary")
@@ -770,7 +776,7 @@ def test_scores_are_shown_with_their_errors_and_no_model(browser, written, docum
     assert value == pytest.approx(rmse, abs=0.01)
     assert error == pytest.approx(sure["error"], rel=0.1)
     assert without == pytest.approx(documents["quantity"]["views"][0]["baseline"]["scores"]["rmse"], abs=0.01)
-    page.click("document.querySelector('#technical > summary')")
+    open_technical(page)
     page.hover("document.querySelector('.combinations tbody td:nth-child(2) span')")
     assert "±" in text_of(page, "#tip")
 
@@ -808,7 +814,7 @@ def test_rows_keep_their_names_and_can_be_found(browser, made, tmp_path, width):
     page = browser.open(path, width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert "1 row of 70 is outside" in text_of(page, "#trust")
-    page.click("document.querySelector('#technical > summary')")
+    open_technical(page)
     page.wait_for("document.querySelectorAll('#calibration .picture .misses path').length >= 1")
     find = "document.querySelector('#rows input[type=search]')"
     page.evaluate(f"{find}.value = 'SPACES-01'; {find}.dispatchEvent(new Event('input'))")

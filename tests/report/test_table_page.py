@@ -246,4 +246,4 @@ def load_axe(page: Page) -> None:
 
 def unfold(page: Page) -> None:
     page.evaluate("document.querySelectorAll('details').forEach(e => { e.open = true; })")
-    page.wait_for("document.querySelectorAll('#technical .picture').length > 1")
+    page.wait_for("[...document.querySelectorAll('#technical .plot')].every(e => e.querySelector('.picture'))")

@@ -409,8 +409,10 @@ def _raw_columns(
     posterior: Posterior, given: Rows, columns: Sequence[str] | Sequence[RawColumn] | None
 ) -> Sequence[RawColumn]:
     """Return the columns that are given, or else those of x."""
-    if columns and isinstance(columns[0], RawColumn):
-        return [each for each in columns if isinstance(each, RawColumn)]
+    if raw := [each for each in columns or () if isinstance(each, RawColumn)]:
+        if wrong := next((each for each in raw if len(each.cells) != len(given)), None):
+            raise ValueError(f"column {wrong.name!r} has {len(wrong.cells)} cells for {len(given)} rows")
+        return raw
     trained = posterior.rows
     return [
         of_numbers(name, given.x[:, j], None if trained is None else trained.x[:, j])

@@ -9,7 +9,9 @@ import { plainTable, sortable, typed } from "./table.js";
 const part = (id, title, lead, ...children) => h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), lead && h("p", null, lead), children);
 const soft = (words) => h("p", { class: "soft small" }, words);
 const facts = (pairs, kind) => h("dl", { class: classes("facts", kind) }, pairs.map(([name, value, far, title]) => h("div", null, h("dt", null, name), h("dd", { class: far ? "far" : null, title }, value))));
-const given = (name) => report.sections.filter((one) => one.part === name).flatMap(({ panels, lead }) => [lead && h("p", null, lead), arranged(panels)]);
+// Sections that were given; one whose title is that of its panel has no other heading.
+const given = (name) => report.sections.filter((one) => one.part === name).map(({ id, title, lead, panels }) => h("div", { id, class: "given" },
+  !panels.some((data) => data.title === title) && h("h3", null, title), lead && h("p", null, lead), name === "summary" ? panels.map(panel) : arranged(panels)));
 const isTechnical = (data) => data.part === "technical";
 
 // ------------------------------------------------------------------ summary
@@ -70,7 +72,7 @@ function summary() {
   const whence = h("div", { class: "card" }, eyebrow("Where the doubt comes from"), whenceParts(view.sources));
   const next = h("div", { class: "card next" }, eyebrow("What to do next"), h("p", { class: "lead" }, view.advice.lead), view.advice.say.map((words) => h("p", null, words)));
   return part("summary", "Summary", null, report.cautions.map((words) => h("p", { class: "note caution" }, words)),
-    h("div", { class: "hero" }, sure, whence, next), given("summary").length > 0 && h("div", { class: "pair" }, report.sections.filter((one) => one.part === "summary").flatMap(({ panels }) => panels.map(panel))),
+    h("div", { class: "hero" }, sure, whence, next), h("div", { class: "pair" }, given("summary")),
     report.notes.map((words) => h("p", { class: "note" }, words)));
 }
 
