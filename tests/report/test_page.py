@@ -640,6 +640,8 @@ def test_it_opens_without_complaint_and_fits(browser, written, kind, width, dark
     ]
     assert page.evaluate("document.getElementById('technical').open") is False
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    spilling = "[...document.querySelectorAll('.card')].filter(e => e.scrollWidth > e.clientWidth + 1).length"
+    assert page.evaluate(spilling) == 0
     assert page.evaluate("document.documentElement.dataset.theme") == ("dark" if dark else "light")
     assert page.complaints == []
     assert {url.split(":")[0] for url in page.requests} <= {"file", "data"}

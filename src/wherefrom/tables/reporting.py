@@ -254,7 +254,7 @@ def _unexplained(left: Unexplained | None) -> list[dict[str, Any]]:
     clear = {name: each for name, each in left.columns.items() if each.is_clear}
     if not clear:
         caption = f"No column makes errors clearly larger or smaller, by {rows_of(left.rows)}."
-        panel: dict[str, Any] = {"type": "note", "title": "Where errors are larger", "caption": caption}
+        panel: dict[str, Any] = {"type": "note", "wide": True, "title": "Where errors are larger", "caption": caption}
     else:
         table = Table(
             ("column", "larger where it", "than where it", "times"),

@@ -196,9 +196,9 @@ class Times(ByVariance):
             "points": self._points(listed),
             "fields": self._fields(at),
             "rows": {
-                "columns": ["time", "event", "median", "survival"],
+                "columns": ["time", "event", "median", "survival", "doubt"],
                 "sort": "doubt",
-                "detail": ["interval", "doubt"],
+                "detail": ["interval"],
                 "tip": ["time", "event", "median", "survival"],
                 "search": [],
             },
@@ -265,7 +265,7 @@ class Times(ByVariance):
         latest = float(self._rows["time"].max())
         times = np.linspace(0, latest, _CURVE_POINTS + 1)
         drawn = []
-        for part, words in ((0.1, "an early event"), (0.5, "the middle"), (0.9, "a late event")):
+        for part, words in ((0.1, "with an early event"), (0.5, "in the middle"), (0.9, "with a late event")):
             row = order[int(part * (len(order) - 1))].reshape(1)
             one = self.prediction.of_rows(row)
             curve = one.survival(times)[0]
@@ -277,7 +277,7 @@ class Times(ByVariance):
             drawn.append(
                 {
                     "type": "curve",
-                    "title": f"A row with {words}",
+                    "title": f"A row {words}",
                     "caption": f"Row {int(row)}. Band: 95% of the networks' curves.",
                     "xs": short(times),
                     "ys": short(curve),

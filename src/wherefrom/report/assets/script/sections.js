@@ -35,7 +35,7 @@ function scoreTable(names, columns) {
     const values = columns.map(([, scores]) => scores[name]);
     const { texts } = scoreTexts(name, values, columns[0][2][name]);
     return columns.map(([, , errors], i) => h("td", { class: "number" }, h(i ? "span" : "b", null, texts[i]),
-      errors && h("span", { class: "more" }, scoreTexts(name, values, errors[name]).sure)));
+      errors && [" ", h("span", { class: "more" }, scoreTexts(name, values, errors[name]).sure.trim())]));
   };
   return h("table", { class: "scores" }, h("caption", { class: "unseen" }, "Scores"),
     h("thead", null, h("tr", null, h("td", null), columns.map(([heading]) => h("th", { scope: "col", class: "number" }, h("span", null, heading))))),
