@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint lint-js format pretended gpu docs bench bench-tables lock licences audit clean
+.PHONY: help setup demo check test lint lint-js plot-library axe screenshots format pretended gpu docs bench bench-tables lock licences audit clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
@@ -15,6 +15,9 @@ help:
 	@echo "make pretended   the quick tests of training and prediction on a pretended GPU (needs g++; five minutes)"
 	@echo "make lint    ruff and mypy"
 	@echo "make lint-js ESLint on the report's script, where there is node"
+	@echo "make plot-library   the report's plot library from its npm packages (needs npm)"
+	@echo "make axe     axe-core, with which the tests check the report for access (needs npm)"
+	@echo "make screenshots   the pictures of the report in docs/images (needs Chromium and pdftoppm)"
 	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make bench-tables   real tables beside CatBoost, LightGBM, NGBoost and others, in benchmarks/results/tables.md (hours)"
@@ -50,6 +53,16 @@ lint: setup
 lint-js:
 	@if command -v npx > /dev/null; then npx --yes eslint@9 src/wherefrom/report/assets/script; \
 	else echo "no node here: the report's script was not linted"; fi
+
+# Observable Plot as one file, by the versions and hashes in tools/plot; the same bytes each time.
+plot-library:
+	$(PYTHON) tools/plot_library.py
+
+axe:
+	cd tools/axe && npm ci --no-audit --no-fund --loglevel=error
+
+screenshots: setup
+	$(BIN)/python tools/screenshots.py
 
 # Before a commit: what is not marked slow, in one process, since a second one imports and collects everything again.
 check: lint audit

@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+NO_CHROMIUM = "NO CHROMIUM HERE, so that no page was opened: apt install chromium, or set WHEREFROM_CHROMIUM to it"
+NO_AXE = "AXE-CORE IS NOT HERE, so that access was not checked: make axe, or set WHEREFROM_AXE to axe.min.js"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 _SECONDS = 60.0
 # Puts two descriptors at 3 and 4, whatever they were, and becomes the program that is named.

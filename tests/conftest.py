@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import wherefrom as wf
+from browser import NO_AXE, NO_CHROMIUM
 from made_table import QUICK, made, write
 from wherefrom.training import engines
 
@@ -20,6 +21,14 @@ from wherefrom.training import engines
 @pytest.fixture(autouse=True)
 def _one_torch_thread():
     torch.set_num_threads(1)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say loudly which part of the page's tests did not run."""
+    skipped = [str(each.longrepr) for each in terminalreporter.stats.get("skipped", [])]
+    for reason in (NO_CHROMIUM, NO_AXE):
+        if count := sum(reason in each for each in skipped):
+            terminalreporter.write_line(f"{count} TESTS OF THE REPORT DID NOT RUN: {reason}", red=True, bold=True)
 
 
 def pytest_generate_tests(metafunc):

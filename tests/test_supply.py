@@ -1,8 +1,12 @@
 """The lock has every package that pyproject.toml asks for, with hashes, and the page of licences lists them."""
 
+import json
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,8 @@ from packaging.requirements import Requirement  # noqa: E402
 
 from audit import main as audit  # noqa: E402
 from lock import BUILD, LOCK, entries, is_with_torch, name_of  # noqa: E402
+from plot_library import OUT as LIBRARY  # noqa: E402
+from plot_library import build  # noqa: E402
 from set_up import install_lock, named, not_in_lock  # noqa: E402
 
 
@@ -125,3 +131,49 @@ def test_a_wrong_hash_ends_it_and_a_missing_version_is_told(monkeypatch, capsys,
         return
     assert install_lock() is outcome
     assert ("taken by range, and not checked" in capsys.readouterr().out) is not outcome
+
+
+# ---------------------------------------------------------------------- the report's plot library
+
+
+@pytest.mark.parametrize("name", ["plot", "axe"])
+def test_every_npm_package_is_locked_by_a_hash(name):
+    folder = ROOT / "tools" / name
+    about, lock = (json.loads((folder / file).read_text()) for file in ("package.json", "package-lock.json"))
+    packages = {path: each for path, each in lock["packages"].items() if path}
+    assert all(each["integrity"].startswith("sha512-") for each in packages.values())
+    for package, version in (about.get("dependencies", {}) | about["devDependencies"]).items():
+        assert packages[f"node_modules/{package}"]["version"] == version
+    assert "://" not in (folder / "package-lock.json").read_text()  # any registry will do
+
+
+def test_the_plot_library_carries_its_licences_and_its_versions():
+    licences, library = ((LIBRARY / name).read_text(encoding="utf-8") for name in ("LICENCES.txt", "plot.js"))
+    assert library.startswith(f"/*\n{licences}*/\n")
+    lock = json.loads((ROOT / "tools" / "plot" / "package-lock.json").read_text())["packages"]
+    named = re.findall(r"^(\S+) (\d[\d.]*): Copyright", licences, re.M)
+    assert {"@observablehq/plot", "d3-array", "d3-scale"} <= {name for name, _ in named}
+    assert all(lock[f"node_modules/{name}"]["version"] == version for name, version in named)
+    assert "</script" not in library
+
+
+@pytest.mark.slow
+def test_the_plot_library_is_what_its_recipe_makes(tmp_path):
+    if shutil.which("npm") is None:
+        pytest.skip("no npm here, so that the plot library was not built again: apt install npm")
+    try:
+        files = build(tmp_path)
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"npm cannot fetch the packages here, so that the plot library was not built again: {error}")
+    assert files == {name: (LIBRARY / name).read_text(encoding="utf-8") for name in files}
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_report_with_its_library(tmp_path):
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assets = ROOT / "src" / "wherefrom" / "report" / "assets"
+    for path in (each for each in assets.rglob("*") if each.is_file()):
+        assert f"wherefrom/report/assets/{path.relative_to(assets)}" in names

@@ -29,6 +29,6 @@ def test_a_report_with_the_columns_that_matter(task, tmp_path):
         warnings.simplefilter("ignore", UserWarning)
         model = wf.fit(table, "y", task=task, workers=1, families="network", **more)
     model.report(tmp_path / "report.html")
-    assert "What each column does" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Which columns matter" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert set(model.importance().columns) == {"age", "dose"}
     assert "rises by" in str(model.importance().table())

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import wherefrom as wf
-from browser import Browser, chromium
+from browser import NO_CHROMIUM, Browser, chromium
 from conftest import training
 from wherefrom.likelihoods import views
 from wherefrom.likelihoods.views import quantity
@@ -96,15 +96,15 @@ def test_a_kind_that_is_new_has_its_words_and_panels(document):
 
 def test_a_kind_that_is_new_is_drawn(document, tmp_path):
     if chromium() is None:
-        pytest.skip("no Chromium here: apt install chromium, or set WHEREFROM_CHROMIUM to where it is")
+        pytest.skip(NO_CHROMIUM)
     with Browser() as browser:
         opened = browser.open(page.write(tmp_path / "page.html", document))
         text = opened.evaluate("document.body.innerText")
         assert opened.complaints == []
         assert "is the mean deviance." in text
         assert "Nothing else" in text
-        assert "Dev" in opened.evaluate("document.querySelector('.combinations thead').innerText")
-        assert opened.evaluate("document.querySelectorAll('#truth rect.column').length") == 4
+        assert "Dev" in opened.evaluate("document.querySelector('.combinations thead').textContent")
+        assert opened.evaluate("document.querySelectorAll('#trust .column rect').length") == 4
         assert opened.evaluate("document.querySelector('.rows tbody tr').cells[1].textContent") in "abcd"
 
 
@@ -127,8 +127,10 @@ def test_the_script_has_all_its_modules_in_one_scope():
     modules = [path.name for path in resources.files("wherefrom.report").joinpath("assets", "script").iterdir()]
     assert sorted(modules) == sorted(f"{name}.js" for name in page._SCRIPT)
     script = page._script()
-    assert not re.search(r"^\s*(import|export)\b", script, re.M)
-    names = re.findall(r"^(?:async )?(?:const|let|function) (\w+)", script, re.M)
+    assert script.startswith(page._asset("library/plot.js"))
+    own = script.removeprefix(page._asset("library/plot.js"))
+    assert not re.search(r"^\s*(import|export)\b", own, re.M)
+    names = re.findall(r"^(?:async )?(?:const|let|function) (\w+)", own, re.M)
     assert [name for name, times in Counter(names).items() if times > 1] == []
 
 

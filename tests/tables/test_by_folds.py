@@ -72,7 +72,7 @@ def test_saved_and_loaded(model, tmp_path):
 
 def test_the_report_is_of_all_rows(model, tmp_path):
     page = model.report(tmp_path / "report.html").read_text()
-    assert "each by networks that did not see it" in page
+    assert "each predicted by networks that did not see it" in page
     assert "flatter" not in page.split('id="document"')[-1].split('"cautions":[')[1].split("]")[0]
 
 

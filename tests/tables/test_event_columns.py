@@ -1,6 +1,8 @@
 """Tables of times that may be censored: options, events, scores, files, reports."""
 
 import itertools
+import json
+import re
 
 import numpy as np
 import pytest
@@ -144,7 +146,13 @@ def test_models_come_back_from_files(model, tmp_path):
         np.testing.assert_array_equal(again.predict(TABLE)[name], model.predict(TABLE)[name])
     assert again.look(TABLE).predicted.scores == model.look(TABLE).predicted.scores
     again.report(tmp_path / "page.html")
-    assert "Kaplan and Meier" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "Kaplan and Meier" in page
+    document = json.loads(
+        re.search(r'<script type="application/json" id="document">(.*?)</script>', page, re.S).group(1)
+    )
+    rows = document["views"][0]["rows"]
+    assert rows["sort"] in rows["columns"]  # so that those most in doubt come first
 
 
 def test_what_is_not_scored_is_told(model):

@@ -119,7 +119,7 @@ def test_saved_and_loaded(model, tmp_path):
 
 def test_a_report_of_kept_rows_and_of_others(model, tmp_path):
     assert model.report(tmp_path / "own.html").read_text().startswith("<!doctype html>")
-    assert "rows of the frame" in model.report(tmp_path / "new.html", framed(60, 3)).read_text()
+    assert "Rows of the frame" in model.report(tmp_path / "new.html", framed(60, 3)).read_text()
 
 
 def test_notes_are_warnings(frame):

@@ -8,6 +8,7 @@ import pytest
 import wherefrom as wf
 from made_table import made, without
 from wherefrom.report import page
+from wherefrom.tables.looking import gap_totals, gaps_by_column
 from wherefrom.tables.model import Model
 from wherefrom.tables.neighbours import Neighbour
 
@@ -91,20 +92,30 @@ def test_a_report_shows_other_models_and_what_columns_do(documents, tmp_path):
     document = documents[0]
     claim = "Boosted trees would be better here: the NLL is lower by 0.200 ± 0.030."
     assert document["cautions"][0] == claim
-    others, columns, ways = document["sections"]
-    assert (others["id"], columns["id"], ways["id"]) == ("others", "columns", "ways")
-    assert [item["0"] for item in ways["panels"][0]["items"]] == [way["name"] for way in model.about["ways"]]
-    assert claim in others["lead"]
-    (scores,) = others["panels"]
-    assert [field["name"] for field in scores["columns"]] == ["score", "here", "±", "linear model", "boosted trees"]
-    nll = next(item for item in scores["items"] if item["0"] == "NLL")
-    assert (nll["3"][:3], nll["4"][:3]) == ("2.6", "2.0")
-    resting, left = columns["panels"]
-    assert {item["0"] for item in resting["items"]} == set(model.encoder.names)
+    parts = {each["id"]: each["part"] for each in document["sections"]}
+    assert parts == {
+        "importance": "summary",
+        "gaps": "summary",
+        "others": "trust",
+        "unexplained": "trust",
+        "ways": "technical",
+    }
+    resting, gaps, scores, left, ways = (each["panels"][0] for each in document["sections"])
+    assert [item["0"] for item in ways["items"]] == [way["name"] for way in model.about["ways"]]
+    assert claim in scores["caption"]
+    assert [item["0"] for item in scores["items"]] == ["this model", "linear model", "boosted trees"]
+    nll = next(field["key"] for field in scores["columns"] if field["name"] == "NLL")
+    assert [item[nll][:3] for item in scores["items"][1:]] == ["2.6", "2.0"]
+    assert {item["name"] for item in resting["items"]} == set(model.encoder.names)
     assert "200 rows" in resting["caption"]
-    assert left["columns"][1]["name"] == "errors are larger where"
+    assert left["title"] == "Where errors are larger"
+    kept = model.labelled()
+    expected = gaps_by_column(gap_totals(kept.x, kept.predicted().falls), model.drawn_columns)
+    assert {item["name"]: item["value"] for item in gaps["items"]} == {
+        name: gap.expected_fall for name, gap in expected.items() if gap.expected_fall >= 0.01
+    }
     model.report(tmp_path / "report.html", rows(60, 5))  # neighbours are of other rows
-    assert [each["id"] for each in documents[1]["sections"]] == ["columns"]
+    assert [each["id"] for each in documents[1]["sections"]] == ["importance", "gaps"]
 
 
 def test_no_neighbour_is_better_and_that_is_said(documents, tmp_path):
@@ -112,7 +123,8 @@ def test_no_neighbour_is_better_and_that_is_said(documents, tmp_path):
 
     model = replace(gappy(), neighbours=(Neighbour("linear model", {"nll": 2.6}, -0.3, 0.1),))
     model.report(tmp_path / "report.html")
-    assert "None of them has a clearly lower NLL." in documents[0]["sections"][0]["lead"]
+    (others,) = (each["panels"][0] for each in documents[0]["sections"] if each["id"] == "others")
+    assert "None has a clearly lower NLL." in others["caption"]
 
 
 def test_several_targets_have_the_general_advice(documents, tmp_path):

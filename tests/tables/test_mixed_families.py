@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import wherefrom as wf
+from apart import alone
 
 
 def steps(count: int) -> dict[str, np.ndarray]:
@@ -57,6 +58,7 @@ def test_the_kind_of_model_is_a_source_and_goes_into_files(stepped, tmp_path):
     again = wf.load(tmp_path / "run").predict(new)
     np.testing.assert_array_equal(again["mean"], predictions["mean"])
     np.testing.assert_array_equal(again["upper"], predictions["upper"])
+    alone(exec, f"import wherefrom; wherefrom.load({str(tmp_path / 'run')!r})", {})  # nothing has trained there
     page = tmp_path / "report.html"
     stepped.report(page)
     assert "Kinds of model" in page.read_text(encoding="utf-8")

@@ -15,8 +15,10 @@ A field says how a value is written, {"name", "head", "as", ...}: `as` is "numbe
 of "of"). "head" is its name at the top of a table, if another; "far" names the column of flags that mark it, "like" the
 column whose decimals it shares; "size" sorts it by its absolute value; "also" gives the same value in another unit.
 
-A panel is {"type", "title", "caption", ...}; "wide" panels take the whole width. Axes are {"label", "domain", "ticks",
-"as"}; {"key"} names the column of points that they show. "tips" say what each mark stands for, {"title", "lines"}.
+A panel is {"type", "title", "caption", ...}; "wide" ones take the whole width, "square" ones are about as high as wide,
+and those with "part": "technical" are folded away. Axes are {"label", "domain", "ticks", "as"}; {"key"} names the
+column of points that they show, and "log_from" where a logarithmic axis begins (smaller values stand there). "tips" say
+what each mark stands for, {"title", "lines"}.
 
     scatter    a point for each row: axes x and y by key, flags "miss", "bars" with low and high, "diagonal", "legend"
     strips     two strips of rows, by the flags "by" with their "names", along the axis x
@@ -26,6 +28,7 @@ A panel is {"type", "title", "caption", ...}; "wide" panels take the whole width
     matrix     counts by two labels
     groups     the output's groups: how often they hit, the range that chance allows, what is expected, a verdict
     table      fields as columns, and items as rows, "first" of them at once; "right" aligns text as numbers are
+    bars       a bar for each of "items", {"name", "value", "error", "is_clear", "text"}: grey where it is not clear
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ FEW_ROWS = 30  # that can tell little
 UNIT = [0, 0.25, 0.5, 0.75, 1]  # ticks of an axis of shares
 _STRANGE = 0.05  # the chance that any group of a calibrated run is called off
 _NEGLIGIBLE = 0.02  # a distance from what was promised that nobody need act on
-_BINS = 12
+_LONG_TAIL = 10.0  # times the median, which one row in a hundred exceeds: then an axis is logarithmic
 _PARTS, _LEAST_IN_A_PART = 5, 10  # groups of rows that are judged by themselves, and their rows
 
 
@@ -319,7 +322,7 @@ def variance_by_source(lead: str, label: str, title: str) -> dict[str, Any]:
     """The part of a page that splits a variance; `label` names it, `title` explains the standard deviation of one."""
     return {
         "lead": lead,
-        "caption": "Each row's variance by source, rows in order of their doubt.",
+        "caption": "The variance of each row by source.",
         "axis": {"key": "variance", "label": label},
         "columns": [
             {"key": "amount", "name": "variance", "as": "number", "digits": 4, "extra": True},
@@ -332,34 +335,47 @@ def groups_panel(groups: list[dict[str, Any]], title: str, caption: str, **more:
     """No panel, of fewer than two groups."""
     if len(groups) < 2:
         return []
-    off = "; ".join(f"{each['name']}: {each['word']}" for each in groups if each["word"] != "about right")
-    words = f"{off}; beyond chance, all groups considered." if off else "No group is off by more than chance."
+    off = sum(each["word"] != "about right" for each in groups)
+    words = f"{off or 'None'} of {len(groups)} {'is' if off < 2 else 'are'} off by more than chance."
     return [{"type": "groups", "wide": True, "title": title, "caption": f"{caption} {words}", **more}]
 
 
 def column(name: str, here: Tensor, there: Tensor | None) -> dict[str, Any]:
-    """Moments and histogram of a column, here and where it was trained on."""
-    here = here.double()
-    there = None if there is None else there.double()
-    both = here if there is None else torch.cat([here, there])
-    low, high = float(both.min()), float(both.max())
-    return {
-        "name": name,
-        "here": _moments(here, low, high),
-        "there": None if there is None else _moments(there, low, high),
-        "beyond": None if there is None else float(((here < there.min()) | (here > there.max())).double().mean()),
-    }
+    """Moments and range of a column, here and where it was trained on."""
+    return {"name": name, "here": _moments(here), "there": None if there is None else _moments(there)}
 
 
-def _moments(values: Tensor, low: float, high: float) -> dict[str, Any]:
-    bins = torch.histc(values, _BINS, low, high) if high > low else torch.tensor([float(len(values))])
+def _moments(values: Tensor) -> dict[str, float]:
+    values = values.double()
     return {
         "mean": float(values.mean()),
         "std": float(values.std(correction=0)),
         "low": float(values.min()),
         "high": float(values.max()),
-        "bins": short(bins / len(values), 3),
     }
+
+
+def log_from(values: Tensor) -> float | None:
+    """Return the value at which a logarithmic axis begins, or None if the values ask for none.
+
+    They ask for one if none is below 0, and one row in a hundred has more than ten times the median of what is above 0.
+    It begins at 1, 2 or 5 times a power of ten, below all but one in a hundred of the values above 0.
+
+    >>> costs = torch.logspace(-1, 3, 200)
+    >>> log_from(costs), log_from(torch.cat([costs, torch.zeros(50)])), log_from(torch.arange(1.0, 100.0))
+    (0.1, 0.1, None)
+    >>> log_from(torch.cat([costs, torch.tensor([-1.0])]))
+    """
+    values = values.double()
+    values = values[values.isfinite()]
+    above = values[values > 0]
+    if not len(above) or float(values.min()) < 0:
+        return None
+    low, middle = (float(above.quantile(part)) for part in (0.01, 0.5))
+    if not float(values.quantile(0.99)) > _LONG_TAIL * middle:
+        return None
+    power = 10.0 ** math.floor(math.log10(low))
+    return float(f"{max(step for step in (1, 2, 5) if step * power <= low * 1.001) * power:.6g}")
 
 
 # ---------------------------------------------------------------------- plain values

@@ -3,7 +3,7 @@
     posterior, labelled rows that were not trained on  ->  a dictionary that JSON can hold
 
 Scores, calibration and overall sources are of all rows. Points of plots and the list of rows are thinned to what a page
-of about two megabytes can hold: the rows most in doubt, and others evenly spaced.
+of less than a megabyte and a half can hold: the rows most in doubt, and others evenly spaced.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ from wherefrom.posterior import settled as settling
 from wherefrom.posterior.held_out import part_trained_on
 from wherefrom.posterior.predicting import predicted
 from wherefrom.predictive.background import Blend
-from wherefrom.predictive.panels import FEW_ROWS, Output, column, short, thinned
+from wherefrom.predictive.panels import FEW_ROWS, Output, short, thinned
 from wherefrom.predictive.row_scores import finite_or_none
 from wherefrom.predictive.sources import Sources
 from wherefrom.report import words
+from wherefrom.report.columns import RawColumn, of_numbers
 from wherefrom.report.outside import Outside, outside_rows
 from wherefrom.report.views import scored, view
 from wherefrom.training.data import Rows, as_rows
 
-_MOST_NUMBERS = 150_000  # that are listed row by row: about a megabyte and a half
+_MOST_NUMBERS = 75_000  # that are listed row by row: less than a megabyte
 _MOST_ROWS, _FEWEST_ROWS = 1000, 50  # that are listed
 _MOST_CURVES, _MOST_EPOCHS = 60, 150  # of the learning curves
 _MOST_COLUMNS, _MOST_VALUES = 40, 30  # in the summary of the data, and of every listed row
+_PARTS = ("summary", "trust", "technical")  # of the page, in which a section may stand
 _NUMBERS_OF_A_ROW = 18  # of each output
 _ALL_SUBSETS = 6  # variables of which all subsets are tried
 
@@ -50,8 +52,9 @@ def content(
     *,
     samples: int = 100,
     title: str = "How sure, and why",
+    subtitle: str = "",
     target: str | None = None,
-    columns: Sequence[str] | None = None,
+    columns: Sequence[str] | Sequence[RawColumn] | None = None,
     rows: Sequence[Any] | None = None,
     unit: str = "",
     outside: Any = None,
@@ -66,21 +69,34 @@ def content(
     cautions: Sequence[str] = (),
     advice: dict[str, Any] | None = None,
     sections: Sequence[dict[str, Any]] = (),
+    measure: Sequence[tuple[str, float] | None] | None = None,
 ) -> dict[str, Any]:
     """Return the document of a page about a posterior, by labelled rows that it was not trained on.
 
-    `target` names what is predicted, `columns` the columns of x, `rows` the rows (a frame has names for all), and
-    `unit` is y's. `outside` says of each row how far from the training data it is: true or false, or any score, which
-    is outside beyond the `edge`; left out, it is the distance to the nearest training row, where these are at hand.
-    `before` is another posterior to compare the calibration with; left out, it is this one before it was calibrated, if
-    it was. `left_out_by` says of rows that were trained on which draw of D left each out, and is to judge it. `blend`
-    is what is known without columns, to be mixed into the predictions of rows that are outside. Advice is written for a
-    posterior in Python, or where `speaks` is "command" or "fit", as options of `wherefrom fit` or as arguments of
-    `wf.fit`. `predict` answers the rows by a posterior, or by a part of one, where that takes more than x (left out, it
-    is by x, `left_out_by` and `blend`). `sources` splits the doubt of these rows in another way than their predictions
-    do, for one output. `cautions` are said before all others, `advice` ({"lead", "say"}) takes the
-    place of the page's own, and `sections` of panels ({"id", "title", "name", "lead", "panels"}) follow the first
-    screen.
+    x, y: rows that were not trained on, as `posterior.predict` and `posterior.report` take them.
+    samples: of each network (default 100).
+    title, subtitle: a heading, and a sentence about the rows below it.
+    target: the name of what is predicted (default: that of y's frame, or "y").
+    columns: the names of the columns of x (default: those of its frame), or raw columns, where x is encoded.
+    rows: the names of the rows (default: those of x's frame, or their numbers).
+    unit: of y.
+    outside: for each row, whether or how far it is outside of the training data: true or false, or any score (default:
+        the distance to the nearest training row, where these are at hand).
+    edge: the score beyond which a row is outside.
+    before: another posterior to compare the calibration with (default: this one before it was calibrated, if it was).
+    notes: sentences to show below the summary.
+    speaks: "python" writes advice for a posterior in Python (the default), "command" as options of `wherefrom fit`,
+        "fit" as arguments of `wf.fit`.
+    left_out_by: for rows that were trained on, the draw of D that left each out, and is to judge it.
+    blend: a background distribution, mixed into the predictions of rows that are outside.
+    predict: answers the rows by a posterior, or by a part of one, where that takes more than x (default: by x,
+        `left_out_by` and `blend`).
+    sources: the sources of the doubt of these rows, for one output (default: those of their predictions).
+    cautions: sentences to show first.
+    advice: {"lead", "say"} instead of the page's.
+    sections: further sections of panels, {"id", "title", "lead", "panels", "part"}; "part" is "summary", "trust" (the
+        default) or "technical".
+    measure: for each row, the missing column that would lower its doubt most and by which share, or None.
     """
     likelihood, families = posterior.training.likelihood, posterior.design.families is not None
     given = replace(as_rows((x, y), likelihood, posterior.schema.classes), left_out_by=left_out_by)
@@ -113,14 +129,16 @@ def content(
         "wherefrom": __version__,
         "made": datetime.date.today().isoformat(),
         "title": title,
+        "subtitle": subtitle,
         "cautions": [*cautions, *_cautions(posterior, given, voices[0])],
-        "sections": list(sections),
+        "sections": [_section(each) for each in sections],
         "notes": list(notes),
         "rows": {
             "count": len(given),
             "names": _row_names(x, rows, listed, len(given)),
             "are_named": rows is not None or hasattr(x, "iloc"),
             "drawn": drawn,
+            "measure": None if measure is None else [measure[row] for row in listed.tolist()],
         },
         "samples": samples,
         "trained": _trained(posterior, given, samples, families),
@@ -138,6 +156,13 @@ def content(
         "footnotes": list(dict.fromkeys(output.words.footnote for output in whole if output.words.footnote)),
         "outside": None if aside is None else aside.columns(listed),
     }
+
+
+def _section(given: dict[str, Any]) -> dict[str, Any]:
+    part = given.get("part", "trust")
+    if part not in _PARTS:
+        raise ValueError(f"the part of a section is {', '.join(map(repr, _PARTS))}, not {part!r}")
+    return {"lead": None, **given, "part": part}
 
 
 # ---------------------------------------------------------------------- rows
@@ -353,9 +378,13 @@ def _brief(value: Any) -> str:
 
 
 def _data(
-    posterior: Posterior, given: Rows, outputs: Sequence[Output], columns: Sequence[str] | None, listed: Tensor
+    posterior: Posterior,
+    given: Rows,
+    outputs: Sequence[Output],
+    columns: Sequence[str] | Sequence[RawColumn] | None,
+    listed: Tensor,
 ) -> dict[str, Any]:
-    """Return each column's distribution, where it was trained on and here; of images and the like, their shape."""
+    """Return what is usual in each column, and the cells of the listed rows; of images and the like, their shape."""
     trained = posterior.rows
     y = None if trained is None else trained.numbers.view(len(trained), -1)
     truths = [output.data(None if y is None else y[:, j]) for j, output in enumerate(outputs)]
@@ -369,17 +398,29 @@ def _data(
         "values": [],
     }
     if given.x.ndim == 2:
-        of_x = _column_names(posterior, given, columns)
-        data["columns"] = [
-            column(name, given.x[:, j], None if trained is None else trained.x[:, j])
-            for j, name in enumerate(of_x[:_MOST_COLUMNS])
-        ]
-        data["left_out"] = max(0, len(of_x) - _MOST_COLUMNS)
-        data["values"] = [short(given.x[listed, j]) for j in range(min(len(of_x), _MOST_VALUES))]
+        raw = _raw_columns(posterior, given, columns)
+        data["columns"] = [each.about() for each in raw[:_MOST_COLUMNS]]
+        data["left_out"] = max(0, len(raw) - _MOST_COLUMNS)
+        data["values"] = [each.listed(listed.tolist()) for each in raw[:_MOST_VALUES]]
     return data
 
 
-def _column_names(posterior: Posterior, given: Rows, columns: Sequence[str] | None) -> list[str]:
+def _raw_columns(
+    posterior: Posterior, given: Rows, columns: Sequence[str] | Sequence[RawColumn] | None
+) -> Sequence[RawColumn]:
+    """Return the columns that are given, or else those of x."""
+    if raw := [each for each in columns or () if isinstance(each, RawColumn)]:
+        if wrong := next((each for each in raw if len(each.cells) != len(given)), None):
+            raise ValueError(f"column {wrong.name!r} has {len(wrong.cells)} cells for {len(given)} rows")
+        return raw
+    trained = posterior.rows
+    return [
+        of_numbers(name, given.x[:, j], None if trained is None else trained.x[:, j])
+        for j, name in enumerate(_column_names(posterior, given, columns))
+    ]
+
+
+def _column_names(posterior: Posterior, given: Rows, columns: Sequence[Any] | None) -> list[str]:
     width = given.x.shape[1]
     if columns is None:
         columns = posterior.schema.x_names or given.x_names or [f"column {j}" for j in range(width)]

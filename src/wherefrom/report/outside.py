@@ -15,7 +15,7 @@ from torch import Tensor
 
 from wherefrom.posterior import Posterior
 from wherefrom.predictive.class_scores import auroc
-from wherefrom.predictive.panels import Output, counted, percent, short, thinned
+from wherefrom.predictive.panels import Output, counted, log_from, percent, short, thinned
 from wherefrom.predictive.row_scores import finite_or_none
 from wherefrom.training.data import Rows
 
@@ -59,23 +59,22 @@ class Outside:
         if self.kind == "flag":
             return self._flags(doubt, axis)
         rank, is_distance = _rank_correlation(self.values, doubt), self.kind == "distance"
-        label, lead = "how far outside", "How far outside of the training data each row is, against its doubt."
+        label, lead = "how far outside", ""
         if self.edge is not None:
             label = f"how far outside (the edge is at {self.edge:.3g})"
         if is_distance:
             label = "distance to the nearest training row (1 is usual)"
-            lead = "Each row's distance to the nearest training row, in units of what is usual between training rows, "
-            lead += "against its doubt."
+            lead = "Distances are to the nearest training row; 1 is usual among training rows."
         return {
-            "title": "Far from what was trained on",
-            "lead": lead + _together(rank, self.kind) + self._about_far(far, sure, count, rank),
+            "title": "Rows unlike the training data",
+            "lead": (lead + self._about_far(far, sure, count, rank) + _together(rank, self.kind)).strip(),
             "far": far,
             "panel": {
                 "type": "scatter",
                 "wide": True,
-                "label": "Doubt against distance from the training rows",
+                "title": "Doubt against distance from the training rows",
                 "height": 320,
-                "x": {"key": "outside", "label": label, "least": 0.0, "may_be_log": True},
+                "x": {"key": "outside", "label": label, "least": 0.0, "log_from": log_from(self.values)},
                 "y": axis,
                 "also": "is_beyond",
                 "miss": "is_beyond",

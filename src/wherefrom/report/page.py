@@ -28,8 +28,9 @@ _SCRIPT = ("dom", "format", "plot", "table", "sources", "panels", "sections", "m
 def report(posterior: Posterior, data: Any, path: str | Path, **about: Any) -> Path:
     """Write what a posterior says of labelled rows that it was not trained on, as a page, and return where it is.
 
-    `data` is (x, y), or a map-style torch Dataset; `about` is what `content` takes: samples, title, target, columns,
-    rows, unit, outside, edge, before, notes, speaks, blend, predict, sources, cautions, advice, sections.
+    `data` is (x, y), or a map-style torch Dataset; `about` is what `content` takes: samples, title, subtitle, target,
+    columns, rows, unit, outside, edge, before, notes, speaks, blend, predict, sources, cautions, advice, sections,
+    measure.
     """
     from wherefrom.report.content import content
     from wherefrom.training.data import as_rows
@@ -83,10 +84,10 @@ def embedded(document: dict[str, Any]) -> str:
 
 
 def _script() -> str:
-    """All modules as one script in one scope: a file that opens from disk cannot import others."""
+    """Return the plot library and all modules as one script: a file that opens from disk cannot import others."""
     modules = (_asset(f"script/{name}.js") for name in _SCRIPT)
     joined = "\n".join(re.sub(r"^import .*\n|^export ", "", module, flags=re.M) for module in modules)
-    return f'"use strict";\n(() => {{\n{joined}}})();\n'
+    return f'{_asset("library/plot.js")}"use strict";\n(() => {{\n{joined}}})();\n'
 
 
 def _asset(name: str) -> str:

@@ -13,7 +13,7 @@ from wherefrom.predictive.row_scores import finite_or_none
 from wherefrom.predictive.sources import Sources
 from wherefrom.report.words import Voice
 
-_MOST_SOURCES = 8  # of which every row is shown; smaller ones are added up
+_MOST_SOURCES = 6  # of which every row is shown; smaller ones are added up
 _SUMMED = "others"
 _BEATS = {
     "better": ("Better", "good", ", by more than chance."),

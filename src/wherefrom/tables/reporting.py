@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wherefrom.predictive.panels import percent
 from wherefrom.report import page
 from wherefrom.table import Table
 from wherefrom.tables.advising import NOTHING, Advice, advice
 from wherefrom.tables.columns import Encoded, rows_of
+from wherefrom.tables.decoding import raw_columns
 from wherefrom.tables.families import WORDS
 from wherefrom.tables.importance import Importance, importance
-from wherefrom.tables.raw import RawTable
+from wherefrom.tables.labelled import Labelled
+from wherefrom.tables.looking import gap_totals, gaps_by_column
+from wherefrom.tables.raw import Numbers, RawTable
+from wherefrom.tables.scores import NAMES
 from wherefrom.tables.unexplained import Unexplained, unexplained
 from wherefrom.tables.wording import language, option
 
@@ -20,7 +26,8 @@ if TYPE_CHECKING:
     from wherefrom.tables.model import Model
 
 _REPORT_NUMBERS = 20_000_000  # answers that a report looks at
-_FIRST = 12  # lines of a table
+_FIRST = 8  # lines of a table, and bars
+_LEAST_FALL = 0.01  # of the doubt, so that a missing value is worth a line
 
 
 class Written(NamedTuple):
@@ -44,18 +51,20 @@ def report(model: Model, out: Path, table: RawTable | None = None) -> Written:
     rows = given.at_most(most, "report")
     if len(rows) < len(given):
         notes.append(f"Of {len(given):,} rows, {most:,} at random are scored here: more would not fit into memory.")
-    posterior, is_one = model.with_rows_to_calibrate(), not model.target.several
+    posterior, is_one, is_kept = model.with_rows_to_calibrate(), not model.target.several, table is None
     split = rows.by_all_networks().all_sources() if is_one else None
-    advised = None if split is None else advice(rows, model.scores if table is None else None, split.overall)
+    advised = None if split is None else advice(rows, model.scores if is_kept else None, split.overall)
     resting = importance(rows) if is_one and len(rows) > 1 else None
     left = unexplained(rows) if is_one else None
+    falls = _falls(rows) if is_one else None
     page.report(
         posterior,
         (Encoded(rows.rows.x.numpy(), model.encoder.features), rows.rows.truth),
         out,
         samples=model.samples,
-        title=f"{model.target.name}: {_described(model, table)}",
-        columns=model.encoder.features,
+        title=f"Predictions of {model.target.name}",
+        subtitle=_described(model, table),
+        columns=raw_columns(rows, is_new=not is_kept),
         target=model.target.name if is_one else None,
         rows=rows.names,
         outside=rows.distance,
@@ -65,15 +74,18 @@ def report(model: Model, out: Path, table: RawTable | None = None) -> Written:
         predict=rows.answer,
         sources=split,
         before=posterior.uncalibrated if posterior.calibration else None,
-        cautions=[_sentence(line) for line in model.better_neighbours()] if table is None else (),
+        cautions=[_sentence(line) for line in model.better_neighbours()] if is_kept else (),
         advice=None if advised is None else _shown_advice(advised),
         sections=[
-            *(_other_models(model) if table is None else ()),
-            *_columns(resting, left, model.target.name),
-            *(_families(model) if table is None else ()),
-            *(_ways(model) if table is None else ()),
+            *_importance(resting),
+            *([] if falls is None else _gaps(rows, falls)),
+            *(_other_models(model) if is_kept else ()),
+            *_unexplained(left),
+            *(_families(model) if is_kept else ()),
+            *(_ways(model) if is_kept else ()),
         ],
-        notes=[*(model.notes if table is None else ()), *notes],
+        measure=None if falls is None else _to_measure(falls, model.drawn_columns),
+        notes=[*(model.notes if is_kept else ()), *notes],
     )
     return Written(out, len(rows), tuple(notes), advised, resting, left)
 
@@ -83,9 +95,11 @@ def _described(model: Model, table: RawTable | None) -> str:
     if table is None:
         is_by_folds = model.held_out is not None and model.held_out.left_out_by is not None
         return (
-            f"rows of {learnt}, each by networks that did not see it" if is_by_folds else f"rows held out of {learnt}"
+            f"Rows of {learnt}, each predicted by networks that did not see it."
+            if is_by_folds
+            else f"Rows held out of {learnt}."
         )
-    return f"rows of {Path(table.source).name}, learnt from {learnt}"
+    return f"Rows of {Path(table.source).name}, learnt from {learnt}."
 
 
 def _sentence(words: str) -> str:
@@ -102,21 +116,100 @@ def _shown_advice(advised: Advice) -> dict[str, Any]:
     return {"lead": first.lead, "say": [first.say, *(f"{item.lead}: {item.say}" for item in others)]}
 
 
+def _importance(resting: Importance | None) -> list[dict[str, Any]]:
+    """Return the section with the columns that the predictions rest on."""
+    if resting is None or not resting.columns:
+        return []
+    score = resting.main_score
+    items = [
+        {
+            "name": name,
+            "value": each[score].mean,
+            "error": each[score].error,
+            "is_clear": each[score].is_clear,
+            "text": _with_error(each[score].mean, each[score].error),
+        }
+        for name, each in resting.columns.items()
+    ]
+    caption = (
+        f"How much worse predictions get if a column is shuffled among {rows_of(resting.rows)}: the rise of the "
+        f"{NAMES[score]}. Grey: may be chance. Columns that say the same share what they are worth."
+    )
+    panel = {"type": "bars", "title": "Which columns matter", "caption": caption, "items": items, "first": _FIRST}
+    return [{"id": "importance", "title": "Which columns matter", "part": "summary", "panels": [panel]}]
+
+
+def _with_error(value: float, error: float) -> str:
+    """Write a number with its standard error, which has two digits.
+
+    >>> _with_error(1.2604, 0.1271), _with_error(-0.00001, 0.001), _with_error(51.5, 20.3)
+    ('1.26 ± 0.13', '0.0000 ± 0.0010', '52 ± 20')
+    """
+    places = max(0, min(4, 1 - math.floor(math.log10(error)))) if error > 0 else 2
+    return f"{round(value, places) + 0.0:.{places}f} ± {error:.{places}f}"
+
+
+def _falls(rows: Labelled) -> Numbers | None:
+    """Return the expected fall of each row's doubt if a column were measured; None if nothing is missing."""
+    if not rows.model.drawn_columns or not rows.x.has_gaps.any():
+        return None
+    return rows.predicted().falls
+
+
+def _gaps(rows: Labelled, falls: Numbers) -> list[dict[str, Any]]:
+    """Return the section with what to measure next; nothing if no missing value matters."""
+    gaps = gaps_by_column(gap_totals(rows.x, falls), rows.model.drawn_columns)
+    worth = {name: gap for name, gap in gaps.items() if gap.expected_fall >= _LEAST_FALL}
+    if not worth:
+        return []
+    items = [
+        {
+            "name": name,
+            "value": gap.expected_fall,
+            "error": None,
+            "is_clear": True,
+            "text": f"{percent(gap.expected_fall)} in {rows_of(gap.rows)}",
+        }
+        for name, gap in worth.items()
+    ]
+    doubt = "entropy" if rows.model.target.classes else "variance"
+    caption = f"By how much the {doubt} of a prediction would fall on average, where the column is missing."
+    panel = {"type": "bars", "title": "What to measure next", "caption": caption, "items": items, "first": _FIRST}
+    return [{"id": "gaps", "title": "What to measure next", "part": "summary", "panels": [panel]}]
+
+
+def _to_measure(falls: Numbers, names: Sequence[str]) -> list[tuple[str, float] | None]:
+    """Return for each row the missing column that would lower its doubt most, and by how much.
+
+    >>> import numpy as np
+    >>> _to_measure(np.array([[0.0, 0.25], [0.0, 0.0]]), ["age", "weight"])
+    [('weight', 0.25), None]
+    """
+    best = falls.argmax(axis=1).tolist()
+    each = ((names[k], round(float(row[k]), 4)) for k, row in zip(best, falls, strict=True))
+    return [(name, fall) if fall >= _LEAST_FALL else None for name, fall in each]
+
+
 def _other_models(model: Model) -> list[dict[str, Any]]:
     """Return the section with the neighbours' scores; nothing if there are none."""
     if not model.neighbours:
         return []
     better = model.better_neighbours()
-    verdict = "None of them has a clearly lower NLL." if not better else " ".join(map(_sentence, better))
-    return [
-        {
-            "id": "others",
-            "title": "Beside other models",
-            "name": "Other models",
-            "lead": f"What others make of the same {rows_of(model.scores.rows)}, by the same folds. {verdict}",
-            "panels": [_panel(model.scores.beside(model.neighbours), "Scores", None)],
-        }
-    ]
+    verdict = "None has a clearly lower NLL." if not better else " ".join(map(_sentence, better))
+    beside = model.scores.beside(model.neighbours)
+    shared = [line for line in beside.rows if any(line[3:])]
+    models = ("this model", *beside.columns[3:])
+    lines = [(name, *(_score(line, k) for line in shared)) for k, name in enumerate(models)]
+    table = Table(("model", *(line[0] for line in shared)), lines)
+    lead = f"The same {rows_of(model.scores.rows)}, by the same folds. {verdict}"
+    return [{"id": "others", "title": "Other models", "panels": [_panel(table, "Other models", lead)]}]
+
+
+def _score(line: Sequence[str], model: int) -> str:
+    """Return a score of one model as text; that of the first model, which is this one, has its error."""
+    if model:
+        return line[2 + model]
+    return f"{line[1]} ± {line[2]}" if line[2] else line[1]
 
 
 def _families(model: Model) -> list[dict[str, Any]]:
@@ -130,13 +223,9 @@ def _families(model: Model) -> list[dict[str, Any]]:
         [(WORDS[each["name"]], f"{each['weight']:.0%}", each["nll"], each["crps"]) for each in families],
     )
     lowest = "NLL" if model.target.classes else "CRPS"
-    lead = (
-        "Kinds of model that were trained on the same folds, by the same loss, and the scores of each alone on "
-        f"left-out rows. Weights are those with the lowest {lowest} of these rows. Where kinds disagree about a row, "
-        "that is part of its doubt."
-    )
-    panels = [_panel(table, "Weights and scores of each kind alone", None)]
-    return [{"id": "families", "title": "Kinds of model", "name": "Kinds of model", "lead": lead, "panels": panels}]
+    caption = f"Scores of each kind alone on left-out rows. The weights give the lowest {lowest} on them."
+    panels = [_panel(table, "Kinds of model", caption)]
+    return [{"id": "families", "title": "Kinds of model", "part": "technical", "panels": panels}]
 
 
 def _ways(model: Model) -> list[dict[str, Any]]:
@@ -153,48 +242,36 @@ def _ways(model: Model) -> list[dict[str, Any]]:
             for way in ways
         ],
     )
-    lead = (
-        "The same trainings, with t treated in other ways: as SWAG collected it, from its last iterates alone, or left "
-        "out. The way that makes left-out rows most likely is the one that is used. Where the shares differ much, do "
-        "not read more into them than this."
-    )
-    panels = [_panel(table, "Scores and shares, before calibration", None)]
-    return [
-        {"id": "ways", "title": "How the sources depend on t", "name": "Choice of t", "lead": lead, "panels": panels}
-    ]
+    caption = "The same trainings, before calibration. The way with the lowest loss on left-out rows is used."
+    panels = [_panel(table, "How the sources depend on when training stops", caption)]
+    return [{"id": "ways", "title": "When training stops", "part": "technical", "panels": panels}]
 
 
-def _columns(resting: Importance | None, left: Unexplained | None, target: str) -> list[dict[str, Any]]:
-    """Return the section about columns: which ones the prediction rests on, and where errors are large."""
-    panels = []
-    if resting is not None:
-        caption = (
-            f"How much worse the predictions of {rows_of(resting.rows)} get if one column is shuffled among them "
-            f"({resting.repeats} times), each row answered by networks that did not see it. Within two standard errors "
-            "of 0 it may be chance. Columns that say the same as another seem to matter less than they do."
-        )
-        panels.append(_panel(resting.table(), "Columns that the prediction rests on", caption))
-    if left is not None and len(left):
-        panels.append(_panel(left.table(), "Columns that make the noise large or small", _about_noise(left)))
-    if not panels:
+def _unexplained(left: Unexplained | None) -> list[dict[str, Any]]:
+    """Return the section about where errors are large; nothing if no column can tell."""
+    if left is None or not len(left):
         return []
-    lead = f"What the prediction of {target} rests on, and where your columns leave most of it unexplained."
-    return [{"id": "columns", "title": "What each column does", "name": "Columns", "lead": lead, "panels": panels}]
+    clear = {name: each for name, each in left.columns.items() if each.is_clear}
+    if not clear:
+        caption = f"No column makes errors clearly larger or smaller, by {rows_of(left.rows)}."
+        panel: dict[str, Any] = {"type": "note", "wide": True, "title": "Where errors are larger", "caption": caption}
+    else:
+        table = Table(
+            ("column", "larger where it", "than where it", "times"),
+            [
+                (name, _is(each.larger), _is(each.smaller), _with_error(each.ratio, each.error))
+                for name, each in clear.items()
+            ],
+        )
+        panel = _panel(table, "Where errors are larger", _about_noise(left))
+    return [{"id": "unexplained", "title": "Where errors are larger", "panels": [panel]}]
 
 
 def _about_noise(left: Unexplained) -> str:
-    clear = [(name, each) for name, each in left.columns.items() if each.is_clear]
-    if clear:
-        name, each = clear[0]
-        times = f"{each.ratio:.1f} ± {each.error:.1f} times"
-        say = f"Errors are {times} as large where {name} {_is(each.larger)} as where it {_is(each.smaller)}."
-    else:
-        say = "No column makes errors clearly larger or smaller."
-    say += f" By the errors of {rows_of(left.rows)}; a third of them chooses what is compared on the others."
+    say = f"Errors of {rows_of(left.rows)}; a third of them chooses the groups, the others compare them."
     if left.is_predicted:
-        return f"{say} The last column is what the model itself predicts."
-    row_by_row = option("noise", "predicted")
-    return f"{say} The model has one noise for all rows; {row_by_row} lets it differ."
+        return say
+    return f"{say} The model has one noise for all rows; {option('noise', 'predicted')} lets it differ."
 
 
 def _is(group: str) -> str:

@@ -244,7 +244,7 @@ class Classes:
     # ------------------------------------------------------------------ what is drawn
 
     def shown(self, listed: Tensor, before: Classes | None) -> dict[str, Any]:
-        fields = self._fields()
+        fields, technical = self._fields(), {"part": "technical"}
         of_event = [] if self._measured is None else ["risk"]
         is_rare = self._measured is not None and self._measured.is_rare
         return {
@@ -261,18 +261,24 @@ class Classes:
                 "search": ["truth", "guess"],
             },
             "doubt": {
-                "lead": "Some doubt every network has by itself, because the classes overlap. The rest is disagreement "
-                "between networks, split by the choices that make them differ.",
-                "caption": "Each row's doubt by source, rows in order of their doubt.",
+                "lead": "Overlap: every network is unsure by itself. The rest: networks disagree, split by why.",
+                "caption": "The doubt of each row by source.",
                 "axis": panels.axis("doubt, of the largest possible", key="doubt"),
                 "columns": [fields["doubt"] | {"key": "doubt"}],
             },
             "spread": panels.axis(f"disagreement of the networks{_LARGEST}", key="disagreement", least=0.0),
-            "truth": {"lead": None, "panels": [self._mistakes(), self._two_kinds(), *self._event_panels()]},
+            "truth": {
+                "lead": None,
+                "panels": [self._mistakes(), *self._event_panels(), self._two_kinds() | technical],
+            },
             "calibration": {
-                "lead": "Of the answers that are 80% confident, 80% should be right. The grey bars are where chance "
-                "alone would put a calibrated run, 19 times out of 20.",
-                "panels": [self._reliability(before), self._confidence(), self._risk(), *self._groups_panel()],
+                "lead": None,
+                "panels": [
+                    self._reliability(before),
+                    *self._groups_panel(),
+                    self._confidence() | technical,
+                    self._risk() | technical,
+                ],
             },
         }
 
@@ -354,8 +360,8 @@ class Classes:
             {
                 "type": "curve",
                 "title": "Is it worth acting on?",
-                "caption": "Decision curve: the net benefit of acting on rows above a threshold of risk. Dotted: of "
-                "acting on every row; on none it is 0. The run is of use where its line is above both.",
+                "caption": "Net benefit of acting on rows above a threshold of risk. Dotted: acting on every row. The "
+                "model is of use where its line is above both that and 0.",
                 "xs": short(xs),
                 "ys": short(max(low, value) for value in ys),
                 "best": short(max(low, value) for value in of_all),
@@ -375,8 +381,7 @@ class Classes:
         return {
             "type": "scatter",
             "title": "Two kinds of doubt",
-            "caption": "To the right: every network is unsure by itself, the classes overlap. Upwards: the networks "
-            "disagree.",
+            "caption": "To the right: every network is unsure. Upwards: the networks disagree.",
             "height": 320,
             "x": panels.axis(f"overlap{_LARGEST}", key="overlap", least=0.05),
             "y": panels.axis(f"disagreement{_LARGEST}", key="disagreement", least=0.05),
@@ -410,8 +415,9 @@ class Classes:
         return {
             "type": "curve",
             "title": "Right as often as it is sure?",
-            "caption": f"Calibration error {percent(self.prediction.ece(self.truth), 1)}; chance alone gives about "
-            f"{percent(self._ece_by_chance(), 1)}. Larger dots are more rows; below the line is too sure.",
+            "caption": "Answers that are 80% confident should be right 80% of the time. Below the line is too sure; "
+            f"grey bars are chance. Calibration error {percent(self.prediction.ece(self.truth), 1)}, of which chance "
+            f"alone gives about {percent(self._ece_by_chance(), 1)}.",
             "xs": short(confidence),
             "ys": short(accuracy),
             "sizes": short(count / count.sum(), 3),
@@ -484,7 +490,7 @@ class Classes:
         return panels.groups_panel(
             self.groups(),
             "By the class that is answered",
-            "How often each answer is right (dots, with the range that its rows allow), and how sure it was (dashes).",
+            "How often each answer is right (dots), and how sure it was (dashes).",
             head="Answer",
             hit="Right",
             sure="Sure",

@@ -86,30 +86,20 @@ class QuantileView(Quantity):
         return []
 
     def shown(self, listed: Tensor, before: Any) -> dict[str, Any]:
-        in_unit, level = f", {self.unit}" if self.unit else "", percent(self._level)
+        in_unit = f", {self.unit}" if self.unit else ""
         shown = Quantity.shown(self, listed, before)
         return shown | {
             "table": ["rmse", "r2", "crps"],
             "doubt": shown["doubt"]
             | {
-                "lead": f"How far the networks differ in the quantiles of {self.name} (the variance, added up over "
-                "quantiles), split by the choices that cause it.",
+                "lead": f"The variance of the quantiles of {self.name} between networks, split by what causes it.",
                 "axis": {"key": "variance", "label": "variance of the quantiles"},
             },
             "spread": {"key": "std", "label": f"standard deviation of the central quantile{in_unit}"},
-            "truth": {
-                "lead": f"Each row's central quantile of {self.name}, with its {level} interval, against the truth. "
-                "On the line, it is right.",
-                "panels": [self._scatter(in_unit)],
-            },
         }
 
     def _calibration(self, before: Any) -> dict[str, Any]:
-        return {
-            "lead": "Of the truth, 5% should lie below the quantile of 5%, and so on. The shaded band is where chance "
-            "alone would put a calibrated run, 19 times out of 20.",
-            "panels": [self._below(before)],
-        }
+        return {"lead": None, "panels": [self._below(before)]}
 
     def _headline(self) -> dict[str, Any]:
         low, high = self._bounds
@@ -138,10 +128,10 @@ class QuantileView(Quantity):
         number = {"as": "number", "digits": 4, "unit": f" {self.unit}" if self.unit else ""}
         level = percent(self._level)
         return {
-            "truth": number | {"name": "truth"},
-            "mean": number | {"name": "central quantile", "head": "Guess", "like": "truth"},
+            "truth": number | {"name": "truth", "far": "is_missed"},
+            "mean": number | {"name": "central quantile", "like": "truth"},
             "std": number | {"name": "± between networks", "digits": 3},
-            "interval": number | {"name": f"{level} interval", "as": "range", "of": ["low", "high"]},
+            "interval": number | {"name": f"{level} interval", "as": "range", "digits": 3, "of": ["low", "high"]},
             "off": number | {"name": "off by", "size": True, "far": "is_off"},
         }
 
@@ -155,7 +145,7 @@ class QuantileView(Quantity):
         return {
             "type": "curve",
             "title": "Truth below each quantile",
-            "caption": "The share of the truth at or below each quantile, which should be its level.",
+            "caption": "It should be the quantile's level. Shaded: what chance allows.",
             "xs": levels,
             "ys": short(observed),
             "x": panels.axis("level of the quantile", [0, 1]),

@@ -22,6 +22,8 @@ from wherefrom.predictive.row_scores import Score, Z
 _MEAN = "Mean of the predicted distribution"
 _OFF = "Truth less guess, in standard deviations"
 _STD_ALONE = "The standard deviation that this source alone would cause"
+_STD = "Standard deviation of the predicted distribution"
+_LOGARITHMIC = " Axes are logarithmic, since a few values are very large."
 _LEVELS = [round(0.05 * step, 2) for step in range(1, 20)]
 _PIT_BINS = 10
 
@@ -223,22 +225,24 @@ class Quantity(ByVariance):
             "points": self._points(listed),
             "fields": self._fields(),
             "rows": {
-                "columns": ["truth", "mean", "std", "off"],
+                "columns": ["truth", "mean", "interval", "std"],
                 "sort": "std",
-                "detail": ["interval"],
-                "tip": ["truth", "mean", "std"],
+                "detail": ["off"],
+                "tip": ["truth", "mean", "interval"],
                 "search": [],
             },
             "doubt": panels.variance_by_source(
-                f"How wide predictions of {self._doubt_of} are (their variance), split by the choices that cause it. "
-                "Noise is what they leave unexplained.",
+                f"The variance of predictions of {self._doubt_of}, split by what causes it.",
                 "variance of the prediction" + self._on_scale,
                 _STD_ALONE,
             ),
-            "spread": {"key": "std", "label": f"standard deviation of the prediction{in_unit}"},
+            "spread": {
+                "key": "std",
+                "label": f"standard deviation of the prediction{in_unit}",
+                "log_from": panels.log_from(self.prediction.std),
+            },
             "truth": {
-                "lead": f"Each row's prediction of {self.name}, with its 95% interval, against the truth. On the line, "
-                "it is right.",
+                "lead": None,
                 "panels": [self._scatter(in_unit)],
             },
             "calibration": self._calibration(before),
@@ -246,24 +250,39 @@ class Quantity(ByVariance):
 
     def _calibration(self, before: Any) -> dict[str, Any]:
         return {
-            "lead": "An interval of 80% should hold 80% of the truth. The shaded band is where chance alone would "
-            "put a calibrated run, 19 times out of 20.",
-            "panels": [self._levels(before), self._ranks(), *self._groups_panel()],
+            "lead": None,
+            "panels": [self._levels(before), self._ranks() | {"part": "technical"}, *self._groups_panel()],
         }
 
     def _headline(self) -> dict[str, Any]:
-        say = [
-            "is the ",
-            {"term": "std", "text": "standard deviation"},
-            " of a typical prediction: about two thirds of the true values should fall in this range. The 95% "
-            "intervals hold ",
+        held: list[Any] = [
+            " The 95% intervals hold ",
             {"score": "coverage"},
             " of the truth: ",
             self.verdict()["text"],
             ".",
         ]
-        std = panels.written(float(self.prediction.std.double().median()))
-        return {"big": f"± {std}", "small": self.unit or f"for {self.name}" * (self.name != "y"), "say": say}
+        unit = f" {self.unit}" if self.unit else ""
+        if self._log_from is not None:  # one ± would say little about a target with a long tail
+            row = self.prediction.mean.double().argsort()[(len(self.truth) - 1) // 2]
+            mean, low, high = (float(each[row]) for each in (self.prediction.mean, *self._bounds))
+            typical = [
+                f"is the 95% interval of a typical prediction: the middle row, whose mean is {panels.written(mean)}."
+            ]
+            big = f"{panels.written(low, 2)} to {panels.written(high, 2)}"
+            return {"big": big, "small": unit.strip(), "say": [*typical, *held]}
+        std, of_all = float(self.prediction.std.double().median()), float(self.truth.double().std(correction=0))
+        say = [
+            "is the ",
+            {"term": "std", "text": "standard deviation"},
+            f" of a typical prediction; that of {self.name} itself is {panels.written(of_all)}{unit}.",
+        ]
+        return {"big": f"± {panels.written(std)}", "small": unit.strip(), "say": [*say, *held]}
+
+    @cached_property
+    def _log_from(self) -> float | None:
+        """Where logarithmic axes of the target begin; None if they are not logarithmic."""
+        return panels.log_from(self.truth)
 
     def _points(self, listed: Tensor) -> dict[str, list[Any]]:
         mean, std, truth = (each[listed] for each in (self.prediction.mean, self.prediction.std, self.truth))
@@ -280,10 +299,10 @@ class Quantity(ByVariance):
     def _fields(self) -> dict[str, Any]:
         number = {"as": "number", "digits": 4, "unit": f" {self.unit}" if self.unit else ""}
         return {
-            "truth": number | {"name": "truth"},
-            "mean": number | {"name": "prediction", "head": "Guess", "like": "truth", "title": _MEAN},
-            "std": number | {"name": "± std", "digits": 3},
-            "interval": number | {"name": "95% interval", "as": "range", "of": ["low", "high"]},
+            "truth": number | {"name": "truth", "far": "is_missed"},
+            "mean": number | {"name": "prediction", "like": "truth", "title": _MEAN},
+            "std": number | {"name": "± std", "digits": 3, "title": _STD},
+            "interval": number | {"name": "95% interval", "as": "range", "digits": 3, "of": ["low", "high"]},
             "off": {"name": "off by", "as": "number", "decimals": 1, "unit": " σ", "title": _OFF}
             | {"size": True, "far": "is_off"},
         }
@@ -291,16 +310,16 @@ class Quantity(ByVariance):
     def _scatter(self, in_unit: str) -> dict[str, Any]:
         return {
             "type": "scatter",
-            "wide": True,
-            "label": "Prediction against truth",
-            "height": 420,
-            "x": {"key": "truth", "label": f"truth{in_unit}"},
-            "y": {"key": "mean", "label": f"prediction{in_unit}"},
+            "title": "Predictions against the truth",
+            "caption": "On the line, the prediction is right." + _LOGARITHMIC * (self._log_from is not None),
+            "square": True,
+            "x": {"key": "truth", "label": f"truth{in_unit}", "log_from": self._log_from},
+            "y": {"key": "mean", "label": f"prediction{in_unit}", "log_from": self._log_from},
             "bars": {"low": "low", "high": "high", "label": f"prediction and its 95% interval{in_unit}"},
             "diagonal": True,
             "miss": "is_missed",
             "legend": ["the interval holds the truth", "the interval misses it"],
-            "tip": ["truth", "mean", "std", "interval"],
+            "tip": ["truth", "mean", "interval", "std"],
         }
 
     def _levels(self, before: Quantity | None) -> dict[str, Any]:
@@ -309,15 +328,13 @@ class Quantity(ByVariance):
         error = [math.sqrt(level * (1 - level) / len(self.prediction)) for level in _LEVELS]
         triples = zip(_LEVELS, observed, error, strict=True)
         strays = [part > level for level, part, reach in triples if abs(part - level) > Z * reach]
-        caption = "All levels lie within the band."
+        caption = "An 80% interval should hold 80% of the truth. All levels lie within the band that chance allows."
         if strays:
-            side = "some above the line (too careful), some below (too sure)"
+            side = "some too careful (above the line), some too sure (below)"
             if len(set(strays)) == 1:
-                side = (
-                    "above the line: more careful there than need be" if strays[0] else "below the line: too sure there"
-                )
-            caption = f"{len(strays)} of {len(_LEVELS)} levels stray from the band, {side}. Levels share rows, and so "
-            caption += "stray together."
+                side = "too careful (above the line)" if strays[0] else "too sure (below the line)"
+            caption = f"An 80% interval should hold 80% of the truth. {len(strays)} of {len(_LEVELS)} levels leave the "
+            caption += f"band that chance allows: {side}."
         lines = {"hold": percents(observed)} | ({} if past is None else {"before": percents(past)})
         lines["chance allows"] = [f"± {percent(Z * reach, 1)}" for reach in error]
         return {
@@ -338,8 +355,7 @@ class Quantity(ByVariance):
         bins = panels.counts(self.prediction.cdf(self.truth), _PIT_BINS)
         return panels.probabilities_panel(
             "Where the truth falls",
-            "The truth's place within each prediction, from below all of it (0) to above (1). Flat is right; a U is "
-            "too sure, a hill too careful.",
+            "Flat is right; a U is too sure, a hill too careful.",
             "predicted probability of a smaller value",
             bins,
             sum(bins) / _PIT_BINS,
@@ -349,8 +365,7 @@ class Quantity(ByVariance):
         return panels.groups_panel(
             self.groups(),
             "By what is predicted",
-            f"How much of the truth the 95% intervals hold, by fifths of the predicted {self.name} (dots, with the "
-            "range that their rows allow).",
+            f"How much of the truth the 95% intervals hold, by fifths of the predicted {self.name}.",
             head=f"Predicted ({self.unit})" if self.unit else "Predicted",
             hit="Held",
             level=0.95,

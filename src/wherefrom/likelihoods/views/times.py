@@ -204,20 +204,18 @@ class Times(ByVariance):
                 "search": [],
             },
             "doubt": panels.variance_by_source(
-                f"How sure it is whether a row is without the event at {at}{in_unit}: the variance of this yes or no, "
-                "split by the choices that cause it. Noise is what single networks leave open by themselves.",
+                f"The variance of survival to {at}{in_unit}, a yes or no, split by what causes it.",
                 f"variance of survival to {at}",
                 _SHARE_ALONE,
             ),
             "spread": {"key": "doubt", "label": f"disagreement about survival to {at}"},
             "truth": {
-                "lead": f"Curves of survival with the band that 95% of the networks' curves lie in, and each row's "
-                f"predicted median of {self.name} against its time.",
+                "lead": None,
                 "panels": [*self._curves(in_unit), self._scatter(in_unit)],
             },
             "calibration": {
-                "lead": "Where the times fall within their predictions, and survival by fifths of its prediction.",
-                "panels": [self._ranks(), *self._groups_panel(at)],
+                "lead": None,
+                "panels": [self._ranks() | {"part": "technical"}, *self._groups_panel(at)],
             },
         }
 
@@ -281,8 +279,7 @@ class Times(ByVariance):
                 {
                     "type": "curve",
                     "title": f"A row {words}",
-                    "caption": f"Row {int(row)}: the probability to be without the event, and the band of the "
-                    "networks' curves.",
+                    "caption": f"Row {int(row)}. Band: 95% of the networks' curves.",
                     "xs": short(times),
                     "ys": short(curve),
                     "x": {"label": f"time{in_unit}", "domain": [0, latest]},
@@ -294,13 +291,14 @@ class Times(ByVariance):
         return drawn
 
     def _scatter(self, in_unit: str) -> dict[str, Any]:
+        log_from = panels.log_from(self._rows["time"])
         return {
             "type": "scatter",
-            "wide": True,
-            "label": "Predicted median against time",
-            "height": 420,
-            "x": {"key": "time", "label": f"time{in_unit}"},
-            "y": {"key": "median", "label": f"predicted median{in_unit}"},
+            "title": "Predicted medians against times",
+            "caption": "On the line, the median is right.",
+            "square": True,
+            "x": {"key": "time", "label": f"time{in_unit}", "log_from": log_from},
+            "y": {"key": "median", "label": f"predicted median{in_unit}", "log_from": log_from},
             "diagonal": True,
             "miss": "is_missed",
             "legend": ["censored, or held by the interval", "the interval misses it"],
@@ -312,7 +310,7 @@ class Times(ByVariance):
         counted = self.prediction.d_calibration(self.truth, _PIT_BINS)
         return panels.probabilities_panel(
             "Where the times fall",
-            "The predicted probability of an earlier time. Censored rows count evenly above theirs. Flat is right "
+            "Censored rows count evenly above their time. Flat is right "
             f"(chi-square: p = {counted.p_value:.2g}); a U is too sure, a hill too careful.",
             "predicted probability of an earlier time",
             counted.counts.tolist(),
@@ -323,8 +321,7 @@ class Times(ByVariance):
         return panels.groups_panel(
             self.groups(),
             f"Survival to {at}",
-            "Survival by Kaplan and Meier, by fifths of what is predicted (dots, with the range that their rows "
-            "allow).",
+            "Survival by Kaplan and Meier, by fifths of what is predicted.",
             head="Predicted",
             hit="Survived",
             sure="Predicted",

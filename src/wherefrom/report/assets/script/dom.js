@@ -3,7 +3,7 @@
 export const report = JSON.parse(document.getElementById("document").textContent);
 export const main = document.getElementById("main");
 export const live = document.getElementById("live");
-export const page = { view: null, opened: null }; // the output that is shown; what was unfolded for paper
+export const page = { view: null, isPaper: false }; // the output that is shown; whether it is being printed
 
 function add(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {

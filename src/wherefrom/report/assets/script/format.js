@@ -14,7 +14,6 @@ export function number(value, digits = 3) {
   return minus(String(Number(value.toPrecision(digits))));
 }
 export const fixed = (value, digits) => (isMissing(value) ? "–" : minus(value.toFixed(digits)));
-export const signed = (value, digits = 2) => (value > 0 ? "+" : "") + number(value, digits);
 export const whole = (value) => value.toLocaleString("en");
 export const count = (n, one, many) => `${whole(n)} ${n === 1 ? one : many || `${one}s`}`;
 export function percent(value, digits = 0) {

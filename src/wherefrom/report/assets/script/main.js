@@ -1,12 +1,11 @@
-// The page: its head, its navigation, and all sections of the output that is chosen.
-import { h, main, page, report, term } from "./dom.js";
+// The page: its head, its navigation, and all parts of the output that is chosen.
+import { h, main, page, report } from "./dom.js";
 import { count } from "./format.js";
 import { plots } from "./plot.js";
-import { foot, hero, links, sections } from "./sections.js";
-import { pickColours } from "./sources.js";
-import { tables } from "./table.js";
+import { foot, links, parts } from "./sections.js";
+import { hatch, pickColours } from "./sources.js";
 
-const MODES = { auto: "as the system", light: "light", dark: "dark" };
+const MODES = { auto: "system", light: "light", dark: "dark" };
 function themeButton() {
   const button = h("button", { type: "button", class: "pill", id: "theme" });
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -29,17 +28,14 @@ function themeButton() {
 
 function head() {
   const networks = report.trained.facts.find(([name]) => name === "networks");
-  const open = report.trained.variables.map((variable) => variable.meaning);
   const outputs = report.views.length > 1 && h("select", { id: "output", "aria-label": "Output to look at", onchange: (event) => show(Number(event.target.value)) },
     report.views.map((one, i) => h("option", { value: i, selected: one === page.view }, `Output: ${one.name}`)));
-  return h("header", null,
-    h("div", null, h("h1", null, report.title),
-      h("p", null, `${count(Number(networks[1]), "network")}, scored on ${count(report.rows.count, "row")}. `, term("open"), `: ${open.join(", ") || "nothing"}.`)),
+  return h("header", null, h("div", null, h("h1", null, report.title), h("p", null, `${report.subtitle} ${count(report.rows.count, "row")}, ${count(Number(networks[1]), "network")}.`.trim())),
     h("div", { class: "choices" }, outputs, themeButton()));
 }
 
 function navigation() {
-  const anchors = links.map(([id, name]) => h("a", { href: `#${id}` }, name));
+  const anchors = links.map(([id, name]) => h("a", { href: `#${id}`, onclick: () => { if (id === "technical") document.getElementById(id).open = true; } }, name));
   const seen = new IntersectionObserver((entries) => {
     for (const entry of entries.filter((one) => one.isIntersecting)) {
       for (const anchor of anchors) {
@@ -48,31 +44,27 @@ function navigation() {
       }
     }
   }, { rootMargin: "-20% 0px -70% 0px" });
-  const watch = () => main.querySelectorAll("section").forEach((one) => seen.observe(one));
-  return [h("nav", { "aria-label": "Sections" }, h("ul", null, anchors.map((anchor) => h("li", null, anchor)))), watch];
+  const watch = () => links.forEach(([id]) => seen.observe(document.getElementById(id)));
+  return [h("nav", { "aria-label": "Parts" }, h("ul", null, anchors.map((anchor) => h("li", null, anchor)))), watch];
 }
 
-// On paper nothing can be opened: all that folds is open while it prints, and plots are drawn for its width.
-function unfold(open) {
-  if (open === (page.opened !== null)) return;
-  tables.forEach((one) => one(open));
-  const folded = open ? [...main.querySelectorAll("details:not([open])")] : page.opened;
-  folded.forEach((one) => { one.open = open; });
-  page.opened = open ? folded : null;
+// Plots are drawn for the width of the paper. What is folded stays folded.
+function print(isPaper) {
+  if (isPaper === page.isPaper) return;
+  page.isPaper = isPaper;
   plots.forEach((draw) => draw());
 }
 const paper = matchMedia("print");
-paper.addEventListener("change", () => unfold(paper.matches));
-addEventListener("beforeprint", () => unfold(true));
-addEventListener("afterprint", () => unfold(false));
+paper.addEventListener("change", () => print(paper.matches));
+addEventListener("beforeprint", () => print(true));
+addEventListener("afterprint", () => print(false));
 
 function show(index) {
   page.view = report.views[index];
-  for (const list of [plots, links, tables]) list.length = 0;
+  plots.length = 0;
   pickColours();
-  const parts = sections.map((part) => part());
   const [nav, watch] = navigation();
-  main.replaceChildren(head(), nav, ...hero().flat(), ...parts.flat().filter(Boolean), foot());
+  main.replaceChildren(head(), nav, hatch(), ...parts.map((part) => part()), foot());
   plots.forEach((draw) => draw());
   watch();
 }

@@ -1,9 +1,8 @@
-// Plots of plain SVG that a pointer or the arrow keys can read.
+// Plots by Observable Plot (assets/library), and what that leaves to us: reading them with a pointer, or with the keys.
 import { h, hideTip, live, page, showTip, spoken, svg } from "./dom.js";
 import { count, number, percent } from "./format.js";
 
 export const plots = [];
-let clips = 0;
 let resizing;
 addEventListener("resize", () => {
   cancelAnimationFrame(resizing);
@@ -12,29 +11,6 @@ addEventListener("resize", () => {
 
 // ------------------------------------------------------------------ axes
 
-function ticks([low, high], most) {
-  if (!(high > low)) return [low];
-  const rough = (high - low) / Math.max(1, most);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((one) => one >= rough * 0.999);
-  const marks = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + step * 1e-9; k++) marks.push(Number((k * step).toPrecision(12)));
-  return marks;
-}
-function logTicks([low, high]) {
-  const marks = [];
-  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
-    for (const m of high / low > 300 ? [1] : [1, 2, 5]) marks.push(m * 10 ** power);
-  }
-  return marks.filter((value) => value >= low * 0.999 && value <= high * 1.001);
-}
-const sparse = (marks, most) => marks.filter((_, i) => i % Math.ceil(marks.length / most) === 0);
-const isRound = (mark) => Math.abs(100 * mark - Math.round(100 * mark)) < 1e-6;
-function formatOf(axis, marks) {
-  if (axis.format) return axis.format;
-  const digits = marks.every(isRound) ? 0 : 1;
-  return axis.as === "percent" ? (value) => percent(value, digits) : number;
-}
 export function extent(values) {
   let low = Infinity, high = -Infinity;
   for (const value of values) {
@@ -48,61 +24,95 @@ export function padded([low, high], part = 0.04) {
   const room = (high - low || Math.abs(high) || 1) * part;
   return [low - room, high + room];
 }
-function scale([low, high], [from, to], log) {
-  const f = log ? Math.log : (v) => v;
-  return (value) => from + ((f(value) - f(low)) / (f(high) - f(low) || 1)) * (to - from);
+// Where a value stands: a logarithmic axis has all that is smaller than its beginning there.
+export const placed = (axis) => (value) => (axis.log_from ? Math.max(axis.log_from, value) : value);
+// The axis with a domain for these values; of an axis that has a `least`, from zero to that at least.
+export function spanning(axis, values) {
+  const [low, high] = extent(values);
+  if (axis.log_from) return { ...axis, domain: [axis.log_from, Math.max(high, 10 * axis.log_from) * 1.15], cuts: low < axis.log_from };
+  if (axis.least === null || axis.least === undefined) return { ...axis, domain: padded([low, high]) };
+  return { ...axis, domain: [Math.min(0, low), Math.max(axis.least, high) * 1.06 || 1] };
+}
+function logTicks([low, high], most) {
+  const inside = (steps) => {
+    const marks = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) for (const step of steps) marks.push(Number(`${step}e${power}`));
+    return marks.filter((mark) => mark > low * 1.9 && mark <= high);
+  };
+  let marks = inside([1, 2, 5]);
+  if (marks.length > most) marks = inside([1]);
+  const every = Math.max(1, Math.ceil(marks.length / most));
+  return [low, ...marks.filter((_, i) => i % every === 0)];
+}
+const isRound = (mark) => Math.abs(100 * mark - Math.round(100 * mark)) < 1e-6;
+function formatOf(axis, marks, length) {
+  if (axis.format) return (value) => axis.format(value, length);
+  if (axis.as === "percent") return (value) => percent(value, marks.every(isRound) ? 0 : 1);
+  return (value) => (axis.cuts && value === axis.log_from ? `≤ ${number(value)}` : number(value));
+}
+// Ticks whose labels do not overlap: along an axis of this length, each takes what `size` says of its label.
+function scaleOf(axis, length, spacing, size) {
+  const most = length / spacing;
+  let marks = axis.ticks || (axis.log_from ? logTicks(axis.domain, most) : Plot.ticks(...axis.domain, Math.max(2, Math.floor(most))));
+  if (axis.whole) marks = marks.filter(Number.isInteger);
+  const format = formatOf(axis, marks, length), along = axis.log_from ? Math.log : (value) => value;
+  const [low, high] = axis.domain.map(along);
+  let end = -Infinity;
+  marks = marks.filter((mark) => {
+    const [middle, half] = [((along(mark) - low) / (high - low)) * length, size(format(mark)) / 2];
+    if (middle - half < end) return false;
+    end = middle + half + 4;
+    return true;
+  });
+  return { type: axis.log_from ? "log" : "linear", domain: axis.domain, marks, format };
 }
 
-// ------------------------------------------------------------------ marks
+// ------------------------------------------------------------------ legends
 
-export const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
-export const line = (kind, x1, y1, x2, y2) => svg("line", { class: kind, x1, x2, y1, y2 });
-export const rect = (kind, x, y, width, height, rx) => svg("rect", { class: kind, x, y, width: Math.max(0, width), height: Math.max(0, height), rx });
-// Misses have another shape, too: a diamond.
-export const dot = (x, y, isMiss) => (isMiss
-  ? svg("path", { class: "miss", d: `M${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}L${x - 5} ${y}Z` })
-  : svg("circle", { class: "dot", cx: x, cy: y, r: 3.4, opacity: 0.8 }));
-const icon = (width, height, mark) => h("span", { class: "plot", vars: { margin: "0 6px 0 0", width: `${width}px`, "align-self": "center" } },
-  svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" }, mark));
-const listed = (...items) => h("ul", { class: "legend", vars: { margin: "0" } }, items.map((item) => h("li", null, item)));
-export const dotLegend = ([hit, miss]) => listed([icon(12, 12, dot(6, 6, false)), hit], [icon(12, 12, dot(6, 6, true)), miss]);
-export const lineLegend = (now, before) =>
-  listed([icon(22, 10, line("line", 0, 5, 22, 5)), now], [icon(22, 10, line("line other dashed", 0, 5, 22, 5)), before]);
+const diamond = (x, y) => svg("path", { class: "miss", d: `M${x} ${y - 5}L${x + 5} ${y}L${x} ${y + 5}L${x - 5} ${y}Z` });
+const stroke = (kind) => svg("line", { class: kind, x1: 0, x2: 22, y1: 5, y2: 5 });
+const icon = (width, height, mark) => h("span", { class: "icon" }, svg("svg", { viewBox: `0 0 ${width} ${height}`, width, height, "aria-hidden": "true" }, mark));
+const listed = (...items) => h("ul", { class: "legend" }, items.map((item) => h("li", null, item)));
+export const dotLegend = ([hit, miss]) => listed([icon(12, 12, svg("circle", { class: "hit", cx: 6, cy: 6, r: 3.4 })), hit], [icon(12, 12, diamond(6, 6)), miss]);
+export const lineLegend = (now, before) => listed([icon(22, 10, stroke("now")), now], [icon(22, 10, stroke("before")), before]);
 
 // ------------------------------------------------------------------ the plot itself
 
-// about: label, x and y ({domain, label, format, as, log, ticks, whole}), height or square, draw(x, y, area) -> elements,
+// about: label, x and y ({domain, label, format, as, log_from, ticks, whole}), height or square, marks() -> Plot's marks,
 // points() -> [{x, y, title, lines, light}] in data units; by: "x" takes the nearest column, else the nearest point.
 export function plot(about) {
   const holder = h("div", { class: "plot" });
   const draw = () => {
-    const onPaper = holder.closest(".pair") ? 300 : 620;
-    const width = page.opened ? onPaper : Math.max(240, holder.clientWidth || 320);
-    const height = about.square ? Math.min(400, width) : about.height || 280;
-    const marksX = about.x.ticks || (about.x.log ? sparse(logTicks(about.x.domain), width / 90) : ticks(about.x.domain, width / 80));
-    let marksY = about.y.ticks || (about.y.log ? logTicks(about.y.domain) : ticks(about.y.domain, height / 55));
-    if (about.y.whole) marksY = marksY.filter(Number.isInteger);
-    const [formatX, formatY] = [formatOf(about.x, marksX), formatOf(about.y, marksY)];
-    const left = 10 + Math.max(16, ...marksY.map((mark) => 7 * formatY(mark).length));
-    const area = { left, right: width - 14, top: about.y.label ? 26 : 10, bottom: height - (about.x.label ? 42 : 24) };
-    const x = scale(about.x.domain, [area.left, area.right], about.x.log);
-    const y = scale(about.y.domain, [area.bottom, area.top], about.y.log);
-    const points = about.points().map((point) => ({ ...point, px: x(point.x), py: y(point.y) }));
-    const clip = `clip${(clips += 1)}`;
+    const onPaper = holder.closest(".pair") ? 330 : 680;
+    const width = page.isPaper ? onPaper : holder.clientWidth;
+    if (!width || holder.closest("details:not([open])")) return; // folded away, and drawn when it is opened
+    const height = page.isPaper ? 230 : about.square ? Math.min(340, Math.max(240, width * 0.8)) : about.height || 280;
+    const [marginRight, marginTop, marginBottom] = [20, 12, 24];
+    const y = scaleOf(about.y, height - marginTop - marginBottom, 48, () => 12);
+    const marginLeft = 12 + Math.max(14, ...y.marks.map((mark) => 7 * y.format(mark).length));
+    const x = scaleOf(about.x, width - marginLeft - marginRight, 80, (label) => 7.2 * label.length);
+    const picture = Plot.plot({
+      width, height, className: "picture", marginLeft, marginRight, marginTop, marginBottom,
+      x: { type: x.type, domain: x.domain }, y: { type: y.type, domain: y.domain },
+      marks: [
+        Plot.gridY(y.marks, { stroke: "var(--grid)", strokeOpacity: 1 }), ...about.marks(width).flat(Infinity).filter(Boolean),
+        Plot.axisX(x.marks, { text: x.format, label: null, fill: "var(--soft)", stroke: "var(--soft)" }),
+        Plot.axisY(y.marks, { text: y.format, label: null, tickSize: 0, fill: "var(--soft)", stroke: "var(--soft)" }),
+      ],
+    });
+    for (const part of picture.children) part.setAttribute("aria-hidden", "true");
+    const [px, py] = [picture.scale("x"), picture.scale("y")];
+    const points = about.points().map((point) => ({ ...point, px: px.apply(point.x), py: py.apply(point.y) }));
+    picture.setAttribute("tabindex", "0");
+    picture.setAttribute("role", "group");
+    picture.setAttribute("aria-roledescription", "plot");
+    picture.setAttribute("aria-label", `${about.label}. ${count(points.length, "value")}; the arrow keys go through them.`);
     const ring = svg("circle", { class: "ring", r: 6, visibility: "hidden" });
-    const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, tabindex: 0, role: "group", "aria-roledescription": "plot",
-      "aria-label": `${about.label}. ${count(points.length, "value")}; the arrow keys go through them.` },
-    marksY.map((mark) => [line("grid", area.left, y(mark), area.right, y(mark)),
-      svg("text", { x: area.left - 8, y: y(mark) + 4, "text-anchor": "end" }, formatY(mark))]),
-    marksX.map((mark) => svg("text", { x: x(mark), y: area.bottom + 18, "text-anchor": "middle" }, formatX(mark))),
-    line("axis", area.left, area.bottom, area.right, area.bottom),
-    about.y.label && svg("text", { x: 0, y: 12 }, about.y.label),
-    about.x.label && svg("text", { x: area.right, y: height - 6, "text-anchor": "end" }, about.x.label),
-    svg("clipPath", { id: clip }, rect(null, area.left - 8, area.top - 8, area.right - area.left + 16, area.bottom - area.top + 16)),
-    svg("g", { "clip-path": `url(#${clip})` }, about.draw(x, y, area)),
-    ring);
+    picture.append(ring);
     read(picture, points, ring, about.by, width);
-    holder.replaceChildren(picture);
+    // Labels are text of the page, which wraps where the plot is narrow.
+    const named = (axis, kind) => (axis.label ? [h("p", { class: `axis ${kind}` }, axis.label)] : []);
+    holder.replaceChildren(...named(about.y, "upright"), picture, ...named(about.x, "level"));
   };
   plots.push(draw);
   return holder;
@@ -110,9 +120,9 @@ export function plot(about) {
 
 function read(picture, points, ring, by, width) {
   let lit = null, at = -1;
-  const light = (selector) => {
+  const light = (find) => {
     if (lit) lit.classList.remove("lit");
-    lit = selector ? picture.querySelector(selector) : null;
+    lit = find ? find(picture) : null;
     if (lit) lit.classList.add("lit");
   };
   const show = (index, aloud) => {

@@ -1,7 +1,7 @@
 // Sources of doubt: their colours, their names, and bars of their shares.
-import { classes, h, page, report, svg, tipped } from "./dom.js";
+import { classes, h, page, range, report, svg, tipped } from "./dom.js";
 import { column, percent, rowTip } from "./format.js";
-import { path, plot } from "./plot.js";
+import { placed, plot, spanning } from "./plot.js";
 
 let colours = {};
 export function pickColours() {
@@ -37,37 +37,38 @@ export function bar(shares, isThin = false) {
 }
 export const overallBar = () => bar(Object.fromEntries(page.view.sources.overall.map((part) => [part.name, part.share])));
 export const modelBar = () => bar(Object.fromEntries(page.view.sources.overall.filter((part) => !part.is_noise).map((part) => [part.name, part.model_share])));
-export const legend = (vars) => h("ul", { class: "legend", vars }, sourceNames().map((name) => h("li", null, swatch(name), meaningOf(name))));
+export const legend = () => h("ul", { class: "legend" }, sourceNames().map((name) => h("li", null, swatch(name), meaningOf(name))));
+
+// The pattern of hatched parts, once for the page.
+export const hatch = () => {
+  const stripe = svg("rect", { width: 1.6, height: 6 });
+  stripe.style.fill = "var(--stripe)";
+  return svg("svg", { width: 0, height: 0, "aria-hidden": "true", class: "unseen" },
+    svg("defs", null, svg("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, stripe)));
+};
 
 // Each row's doubt by source, rows in order of their doubt.
 export function stacked() {
   const { axis } = page.view.doubt, whole = column(axis.key), { shares } = page.view.sources;
   const order = whole.map((_, row) => row).sort((a, b) => whole[b] - whole[a]);
-  const hatch = () => {
-    const stripe = svg("rect", { width: 1.6, height: 6 });
-    stripe.style.fill = "var(--stripe)";
-    return svg("defs", null, svg("pattern", { id: "hatch", width: 6, height: 6, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, stripe));
-  };
   const tip = (row) => {
     const { title, lines } = rowTip(page.view.rows.tip, row);
     return { title, lines: [...lines, ...sourceNames().map((name) => [meaningOf(name), percent(shares[name][row])])] };
   };
+  const y = spanning({ ...axis, least: 0 }, whole);
   return plot({
-    label: "Doubt of each row by source, in order of doubt", height: 300, by: "x",
-    x: { domain: [0, order.length], label: "rows, those most in doubt first", ticks: [] },
-    y: { ...axis, domain: [0, Math.max(...whole) * 1.04 || 1] },
-    draw: (x, y) => {
+    label: "Doubt of each row by source, in order of doubt", height: 260, by: "x",
+    x: { domain: [0, order.length], label: "rows, those most in doubt first", ticks: [] }, y,
+    marks: () => {
       const base = order.map(() => 0);
-      const steps = () => order.flatMap((_, i) => [[x(i), y(base[i])], [x(i + 1), y(base[i])]]);
-      return [hatch(), [...sourceNames()].reverse().map((name) => {
-        const lower = steps().reverse();
+      return [...sourceNames()].reverse().map((name) => {
+        const lower = [...base];
         order.forEach((row, i) => { base[i] += Math.max(0, shares[name][row] || 0) * whole[row]; });
-        const d = `${path([...steps(), ...lower])}Z`;
-        const shape = svg("path", { d });
-        shape.style.fill = colours[name].fill;
-        return [shape, colours[name].isHatched && svg("path", { d, fill: "url(#hatch)" })];
-      })];
+        const upper = [...base], last = order.length - 1;
+        const area = (fill) => Plot.areaY(range(order.length + 1), { x: (i) => i, y1: (i) => lower[Math.min(i, last)], y2: (i) => upper[Math.min(i, last)], curve: "step-after", fill });
+        return [area(colours[name].fill), colours[name].isHatched && area("url(#hatch)")];
+      });
     },
-    points: () => order.map((row, i) => ({ x: i + 0.5, y: whole[row], ...tip(row) })),
+    points: () => order.map((row, i) => ({ x: i + 0.5, y: placed(y)(whole[row]), ...tip(row) })),
   });
 }

@@ -2,17 +2,14 @@
 import { classes, h, live, report, tipped } from "./dom.js";
 import { aligned, count, fixed, text, whole } from "./format.js";
 
-export const tables = []; // what unfolds each for paper
-
-// columns: {name, value(item), cell(item, toggle), number, wide, extra, title, hidden: to sort by alone};
+// columns: {name, value(item), cell(item, toggle), number, wide, title, hidden: to sort by alone};
 // about: label, class, sort [column, descending], first, detail(item), mark(item), sorted(column)
 export function sortable(columns, items, about) {
   let [by, descending] = about.sort || [null, false];
   let shown = about.first || Infinity;
   let kept = items;
-  let beforePaper = null;
   const seen = columns.filter((column) => !column.hidden);
-  const kind = (column) => classes(column.number && "number", column.wide && "wide", column.extra && "extra");
+  const kind = (column) => classes(column.number && "number", column.wide && "wide");
   const heads = seen.map((column) => {
     const sorts = () => sort(columns.indexOf(column), columns[by] === column ? !descending : !!column.number);
     const button = h("button", { type: "button", title: column.title, onclick: sorts }, column.name);
@@ -21,9 +18,7 @@ export function sortable(columns, items, about) {
   });
   const body = h("tbody", { role: "rowgroup" });
   const more = h("div", { class: "more-rows" });
-  // Where a narrow page folds them: words need more room than numbers.
-  const tracks = seen.slice(1).filter((column) => !column.wide && !column.extra).map((column) => `minmax(0, ${column.number ? 1 : 1.5}fr)`);
-  const table = h("table", { class: about.class, role: "table", vars: { "--tracks": tracks.join(" ") } },
+  const table = h("table", { class: classes("stacks", about.class), role: "table" },
     h("caption", { class: "unseen" }, about.label), h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads)), body);
 
   function sort(index, down) {
@@ -35,11 +30,6 @@ export function sortable(columns, items, about) {
   function only(test) {
     kept = items.filter(test);
     live.textContent = `${count(kept.length, "row")} found`;
-    fill();
-  }
-  function unfold(open) {
-    if (open) [beforePaper, shown] = [shown, Math.max(shown, 40)];
-    else [shown, beforePaper] = [beforePaper === null ? shown : beforePaper, null];
     fill();
   }
   function ordered() {
@@ -57,7 +47,7 @@ export function sortable(columns, items, about) {
     });
     body.replaceChildren(...ordered().slice(0, shown).map(row));
     more.replaceChildren();
-    if (!kept.length) more.append(h("span", { class: "soft small" }, "No row has this in its name."));
+    if (!kept.length) more.append(h("span", { class: "soft small" }, "No row has this."));
     else if (about.first && items.length > about.first) {
       const which = kept.length < items.length ? " that were found" : "";
       more.append(h("span", { class: "soft small" }, `${Math.min(shown, kept.length)} of ${whole(kept.length)}${which}`));
@@ -69,7 +59,8 @@ export function sortable(columns, items, about) {
     }
   }
   function row(item) {
-    const cells = seen.map((column) => h("td", { role: "cell", class: kind(column) }, column.cell ? column.cell(item, toggle) : String(column.value(item) ?? "–")));
+    // A narrow page stacks the cells, each below its column's name.
+    const cells = seen.map((column) => h("td", { role: "cell", class: kind(column), "data-label": column.name }, column.cell ? column.cell(item, toggle) : String(column.value(item) ?? "–")));
     const line = h("tr", { role: "row", class: about.mark && about.mark(item) ? "best" : null }, cells);
     let detail = null;
     function toggle(event) {
@@ -81,8 +72,7 @@ export function sortable(columns, items, about) {
     return line;
   }
   fill();
-  tables.push(unfold);
-  return { table: h("div", { class: "scroll" }, table), more, sort, only };
+  return { table, more, sort, only };
 }
 
 const capital = (name) => name[0].toUpperCase() + name.slice(1);
@@ -102,7 +92,7 @@ export function typed(field, get, like, isFar = () => false) {
     return tipped(element, null, [[first, written], [name, fixed(get(item) * times, decimals) + unit]]);
   };
   const title = field.title || (field.term ? report.glossary[field.term][1] : null);
-  return { name: field.head || capital(field.name), number: !isText || !!field.right, extra: field.extra, title, value, cell };
+  return { name: field.head || capital(field.name), number: !isText || !!field.right, title, value, cell };
 }
 
 // A table of plain values: numbers are aligned, whole ones are left as they are.

@@ -1,0 +1,88 @@
+"""Make the pictures of the report in docs/images: wide, dark, on a phone, and printed.
+
+    make screenshots        needs Chromium, and pdftoppm (poppler-utils) for the printed page
+
+The report is a real one: scikit-learn's diabetes data (442 people, ten measurements), as `wf.fit` learns it by default.
+So that there is something to measure next, one cell in six of `bmi` and of `blood_pressure` is left empty.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.datasets import load_diabetes
+
+import wherefrom as wf
+from wherefrom.files import atomic
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+sys.path.insert(0, str(ROOT / "tests"))
+
+from browser import Browser, Page  # noqa: E402
+
+NAMES = ("age", "sex", "bmi", "blood_pressure", "cholesterol", "ldl", "hdl", "cholesterol_by_hdl", "log_triglycerides")
+_LARGEST = 200_000  # bytes of a picture
+
+
+def table() -> dict[str, list[str]]:
+    """Return the cells of the table, as a CSV file would have them."""
+    data = load_diabetes(scaled=False)
+    random = np.random.default_rng(0)
+    cells = {
+        name: [f"{value:g}" for value in column] for name, column in zip((*NAMES, "glucose"), data.data.T, strict=True)
+    }
+    cells["sex"] = [f"sex {cell}" for cell in cells["sex"]]
+    for name in ("bmi", "blood_pressure"):
+        for row in np.flatnonzero(random.random(len(data.target)) < 1 / 6):
+            cells[name][row] = ""
+    return cells | {"progression": [f"{value:g}" for value in data.target]}
+
+
+def keep(page: Page, name: str) -> None:
+    """Write what the window shows."""
+    path = IMAGES / name
+    page.screenshot(path, whole=False)
+    report_size(path)
+
+
+def report_size(path: Path) -> None:
+    size = path.stat().st_size
+    print(f"{path.name}: {size:,} bytes")
+    if size > _LARGEST:
+        sys.exit(f"{path} is larger than {_LARGEST:,} bytes: make the window smaller")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
+        cells = table()
+        source, path = Path(folder) / "diabetes.csv", Path(folder) / "report.html"
+        atomic.write_csv(source, list(cells), zip(*cells.values(), strict=True))
+        wf.fit(source, "progression", workers=1).report(path)
+        keep(browser.open(path, 1280, 940), "report.png")
+        keep(browser.open(path, 390, 844), "report_phone.png")
+        dark = browser.open(path, 1280, 1000, dark=True)
+        dark.click("document.querySelector('.rows tbody .open')")
+        dark.evaluate("document.getElementById('rows').scrollIntoView({behavior: 'instant'})")
+        keep(dark, "report_dark.png")
+        if shutil.which("pdftoppm") is None:
+            sys.exit("pdftoppm is not installed, so that the printed page was not drawn: apt install poppler-utils")
+        wide = browser.open(path, 1280)
+        pdf = Path(folder) / "report.pdf"
+        printed = wide.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)
+        pdf.write_bytes(base64.b64decode(printed["data"]))
+        command = ["pdftoppm", "-png", "-r", "75", "-f", "1", "-l", "1", "-singlefile", str(pdf)]
+        subprocess.run([*command, str(IMAGES / "report_print")], check=True)
+        report_size(IMAGES / "report_print.png")
+
+
+if __name__ == "__main__":
+    main()
