@@ -49,8 +49,9 @@ class Positive(Quantity):
 
     def shown(self, listed: Tensor, before: Quantity | None) -> dict[str, Any]:
         shown = Quantity.shown(self, listed, before)
-        detail = ["mean", "std", "interval"] + ["zero"] * self._has_zeros
-        rows = shown["rows"] | {"columns": ["truth", "median", "factor", "off"], "sort": "factor", "detail": detail}
+        detail = ["mean", "std", "off"] + ["zero"] * self._has_zeros
+        columns = ["truth", "median", "interval", "factor"]
+        rows = shown["rows"] | {"columns": columns, "sort": "factor", "detail": detail}
         return shown | {"rows": rows | {"tip": ["truth", "median", "interval"]}}
 
     @property
