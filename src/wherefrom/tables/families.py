@@ -43,7 +43,7 @@ _FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several dept
 _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by
 _MOST_ROWS_OF_A_PROCESS = 10_000
-_SHARES, _LESS_ERROR = (0.25, 0.5, 0.75), 0.995  # of a mean with the networks, and of its error, in a first fit
+_SHARES, _LESS_ERROR = (0.25, 0.5, 0.75), 0.005  # in a mean with the networks, and of their error, in a first fit
 _NOT_PROMISING = "{} left out: means of a first fit and of the networks are no better than those of the networks"
 _LEAST_WEIGHT = 0.05
 _WORTH_IT = 0.5  # standard errors
@@ -167,7 +167,9 @@ class _Table(NamedTuple):
         return self.x[some], self.y[some], None if self.weights is None else self.weights[some]
 
     def adds_nothing(self, module: nn.Module, aside: Integers, of_networks: Tensor) -> bool:
-        """Return True if no mean of a model and the networks has smaller errors than these, on rows that none saw.
+        """Return True if no mean of a model and the networks is better than these, on rows that none of them saw.
+
+        The errors would have to be smaller by half a percent, and are not so within a standard error.
 
         of_networks: means of the networks; rows that are nan are not compared.  # (rows, targets)
         """
@@ -176,8 +178,12 @@ class _Table(NamedTuple):
         y, of_networks = self.y[some], of_networks[some]
         with torch.no_grad():
             means = module(self.x[some])[:, : y.shape[1]]
-        errors = [(share * means + (1 - share) * of_networks - y).abs().mean() for share in (0.0, *_SHARES)]
-        return bool(min(errors[1:]) > _LESS_ERROR * errors[0])
+        errors = (of_networks - y).abs().mean(1)
+        for share in _SHARES:
+            gain = errors - (share * means + (1 - share) * of_networks - y).abs().mean(1)
+            if gain.mean() + gain.std() / len(gain) ** 0.5 > _LESS_ERROR * errors.mean():
+                return False
+        return True
 
 
 def _promising(
