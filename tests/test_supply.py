@@ -100,14 +100,14 @@ def test_an_audit_counts_what_it_could_ask(monkeypatch, capsys):
 
 
 def test_the_demo_asks_for_what_it_needs_and_no_more(locked, monkeypatch):
-    asked = named("demo,table")
+    asked = named("demo")
     assert {"numpy", "numba", "matplotlib", "scikit-learn", "polars"} <= set(asked)
     assert not {"torch", "wherefrom", "ruff", "pytest", "ray", "lightning", "transformers"} & set(asked)
     assert set(asked) <= set(locked)
     commands = []
     done = type("Done", (), {"returncode": 0})
     monkeypatch.setattr("set_up.subprocess.run", lambda command, **_: commands.append(command) or done)
-    assert install_lock("demo,table")
+    assert install_lock("demo")
     assert {"--require-hashes", "requirements.lock", *asked, *BUILD} <= set(commands[0])
     assert "-r" not in commands[0]  # which would install all of it
 

@@ -20,7 +20,7 @@ _HEAD = """# Licences
 
 Wherefrom is under the Apache licence 2.0. It contains no code of others. This is what `make` installs to use and to
 test all of it, with the licences that the packages state themselves (`make licences` writes this page). The package
-itself needs torch, numpy, safetensors, typer and rich; all others come with extras (`pyproject.toml` says which).
+itself needs torch, numpy, typer and rich; all others come with extras (`pyproject.toml` says which).
 
 | package | version | licence |
 |---|---|---|

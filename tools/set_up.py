@@ -1,7 +1,7 @@
 """Install what the Makefile needs into the environment of the Python that runs this.
 
     python tools/set_up.py               all of it, for development
-    python tools/set_up.py demo,table    what these extras need, and no more
+    python tools/set_up.py demo          what this extra needs, and no more
 
 1. Packages of requirements.lock, whose files must have the hashes in it. A file with another hash ends it here.
    If the lock's versions cannot be had (another Python, or an index that lacks them), versions are taken by the ranges
