@@ -99,13 +99,13 @@ def test_the_demo_fit_predict_and_report_run_from_the_wheel(run, bin_folder, tmp
     where = run("python", "-c", "import wherefrom; print(wherefrom.__file__)")
     assert Path(where.strip()).is_relative_to(bin_folder.parent)
 
-    assert "wherefrom fit" in run("wherefrom", "demo", "--quiet")
+    assert "wherefrom fit" in run("wherefrom", "demo", "--quick", "--quiet")
     table = tmp_path / "wherefrom-demo"
     quick = ("--families", "network", "--epochs", "10", "--draws", "2")
-    run("wherefrom", "fit", str(table / "train.csv"), "--target", "progression", "--out", "run", *quick)
+    run("wherefrom", "fit", str(table / "train.csv"), "--target", "mpg", "--out", "run", *quick)
     run("wherefrom", "predict", "run", str(table / "new.csv"), "--out", "predictions.csv")
     header, *rows = (tmp_path / "predictions.csv").read_text().splitlines()
-    assert header.startswith("person,mean,median,std,lower,upper,share_")
+    assert header.startswith("car,mean,median,std,lower,upper,share_")
     assert len(rows) == len((table / "new.csv").read_text().splitlines()) - 1
     run("wherefrom", "report", "run")
     assert "</html>" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -101,7 +101,7 @@ def test_an_audit_counts_what_it_could_ask(monkeypatch, capsys):
 
 def test_the_demo_asks_for_what_it_needs_and_no_more(locked, monkeypatch):
     asked = named("demo")
-    assert {"numpy", "numba", "matplotlib", "scikit-learn", "polars"} <= set(asked)
+    assert {"numpy", "numba", "matplotlib", "mlxtend", "polars"} <= set(asked)
     assert not {"torch", "wherefrom", "ruff", "pytest", "ray", "lightning", "transformers"} & set(asked)
     assert set(asked) <= set(locked)
     commands = []

@@ -34,7 +34,7 @@ def install(*arguments: str) -> None:
 def named(extras: str) -> list[str]:
     """Return the names of the packages that the project and some of its extras ask for, without torch.
 
-    >>> {"numpy", "numba", "scikit-learn"} <= set(named("demo")), "ruff" in named("demo")
+    >>> {"numpy", "numba", "mlxtend"} <= set(named("demo")), "ruff" in named("demo")
     (True, False)
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -404,14 +404,20 @@ def serve(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("wherefrom-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the tables, the run, a picture and the report.")] = Path(
+        "wherefrom-demo"
+    ),
     seed: Seed = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train fewer networks for fewer epochs: faster, with worse predictions.")
+    ] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the report in the browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on a small medical data set, and explain every step of what comes out."""
+    """Predict held-out cars and explain the doubt: missing values, a wrong unit, cars of a kind hardly seen."""
     from wherefrom.report.demo import run
 
-    run(out, seed, progress=False if quiet else None)
+    run(out, seed, quick=quick, quiet=quiet, opens=not no_open)
 
 
 @reproduce.command()
