@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import numpy as np
 import pytest
@@ -233,6 +233,46 @@ def test_what_choosing_says_of_fitted_noise():
     assert round(max(means) - min(means), 2) == 0.11
     difference = {name: found[name, "t+theta0", "nll"] - found[name, "theta0", "nll"] for name in sets}
     assert max(difference, key=lambda name: difference[name]) == "naval"
+
+
+def measured(section: str) -> dict[str, dict[str, str]]:
+    """Return a table of the comparison on real tables: by table, the cell of each contender."""
+    page = (ROOT / "benchmarks" / "results" / "tables.md").read_text(encoding="utf-8")
+    lines = [line for line in page.partition(f"\n## {section}\n")[2].partition("\n## ")[0].splitlines() if "|" in line]
+    head, _, *rows = ([cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines)
+    return {cells[0]: dict(zip(head, cells, strict=True)) for cells in rows}
+
+
+CONTENDERS = {
+    "Wherefrom, `wf.fit`": "this library, `wf.fit`",
+    "CatBoost": "CatBoost",
+    "LightGBM": "LightGBM",
+    "NGBoost": "NGBoost",
+    "Gaussian process": "Gaussian process",
+    "5 networks (deep ensemble)": "5-network deep ensemble",
+}
+
+
+def lowest(section: str) -> list[str]:
+    """Return the contender with the lowest score on each table."""
+    return [
+        min(CONTENDERS, key=lambda name: float(cells.get(CONTENDERS[name]) or "inf"))
+        for cells in measured(section).values()
+    ]
+
+
+def test_the_comparison_of_the_readme_is_that_of_the_results():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    coverage = measured("Coverage of the 95% interval, in percent: all rows (± standard error), worst fifth")
+    seconds = measured("CPU seconds of one fold: fit, predict")
+    nll, crps = lowest("Quantities: NLL"), lowest("Quantities: CRPS")
+    assert f"{len(nll)} real tables with a quantity" in text
+    assert f"{lowest('Classes: Brier score').count('Wherefrom, `wf.fit`')}. [All figures" in text
+    for name, column in CONTENDERS.items():
+        holds = sum(93 <= float(re.match(r"[\d.]+", cells[column])[0]) <= 97 for cells in coverage.values())
+        fits = median(float(seconds[table][column].partition(",")[0]) for table in coverage)
+        row = f"| {name} | {nll.count(name)} | {crps.count(name)} | {holds} | {fits:.1f} |"
+        assert row in text, row
 
 
 # ---------------------------------------------------------------------- what builds the site
