@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint lint-js format pretended gpu docs dist bench bench-tables lock licences audit clean
+.PHONY: help setup demo check test lint lint-js format pretended gpu docs gallery dist bench bench-tables lock licences audit clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
@@ -16,6 +16,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make lint-js ESLint on the report's script, where there is node"
 	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
+	@echo "make gallery   run the notebooks, and write docs/gallery and the pictures of the README (some minutes)"
 	@echo "make dist    wheel and source distribution in dist/, checked by twine"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make bench-tables   real tables beside CatBoost, LightGBM, NGBoost and others, in benchmarks/results/tables.md (hours)"
@@ -84,6 +85,10 @@ docs: $(VENV)/.docs
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $(VENV)/.docs
+
+gallery: setup
+	$(BIN)/python tools/gallery.py
+	$(BIN)/python tools/readme_picture.py
 
 # Built without isolation, by the locked hatchling; tests/test_dist.py installs the wheel and runs it.
 dist: $(VENV)/.supply

@@ -24,6 +24,7 @@ from wherefrom.predictive.one_shot import rules
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+GALLERY = sorted(DOCS.glob("gallery/*.md"))  # written by tools/gallery.py, and run by tests/test_gallery.py
 BESIDE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]  # pages that are not in the site
 RUN_ELSEWHERE = {"own_loop.md": "own_loop/test_own_loop_page.py"}  # by a test of its own
 
@@ -127,7 +128,7 @@ def navigation() -> list[str]:
 
 def test_every_page_is_in_the_navigation_once():
     own = [page for page in navigation() if page != "changes.md" and not page.startswith("results/")]
-    assert sorted(own) == [page.name for page in PAGES]
+    assert sorted(own) == sorted(page.relative_to(DOCS).as_posix() for page in [*PAGES, *GALLERY])
 
 
 def test_all_results_are_in_the_navigation():
@@ -141,7 +142,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *GALLERY, *BESIDE], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for link in LINK.findall(prose(page)):
         if "://" in link:
@@ -288,6 +289,7 @@ def module(name: str):
 def test_pages_are_changed_for_the_site():
     hooks = module("hooks")
     assert hooks.with_own_links("[a](../results/uci/short.md)", "uci.md") == "[a](results/uci/short.md)"
+    assert hooks.with_own_links("[n](../../notebooks/a.py)", "gallery/a.md") == "[n](../notebooks/a.py)"
     assert hooks.with_own_links("[b](../results/uci)", "uci.md") == "[b](results/uci/main.md)"
     assert hooks.with_prompts("```python\n>>> 1\n1\n\n```\n\n```python\nx = 1\n```") == (
         "```pycon\n>>> 1\n1\n\n```\n\n```python\nx = 1\n```"

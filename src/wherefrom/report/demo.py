@@ -348,7 +348,7 @@ def _save_picture(console: Console, cars: Cars, answers: Answers, path: Path) ->
             reached += part
     right.set(xlabel="share of the doubt", xlim=(0, 1))
     figure.legend(*right.get_legend_handles_labels(), loc="outside right center", frameon=False)
-    figure.savefig(path, dpi=120)
+    figure.savefig(path, dpi=90)
     console.print(f"A picture of all held-out cars is in [bold]{path}[/bold].", soft_wrap=True)
 
 
