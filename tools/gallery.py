@@ -84,12 +84,11 @@ def page(name: str, script: str, pictures: Path) -> str:
             parts.append(f"```\n{output.words}\n```")
         if output.figure is not None:
             drawn += 1
-            path = pictures / f"gallery-{name}-{drawn}.png"
-            output.figure.savefig(path, dpi=90)
-            parts.append(f"![A picture that the code above drew](../images/{path.name})")
-    source = (
-        f"*Made by `tools/gallery.py` from [notebooks/{name}.py](../../notebooks/{name}.py), which is a notebook, too.*"
-    )
+            picture = pictures / f"gallery-{name}-{drawn}.png"
+            output.figure.savefig(picture, dpi=90)
+            parts.append(f"![A picture that the code above drew](../images/{picture.name})")
+    path = f"notebooks/{name}.py"
+    source = f"*Written by a run of [{path}](../../{path}), which editors open as a notebook.*"
     head, *others = parts
     title, _, rest = head.partition("\n")
     return "\n\n".join([title, source, rest.strip(), *others]) + "\n"

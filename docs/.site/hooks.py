@@ -14,6 +14,8 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     elsewhere = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "results").glob("*/*.*"))}
+    measured = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+    elsewhere |= {path.relative_to(ROOT).as_posix(): path for path in measured}
     elsewhere |= {f"notebooks/{path.name}": path for path in sorted((ROOT / "notebooks").glob("*.py"))}
     for uri, path in {**elsewhere, "changes.md": ROOT / "CHANGELOG.md"}.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
@@ -34,7 +36,10 @@ def with_own_links(markdown: str, page: str) -> str:
         return markdown.replace("](../../notebooks/", "](../notebooks/")
     if "/" in page:
         return markdown
-    return markdown.replace("](../results/uci)", "](results/uci/main.md)").replace("](../results/", "](results/")
+    if page == "changes.md":  # lies beside docs/
+        return markdown.replace("](docs/", "](")
+    markdown = markdown.replace("](../results/uci)", "](results/uci/main.md)").replace("](../results/", "](results/")
+    return markdown.replace("](../benchmarks/", "](benchmarks/")
 
 
 def with_prompts(markdown: str) -> str:
