@@ -82,7 +82,8 @@ def listed(text: str, parameters: dict[str, str]) -> str:
         items |= dict.fromkeys(names, " ".join(meaning))
         position += 1
     if first is None:  # before the examples, or at the end
-        first = next((i for i, line in enumerate(kept) if line.lstrip().startswith(">>> ")), len(kept))
+        starts = (">>> ", "```pycon")  # of an example, as it is, or fenced by then
+        first = next((i for i, line in enumerate(kept) if line.lstrip().startswith(starts)), len(kept))
     shown = [
         f"- **{name}**{f' ({about})' if about else ''}{f': {items[name]}' if name in items else ''}"
         for name, about in parameters.items()
