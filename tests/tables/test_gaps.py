@@ -187,7 +187,7 @@ def test_training_rows_below_a_limit_are_drawn_below_it():
 
 
 def test_gaps_of_training_rows_keep_the_correlations():
-    values = gaussian(3000)
+    values = gaussian(2500)
     random = np.random.default_rng(1)
     gaps = random.random(values.shape) < 0.2
     donors = Donors.of(Cells.unlimited(np.where(gaps, np.nan, values), QUANTITIES), 0)

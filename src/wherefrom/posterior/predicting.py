@@ -267,14 +267,20 @@ def sampled_outputs(
 
 
 def member_scores(posterior: Posterior, data: Any) -> MemberScores:
-    """Return the scores of each member by itself, one sample of it, row by row.
+    """Return the scores of each member by itself, row by row; members are points, of which nothing is sampled.
 
     Noise that is to be fitted is fitted for each member, on these rows.
     """
     likelihood = posterior.training.likelihood
     rows = as_rows(data, likelihood, posterior.schema.classes)
-    outputs = sampled_outputs(posterior, rows.x, 1, posterior.seed)
-    scores = likelihood.member_scores(outputs.answers[:, 0], rows.y, posterior.scaler)
+    x = inputs(posterior, rows.x)
+    outputs = assembled(
+        {
+            group: monte_carlo.outputs_of_points(group.network.private("scores"), group.thetas, group.seen(x))
+            for group in groups(posterior)
+        }
+    )
+    scores = likelihood.member_scores(outputs, rows.y, posterior.scaler)
     return scores._replace(nll=scores.nll.nan_to_num(nan=math.inf), crps=scores.crps.nan_to_num(nan=math.inf))
 
 

@@ -21,9 +21,11 @@ from torch import Tensor, nn
 
 from wherefrom.posterior import DivergedError, Posterior
 from wherefrom.posterior.joining import joined
+from wherefrom.posterior.left_out import judged_by
 from wherefrom.posterior.marginalise import marginalise
 from wherefrom.posterior.point import Training
 from wherefrom.predictive.weights import crps_stacking, stacking
+from wherefrom.tables import plan
 from wherefrom.tables.options import FAMILIES
 from wherefrom.tables.raw import Integers
 from wherefrom.tables.telling import Tell
@@ -41,8 +43,8 @@ _FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several dept
 _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by
 _MOST_ROWS_OF_A_PROCESS = 10_000
-_FAR_BEHIND = 1.15  # times the mean error of the networks, in a first fit
-_NOT_PROMISING = "{} left out: a first fit is far behind the networks"
+_SHARES, _LESS_ERROR = (0.25, 0.5, 0.75), 0.995  # of a mean with the networks, and of its error, in a first fit
+_NOT_PROMISING = "{} left out: means of a first fit and of the networks are no better than those of the networks"
 _LEAST_WEIGHT = 0.05
 _WORTH_IT = 0.5  # standard errors
 
@@ -75,7 +77,9 @@ def with_families(
     """
     training = networks.training
     parts, judged = {NETWORK: networks}, {NETWORK: _Judged.of(networks, samples)}
-    for name, model in _models(training, others, rows, validation, judged[NETWORK].mean, tell).items():
+    compared = torch.from_numpy(_compared(len(rows), networks.seed))
+    models = _models(training, others, rows, validation, judged[NETWORK].mean, compared, tell)
+    for name, model in models.items():
         over = [Folds(networks.design.parts)]
         try:
             part = marginalise(
@@ -105,18 +109,26 @@ def with_families(
     return best, tuple(Family(name, weights.get(name, 0.0), *scores[name]) for name in parts)
 
 
+def _compared(rows: int, seed: int) -> Integers:
+    """Return the numbers of the rows by which families are compared."""
+    judged = plan.judged(rows, seed)
+    return judged[plan.to_choose(len(judged), seed)]
+
+
 def _models(
     training: Training,
     others: Collection[str],
     rows: Rows,
     validation: Sequence[tuple[Integers, Integers]],
     of_networks: Tensor | None,
+    compared: Tensor,
     tell: Tell,
 ) -> dict[str, Trees | GaussianProcess]:
     """Return the models to try beside the networks.
 
-    of_networks: means of the rows by networks that did not see them, if the target is a quantity; where these are not
-        all rows, nothing is compared with them.
+    of_networks: means of the rows by which families are compared, by networks that did not see them, if the target is
+        a quantity.
+    compared: the numbers of these rows.
     """
     scaler = Scaler.of(rows, training.standardise, training.likelihood)
     loss, outputs = training.likelihood.loss_for(scaler), training.likelihood.outputs(rows.targets)
@@ -124,8 +136,9 @@ def _models(
     x, y = scaler.x(rows.x, torch.float32)[:, :columns], scaler.y(rows.y, torch.float32)
     table = _Table(x, y, training.likelihood.row_weights(rows), loss, outputs)
     rival = None
-    if of_networks is not None and of_networks.numel() == rows.y.numel():
-        rival = (of_networks.reshape(rows.y.shape) - scaler.y_mean) / scaler.y_std
+    if of_networks is not None and of_networks.numel() == y[compared].numel():
+        rival = torch.full_like(y, torch.nan)
+        rival[compared] = ((of_networks.reshape(len(compared), -1) - scaler.y_mean) / scaler.y_std).to(y)
     models: dict[str, Trees | GaussianProcess] = {}
     if TREES in others and importlib.util.find_spec("numba") is not None:
         trees = _best_trees(table, validation, rival)
@@ -153,31 +166,37 @@ class _Table(NamedTuple):
     def rows(self, some: Integers) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.x[some], self.y[some], None if self.weights is None else self.weights[some]
 
-    def is_far_behind(self, module: nn.Module, aside: Integers, of_networks: Tensor) -> bool:
-        """Return True if the errors of a model are far above those of the networks, on rows that none of them saw."""
-        x, y, _ = self.rows(aside)
+    def adds_nothing(self, module: nn.Module, aside: Integers, of_networks: Tensor) -> bool:
+        """Return True if no mean of a model and the networks has smaller errors than these, on rows that none saw.
+
+        of_networks: means of the networks; rows that are nan are not compared.  # (rows, targets)
+        """
+        some = torch.from_numpy(aside)
+        some = some[of_networks[some].isfinite().all(1)]
+        y, of_networks = self.y[some], of_networks[some]
         with torch.no_grad():
-            errors = (module(x)[:, : y.shape[1]] - y).abs().mean()
-        return bool(errors > _FAR_BEHIND * (of_networks[aside] - y).abs().mean())
+            means = module(self.x[some])[:, : y.shape[1]]
+        errors = [(share * means + (1 - share) * of_networks - y).abs().mean() for share in (0.0, *_SHARES)]
+        return bool(min(errors[1:]) > _LESS_ERROR * errors[0])
 
 
 def _promising(
     process: GaussianProcess, table: _Table, train: Integers, aside: Integers, of_networks: Tensor
 ) -> GaussianProcess | None:
-    """Return the process with a start for all folds; None if the errors of a first fit are far above the networks'."""
+    """Return the process with a start for all folds; None if a first fit adds nothing to the networks."""
     module = process.sized(table.x.shape[1], table.outputs)()
     try:
         process = replace(process, start=process.search(*table.rows(train)))
         module.load_state_dict(process.fit(*table.rows(train), table.loss, table.outputs))
     except torch.linalg.LinAlgError:
         return None
-    return None if table.is_far_behind(module, aside, of_networks) else process
+    return None if table.adds_nothing(module, aside, of_networks) else process
 
 
 def _best_trees(
     table: _Table, validation: Sequence[tuple[Integers, Integers]], of_networks: Tensor | None
 ) -> Trees | None:
-    """Return as many trees, as deep, as validation rows prefer; None if they prefer none, or networks by far."""
+    """Return as many trees, as deep, as validation rows prefer; None if they prefer none, or the networks alone."""
     best, lowest, first = None, np.inf, None
     some = 1 + int((np.cumsum([len(aside) for _, aside in validation]) < _ENOUGH_ROWS).sum())
     for depth in _DEPTHS if table.x.numel() <= _FEW_NUMBERS else _DEPTH_OF_MANY:
@@ -194,12 +213,12 @@ def _best_trees(
         return best
     module = best.sized(table.x.shape[1], table.outputs)()
     module.load_state_dict(first)
-    return None if table.is_far_behind(module, validation[0][1], of_networks) else best
+    return None if table.adds_nothing(module, validation[0][1], of_networks) else best
 
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
-    """Scores of every row that was left out, before calibration."""
+    """Scores of rows that were left out, before calibration."""
 
     nll: Tensor  # or the CRPS, where there is no density
     crps: Tensor  # of classes, the Brier score
@@ -210,6 +229,9 @@ class _Judged:
 
     @classmethod
     def of(cls, posterior: Posterior, samples: int) -> _Judged:
+        assert posterior.held_out is not None
+        some = torch.from_numpy(plan.to_choose(len(posterior.held_out), posterior.seed))
+        posterior = judged_by(posterior, some)
         rows = posterior.held_out
         assert rows is not None
         answer = posterior.out_of_fold(samples)

@@ -1,7 +1,7 @@
 """A table -> a model: what the columns are, which rows judge the networks, the training, the calibration, the scores.
 
 Every row that has a target trains, and is judged by the networks of the one fold (of ten) that left it out: by these
-answers the noise is fitted, the calibration, and the scores that are shown. Of more than 10,000 rows, that many judge,
+answers the noise is fitted, the calibration, and the scores that are shown. Of more than 5,000 rows, that many judge,
 drawn at random. Of more than 50,000, or where it is asked for, 15% are held out instead (6,000 at most), half of them
 to calibrate, half to test. What the user leaves open (epochs, learning rate, dropout, whether there are hidden units,
 and what kind of noise) is chosen by a pilot.
@@ -410,8 +410,8 @@ def _neighbours(
 
 def _rows_judged(rows: int, judged: int) -> str:
     """
-    >>> _rows_judged(4000, 4000), _rows_judged(40_000, 10_000)
-    ('4,000 rows: each is trained on, and judged', '40,000 rows: each is trained on, and each of 10,000 judged')
+    >>> _rows_judged(4000, 4000), _rows_judged(40_000, 5000)
+    ('4,000 rows: each is trained on, and judged', '40,000 rows: each is trained on, and each of 5,000 judged')
     """
     return f"{rows:,} rows: each is trained on, and " + f"each of {judged:,} " * (judged < rows) + "judged"
 

@@ -12,8 +12,9 @@ correlation ratio), which sees what correlations do not. Text of another level c
 
 The donor at rank r has the weight exp(-r / decay). What it gives is its value, or its value adjusted to the row by a
 regression (`adjusting`). The decay and the adjustment are chosen for each column: values of some training rows are
-hidden, and drawn from the others, and their CRPS decides (a likelihood does not exist where values repeat). One more
-rule, chosen alike, is for rows that lack several columns. Quantities whose values repeat are drawn from these values.
+hidden, and drawn from the others, and their CRPS decides (a likelihood does not exist where values repeat). Of more
+than 12 columns, those with most gaps have a rule, and the others the one that is best on average. One more rule, chosen
+alike, is for rows that lack several columns. Quantities whose values repeat are drawn from these values.
 
 Donors that lacked the value themselves come last. So do donors beyond a limit ("<0.6") of the row; if there are no
 others, the value is drawn from those of training within the limit, and else evenly between it and 0, or a standard
@@ -50,12 +51,13 @@ DRAWS = 20
 GAPS = CrossedAxis("gaps", DRAWS, is_finite=True, shares_samples=True)
 
 _ANSWERS_TO_A_DRAW = 32  # of all networks, at least: more than 500 for all draws of a row
-_MOST_DONORS = 5000
+_MOST_DONORS = 2500
 _MOST_MADE_UP = 1000  # donors of a run that is not to hold data
 _DECAYS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _REACH = 5  # decays, beyond which a donor weighs nothing
 _HIDDEN_ROWS, _HIDDEN_VALUES, _FEWEST_HIDDEN = 300, 2000, 8  # to choose rules by
 _HIDDEN_PATTERNS = 12  # of several columns
+_MOST_RULED = 12  # columns that have a rule of their own
 _SWEEPS = 2  # to complete the donors themselves
 _BINS = 8
 _MOST_COLUMNS = 64  # that a distance looks at
@@ -392,8 +394,12 @@ class Donors:
             some = some[self.is_measured[np.ix_(some, missing)].all(axis=1)]
             return donors._scored(self.values[some], missing, rules)
 
+        lacking = (~self.is_measured).sum(axis=0)
+        ruled = np.sort(np.argsort(-lacking, kind="stable")[:_MOST_RULED])
         each = min(len(hidden), max(_FEWEST_HIDDEN, _HIDDEN_VALUES // max(columns, 1)))
-        scores = [scored(np.array([column]), np.roll(hidden, -column * each)[:each]) for column in range(columns)]
+        scores = [np.empty((len(rules), 0))] * columns
+        for column in ruled.tolist():
+            scores[column] = scored(np.array([column]), np.roll(hidden, -column * each)[:each])
         means = [score.mean(axis=1) for score in scores if score.size]
         if not means:
             return replace(self, rules=(_FIRST_RULE,) * columns)
@@ -465,7 +471,7 @@ def networks_of_a_row(networks: int, left_out_by: Tensor | None) -> int:
 
 
 def donor_rows(count: int, seed: int) -> Integers:
-    """Choose the training rows that are donors: all, or 5,000 at random."""
+    """Choose the training rows that are donors: all, or 2,500 at random."""
     return np.sort(streams.generator(seed, "gaps", "donors").permutation(count)[:_MOST_DONORS])
 
 

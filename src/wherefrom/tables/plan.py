@@ -40,7 +40,8 @@ from wherefrom.variables import (
 _FOLDS, _MORE_FOLDS = 5, 10  # and those of small tables, in which each row that a fold leaves out is missed
 _DRAWS, _DRAWS_WITHOUT_FOLDS = 3, 5  # of the networks in each fold, and of all
 _MOST_BY_MORE_FOLDS, _MOST_BY_FOLDS = 2000, 50_000  # rows
-_MOST_JUDGED = 10_000  # rows that folds left out: their scores have small errors
+_MOST_JUDGED = 5000  # rows that folds left out: their scores have small errors
+_MOST_TO_CHOOSE = 2000  # of them, by which one of several ways is chosen
 _SAMPLES, _FEWEST_SAMPLES = 500, 20  # of all networks together, and of one
 FEWEST_ROWS, _FEWEST_GROUPS = 20, 5  # to choose settings by
 _NOISE_ROWS = 1000  # are enough to fit the noise on
@@ -271,9 +272,18 @@ def folds(over: list[Any], rows: int, different: int) -> int:
 
 def judged(rows: int, seed: int) -> Integers:
     """Choose the rows by which noise, families and calibration are judged: all, or of a large table some at random."""
-    if rows <= _MOST_JUDGED:
+    return _some(rows, _MOST_JUDGED, seed)
+
+
+def to_choose(judged: int, seed: int) -> Integers:
+    """Choose those of the judged rows by which families, and ways to treat t, are compared: all, or some of many."""
+    return _some(judged, _MOST_TO_CHOOSE, seed)
+
+
+def _some(rows: int, most: int, seed: int) -> Integers:
+    if rows <= most:
         return np.arange(rows)
-    return np.sort(streams.generator(seed, "tables", "judged").permutation(rows)[:_MOST_JUDGED])
+    return np.sort(streams.generator(seed, "tables", "judged").permutation(rows)[:most])
 
 
 def is_few(rows: int, different: int) -> bool:

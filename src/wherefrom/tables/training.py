@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -221,16 +222,12 @@ class Way:
 
 def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple[Posterior, tuple[Way, ...]]:
     """Choose from when SWAG collects, or to leave t out: what makes rows most likely that networks did not see."""
-    names = posterior.design.names
-    if "t" not in names:
+    if "t" not in posterior.design.names:
         return posterior, ()
-    candidates = {"t as trained": posterior}
-    for last in _LAST_ITERATES:
-        later = of_last_iterates(posterior, last)
-        if later is not None:
-            candidates[f"t from the last {last} iterates"] = later
-    candidates["t left out"] = posterior.marginalising(*(name for name in names if name != "t"))
-    rows = posterior.held_out
+    assert posterior.held_out is not None
+    some = torch.from_numpy(plan.to_choose(len(posterior.held_out), posterior.seed))
+    candidates = _ways_to_treat_t(judged_by(posterior, some))
+    rows = candidates["t as trained"].held_out
     assert rows is not None
     answers = {name: each.out_of_fold(samples) for name, each in candidates.items()}
     weights = None if rows.weights is None else rows.weights / rows.weights.mean()
@@ -251,7 +248,19 @@ def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple
     if best != "t as trained":
         by = ways[0]
         tell(f"{best}: lower {by.score} on left-out rows, by {by.behind:.3f} ± {by.error:.3f}")
-    return candidates[best], tuple(ways)
+    is_all = len(rows) == len(posterior.held_out)
+    return candidates[best] if is_all else _ways_to_treat_t(posterior, best)[best], tuple(ways)
+
+
+def _ways_to_treat_t(posterior: Posterior, only: str | None = None) -> dict[str, Posterior]:
+    """Return the posterior with each way to treat t by its name, or with one of them; noise is fitted for each."""
+    others = [name for name in posterior.design.names if name != "t"]
+    ways: dict[str, Callable[[], Posterior | None]] = {"t as trained": lambda: posterior}
+    for last in _LAST_ITERATES:
+        ways[f"t from the last {last} iterates"] = partial(of_last_iterates, posterior, last)
+    ways["t left out"] = partial(posterior.marginalising, *others)
+    made = {name: way() for name, way in ways.items() if only in (None, name)}
+    return {name: each for name, each in made.items() if each is not None}
 
 
 def _without_waiting(compute: Compute, budget: float | None, tell: Tell) -> Compute:

@@ -36,6 +36,8 @@ _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single pr
 _CONVOLVING_TOGETHER = 8  # members at least, where one has fewer
 _CALL_NUMBERS, _FEWEST_ROWS = 2**24, 32  # activations of one call in prediction, and rows however many they have
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
+_MOST_SHAPES = 1000  # of which it is known how often they were asked for
+_CALLS_OF_A_RECORD = 8  # to record a program takes about as long as so many calls without one
 _MOST_STACKED = 2**22  # parameters of a network that trains with others: larger ones gain nothing from company
 
 _NORMALISATION = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
@@ -196,7 +198,7 @@ class Network:
         self._compared: dict[str, tuple[Callable[[], Any], int]] = {}  # tensors of the last draw, and their versions
         self._front_layers: dict[str, tuple[weakref.ref[nn.Module], Any]] = {}  # of this module, and what they return
         self.kept: dict[str, Any] = {}  # what others have prepared for this very network
-        self._recorded: dict[Any, tuple[list[Tensor], program.Program]] = {}
+        self._recorded: dict[Any, tuple[list[Tensor], program.Program] | int] = {}  # or how often it was called
         self.description, self.probe_rows = repr(module), x.detach().clone()
         untouched = copy.deepcopy(self._skeletons)  # a forward may leave tensors of these trials in its module
         self._check_against(module, x)
@@ -337,7 +339,7 @@ class Network:
         return not self.stackable or (self.convolves and (members == 1 or self.largest_group(rows) == 1))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None = None) -> Tensor:
-        """`call_each` for theta (members, size), recorded when so many members and rows are first asked for.
+        """`call_each` for theta (members, size), recorded when so many members and rows are asked for often.
 
         autocast: in which the network multiplies, where that is not theta's own type (default: None).
 
@@ -347,7 +349,7 @@ class Network:
         most = max(_FEWEST_ROWS, _CALL_NUMBERS // (max(1, self.numbers_per_row) * len(theta)))
         turns = -(-len(x) // most)
         rows = -(-len(x) // turns)
-        memory, ask = self._asking(theta, x[:rows], masks, autocast)
+        memory, ask = self._asking(theta, x[:rows], masks, autocast, turns)
         for kept, new in zip(memory, [theta, x[:rows], *masks], strict=True):
             kept.copy_(new)
         first = ask()
@@ -362,25 +364,36 @@ class Network:
         return answers
 
     def _asking(
-        self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None
+        self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None, turns: int
     ) -> tuple[list[Tensor], program.Program]:
-        """Memory for what is given, and the program that answers it."""
+        """Memory for what is given, and the program that answers it.
+
+        On a CPU, a replay is the same operations on the same numbers, so that a record can wait until it pays.
+        Elsewhere its last bits may differ from those of a call, and the first call is recorded.
+        """
         given = [theta, x, *masks]
         shapes = (*(tensor.shape for tensor in given), *(tensor.dtype for tensor in given), autocast)
-        if shapes not in self._recorded:
-            if len(self._recorded) >= _MOST_RECORDS:
-                self._recorded.clear()
-            memory = [tensor.clone() for tensor in given]
-            if self.convolves and self._runs_alone(len(theta), len(x)):
-                memory[1] = channels_last(memory[1])
+        before = self._recorded.get(shapes, 0)
+        if not isinstance(before, int):
+            return before
+        memory = [tensor.clone() for tensor in given]
+        if self.convolves and self._runs_alone(len(theta), len(x)):
+            memory[1] = channels_last(memory[1])
 
-            def call(theta: Tensor, x: Tensor, *masks: Tensor) -> Tensor:
-                with torch.autocast(theta.device.type, autocast, autocast is not None, cache_enabled=False):
-                    return self.call_each(self.layout.views(theta), x, masks).to(theta.dtype)
+        def call(theta: Tensor, x: Tensor, *masks: Tensor) -> Tensor:
+            with torch.autocast(theta.device.type, autocast, autocast is not None, cache_enabled=False):
+                return self.call_each(self.layout.views(theta), x, masks).to(theta.dtype)
 
-            ask = program.record(call, tuple(memory), (memory[0], memory[1].flip(0), *memory[2:]), autocast)
-            self._recorded[shapes] = memory, ask
-        return self._recorded[shapes]
+        if len(self._recorded) >= _MOST_SHAPES:
+            self._recorded.clear()
+        if theta.device.type == "cpu" and before + turns <= _CALLS_OF_A_RECORD:
+            self._recorded[shapes] = before + turns
+            return memory, program.called(call, tuple(memory))
+        if sum(not isinstance(each, int) for each in self._recorded.values()) >= _MOST_RECORDS:
+            self._recorded.clear()
+        ask = program.record(call, tuple(memory), (memory[0], memory[1].flip(0), *memory[2:]), autocast)
+        self._recorded[shapes] = memory, ask
+        return memory, ask
 
     def _check_against(self, module: nn.Module, x: Tensor) -> None:
         """The function must give the module's own answers, at two thetas: what it does not know of would be garbage."""

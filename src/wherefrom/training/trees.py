@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from wherefrom.files.codec import stored
 from wherefrom.training.fitted import check_whole
-from wherefrom.training.losses import Curved, Loss, SquaredError
+from wherefrom.training.losses import Loss, SquaredError
 
 _BINS = 64  # of a column
 _SPLIT_ROWS = 10_000  # that choose the questions of a tree, where there are more
@@ -180,10 +180,17 @@ class _Questions:
         self.split = np.empty(3, np.float32)
         self.order = np.random.default_rng(len(x)).permutation(len(x)) if len(x) > _SPLIT_ROWS else None
         self.turn = 0
+        is_one = (self.codes == 1).sum(1) <= 0.5 * len(x)
+        self.rare_code = is_one.astype(np.int64)  # of a column with two values
+        self.every_code = _Codes.of(self.codes, self.bins, self.rare_code)
         most = 2 ** (how.depth - 1)
-        self.memory = np.empty((slopes + 1, most * _BINS), np.float32), *np.empty((2, most), np.float32)
+        self.memory = (
+            np.empty((slopes + 1, most * _BINS), np.float32),
+            np.empty((slopes + 1, most), np.float32),
+            *np.empty((2, most), np.float32),
+        )
         none = np.zeros(len(x), np.int64), np.zeros((slopes + 1, len(x)), np.float32)
-        self.best_split = _compiled((self.codes, *self._arguments(*none, 0)))
+        self.best_split = _compiled(self._arguments(self.every_code, *none, 0))
 
     @property
     def can_be_asked(self) -> bool:
@@ -195,26 +202,45 @@ class _Questions:
 
         Of many rows, some choose: others for each tree, until all have had their turn.
         """
-        codes = self.codes
+        codes = self.every_code
         if self.order is not None:
             some = self.order[self.turn : self.turn + _SPLIT_ROWS]
             self.turn = (self.turn + _SPLIT_ROWS) % (len(self.order) - _SPLIT_ROWS + 1)
-            codes, explained = np.ascontiguousarray(codes[:, some]), np.ascontiguousarray(explained[:, some])
-        leaf, every_leaf = np.zeros(codes.shape[1], dtype=np.int64), np.zeros(self.codes.shape[1], dtype=np.int64)
+            codes = _Codes.of(np.ascontiguousarray(self.codes[:, some]), self.bins, self.rare_code)
+            explained = np.ascontiguousarray(explained[:, some])
+        leaf, every_leaf = np.zeros(codes.all.shape[1], np.int64), np.zeros(self.codes.shape[1], np.int64)
         columns, thresholds = [], []
         for level in range(self.how.depth):
-            self.best_split(codes, *self._arguments(leaf, explained, level))
+            self.best_split(*self._arguments(codes, leaf, explained, level))
             column, split = int(self.split[0]), int(self.split[1])
             if column < 0:
                 raise ValueError("the loss of some rows is not a number: trees cannot be fitted")
             columns.append(column)
             thresholds.append(self.edges[column][split])
             every_leaf = 2 * every_leaf + (self.codes[column] > split)
-            leaf = every_leaf if self.order is None else 2 * leaf + (codes[column] > split)
+            leaf = every_leaf if self.order is None else 2 * leaf + (codes.all[column] > split)
         return columns, thresholds, torch.from_numpy(every_leaf)
 
-    def _arguments(self, leaf: NDArray[np.int64], explained: NDArray[np.float32], level: int) -> tuple[Any, ...]:
-        return leaf, explained, self.bins, 2**level, np.float32(self.how.penalty), *self.memory, self.split
+    def _arguments(
+        self, codes: _Codes, leaf: NDArray[np.int64], explained: NDArray[np.float32], level: int
+    ) -> tuple[Any, ...]:
+        of_rows = *codes, self.rare_code, leaf, explained
+        return *of_rows, self.bins, 2**level, np.float32(self.how.penalty), *self.memory, self.split
+
+
+class _Codes(NamedTuple):
+    """The bin of each value, and the rows with the rarer one of columns that have two values."""
+
+    all: NDArray[np.uint8]  # (columns, rows)
+    starts: NDArray[np.int64]  # of each column in `rare`, and the end  # (columns + 1,)
+    rare: NDArray[np.int64]  # rows
+
+    @classmethod
+    def of(cls, codes: NDArray[np.uint8], bins: NDArray[np.int64], rare_code: NDArray[np.int64]) -> _Codes:
+        with_two = np.flatnonzero(bins == 2)
+        column, rows = np.nonzero(codes[with_two] == rare_code[with_two, None])
+        counts = np.bincount(with_two[column], minlength=len(bins))
+        return cls(codes, np.concatenate([[0], np.cumsum(counts)]), rows)
 
 
 def _edges(values: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -266,8 +292,9 @@ class _Watched:
 
 def _derivatives(answers: Tensor, y: Tensor, weights: Tensor | None, loss: Loss) -> tuple[Tensor, Tensor]:
     """Return first and second derivatives of each row's loss by its outputs.  # (rows, outputs) each"""
-    if isinstance(loss, Curved):
-        slope, curvature = loss.derivatives(answers, y)
+    derivatives = getattr(loss, "derivatives", None)  # of losses that are Curved, which takes long to check
+    if derivatives is not None:
+        slope, curvature = derivatives(answers, y)
         return (slope, curvature) if weights is None else (slope * weights[:, None], curvature * weights[:, None])
     with torch.enable_grad():
         at = answers.detach().requires_grad_()

@@ -3,7 +3,8 @@
     score(column, bin)  =  sum over leaves, sides and slopes of  (sum of slopes)^2 / (sum of weights + penalty)
 
 For each column, a histogram over (bin, leaf) is filled in one pass over the rows. It is added up along the bins, and
-scored, for all leaves side by side, in vectors.
+scored, for all leaves side by side, in vectors. A column of two values, such as one level of a text, is a list of the
+rows that have its rarer value: the pass goes over these alone, and the others are the rest of each leaf.
 """
 
 from __future__ import annotations
@@ -34,23 +35,48 @@ def _fill(table, values, codes, leaf, leaves, cells):
             table[cell] += table[k * apart + cell]
 
 
+@inlined
+def _fill_two(table, values, rows, code, leaf, leaves, total):
+    """Sum up the values in each cell of a column with two bins; `rows` are those that have one of its codes."""
+    for each in range(leaves):
+        table[each], table[leaves + each] = _ZERO, total[each]
+    for k in range(len(rows)):
+        table[leaf[rows[k]]] += values[rows[k]]
+    if code == 1:
+        for each in range(leaves):
+            table[each] = total[each] - table[each]
+
+
 @entry
-def best_split(codes, leaf, slopes, bins, leaves, penalty, table, below, above, best):
+def best_split(codes, starts, rare, rare_code, leaf, slopes, bins, leaves, penalty, table, total, below, above, best):
     """Write the best column, its bin, and the score into `best`. All real numbers are in single precision.
 
     codes: the bin of each value.  # (columns, rows)
+    starts, rare: where each column's rows begin in a list of rows that have its rarer code; columns that have none
+        there are filled by all rows.  # (columns + 1,), (entries,)
+    rare_code: that code.  # (columns,)
     leaf: the leaf of each row.  # (rows,)
     slopes: what leaves are to sum up, and the weight of the row last.  # (slopes + 1, rows)
     bins: how many each column has.  # (columns,)
-    table, below, above: memory to work in.  # (slopes + 1, most bins * leaves), (leaves,) each
+    table, total, below, above: memory to work in.  # (slopes + 1, most bins * leaves), (slopes + 1, leaves),
+        (leaves,) each
     """
     count = slopes.shape[0] - 1
+    for k in range(count + 1):
+        for each in range(leaves):
+            total[k, each] = _ZERO
+        for row in range(len(leaf)):
+            total[k, leaf[row]] += slopes[k, row]
     best[0], best[1], best[2] = -1.0, 0.0, -1.0
     for column in range(len(bins)):
         width = bins[column]
         if width < 2:
             continue
+        rows = rare[starts[column] : starts[column + 1]]
         for k in range(count + 1):
+            if len(rows):
+                _fill_two(table[k], slopes[k], rows, rare_code[column], leaf, leaves, total[k])
+                continue
             _fill(table[k], slopes[k], codes[column], leaf, leaves, leaves * width)
             for first in range(leaves, leaves * width, leaves):
                 for each in range(leaves):
