@@ -254,7 +254,7 @@ def _print_causes(console: Console, cars: Cars, answers: Answers) -> None:
     console.print(table)
     console.print(
         f"\nTraining hardly saw cars {RARE}. There, the choices of training alone cause a doubt of ± {own[RARE]:.1f} "
-        f"mpg, and ± {own[USUAL]:.1f} for usual cars. The largest part comes from the {WORDS[most]}. More such cars "
+        f"mpg, and ± {own[USUAL]:.1f} for usual cars. The largest single cause: {WORDS[most]}. More such cars "
         "in training would lower it. What the columns do not explain would stay.\n"
     )
 
