@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint lint-js plot-library axe screenshots format pretended gpu docs bench bench-tables lock licences audit clean
+.PHONY: help setup demo check test lint lint-js plot-library axe screenshots format pretended gpu docs gallery dist bench bench-tables lock \
+	licences audit clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
@@ -19,6 +20,8 @@ help:
 	@echo "make axe     axe-core, with which the tests check the report for access (needs npm)"
 	@echo "make screenshots   the pictures of the report in docs/images (needs Chromium and pdftoppm)"
 	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
+	@echo "make gallery   run the notebooks, and write docs/gallery and the pictures of the README (some minutes)"
+	@echo "make dist    wheel and source distribution in dist/, checked by twine"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make bench-tables   real tables beside CatBoost, LightGBM, NGBoost and others, in benchmarks/results/tables.md (hours)"
 	@echo "make lock    resolve the dependencies anew into requirements.lock; make licences then lists their licences"
@@ -41,7 +44,7 @@ demo: $(VENV)/.demo
 
 $(VENV)/.demo: pyproject.toml constraints.txt requirements.lock
 	@test -e $(READY) || $(PYTHON) -m venv $(VENV)
-	@test -e $(READY) || $(BIN)/python tools/set_up.py demo,table $(if $(filter no,$(LOCKED)),--unlocked)
+	@test -e $(READY) || $(BIN)/python tools/set_up.py demo $(if $(filter no,$(LOCKED)),--unlocked)
 	@touch $(VENV)/.demo
 
 lint: setup
@@ -96,6 +99,16 @@ docs: $(VENV)/.docs
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	@touch $(VENV)/.docs
+
+gallery: setup
+	$(BIN)/python tools/gallery.py
+	$(BIN)/python tools/readme_picture.py
+
+# Built without isolation, by the locked hatchling; tests/test_dist.py installs the wheel and runs it.
+dist: $(VENV)/.supply
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m twine check --strict dist/*
 
 bench: setup
 	$(BIN)/python benchmarks/training.py --markdown docs/benchmarks.md

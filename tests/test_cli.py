@@ -12,46 +12,76 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def quick_demo(monkeypatch, tmp_path):
-    """The demo with fewer epochs."""
-    whole = demo.run
-    monkeypatch.setattr(demo, "run", lambda out, seed, progress: whole(out, seed, progress, epochs=20))
-    return lambda *options: CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "pictures"), *options])
+def quick_demo(tmp_path):
+    """The demo with fewer networks and epochs."""
+    command = ["demo", "--quick", "--quiet", "--out", str(tmp_path / "cars")]
+    return lambda *options: CliRunner().invoke(app, [*command, *options])
 
 
 def test_demo_tells_its_story(quick_demo, tmp_path):
-    result = quick_demo("--quiet")
+    result = quick_demo()
     assert result.exit_code == 0, result.output
-    text = result.output
-    assert "442 people" in text
-    subsets = re.findall(r"^(nothing|theta0|t|F|theta0, t|theta0, F|t, F|theta0, t, F)\b.* \d+%$", text, re.MULTILINE)
-    assert len(subsets) == 8
-    shares = re.findall(r"^  [█▓▒░·]\s+(\S.*?)\s{2,}([\d.]+)%\s+±", text, re.MULTILINE)
-    assert [name for name, _ in shares] == ["theta0+order", "t", "F", "t x F", "noise"]
-    assert sum(float(share) for _, share in shares) == pytest.approx(100, abs=0.5)
-    assert "five people most in doubt" in text
-    assert (tmp_path / "pictures" / "diabetes.png").stat().st_size > 20_000
-    assert "report.html" in text.replace("\n", "")  # a long path is wrapped
-    page = (tmp_path / "pictures" / "report.html").read_text(encoding="utf-8")
-    assert "<title>Diabetes: how far the disease goes within a year</title>" in page
-    for name, people in (("train.csv", 342), ("new.csv", 100)):
-        table = (tmp_path / "pictures" / name).read_text().splitlines()
-        assert table[0] == "person,age,sex,bmi,bp,s1,s2,s3,s4,s5,s6,progression"
-        assert len(table) == 1 + people
+    text = " ".join(result.output.split())
+    assert "392 cars of 1970 to 1982" in text
+    assert "Of the 58 cars of 1981 and 1982, only 3 are in training." in text
+    assert re.search(r"The model: 20 networks\. For 74 held-out cars .* holds the truth for \d+ of them; 70 ± 2", text)
+    assert re.search(r"cause a doubt of ± [\d.]+ mpg, and ± [\d.]+ for usual cars", text)
+    assert re.search(r"marked as strange: displacement \d{4} \(training 68 to 455\)", text)
+    combinations = result.output.partition("taken as uncertain")[2]
+    for words in ("nothing", "initial weights", "choice of training rows", "all of them"):
+        assert re.search(rf"^{words}\b.*  \d+%$", combinations, re.MULTILINE)
+    folder = tmp_path / "cars"
+    assert (folder / "cars.png").stat().st_size > 20_000
+    assert "</html>" in (folder / "report.html").read_text(encoding="utf-8")
+    for name, cars in (("train.csv", 257), ("new.csv", 135)):
+        lines = (folder / name).read_text().splitlines()
+        assert lines[0] == "car,cylinders,displacement,horsepower,weight,acceleration,year,origin,mpg"
+        assert len(lines) == 1 + cars
+    assert sum(line.split(",")[6] == "" for line in lines) == 3  # years of new cars
     assert "wherefrom fit" in text
 
 
-def test_bars_add_up_and_show_small_shares():
-    cells = demo.bar_cells({"a": 0.9, "b": 0.007, "c": 0.0001, "d": 0.0929})
-    assert sum(cells.values()) == 60
-    assert cells["b"] == 1
-    assert cells["c"] == 0
+def test_causes_of_the_demo_are_those_that_were_put_in(tmp_path):
+    """Columns of its table: usual, hardly seen, with gaps, in another unit; shares of each add up to 100%."""
+    done = CliRunner().invoke(app, ["demo", "--quick", "--quiet", "--out", str(tmp_path)])
+    printed = done.output[done.output.index("2. ") : done.output.index("3. ")]
+    lines = re.findall(r"^(\w[\w ,()]+?)\s{2,}([\d.%]+(?:\s+[\d.%]+){3})$", printed, re.MULTILINE)
+    table = {name: [float(cell.rstrip("%")) for cell in cells.split()] for name, cells in lines}
+    assert table["number of cars"] == [74, 55, 5, 1]
+    gaps, outside = table["missing values"], table["unlike all training rows"]
+    assert gaps[2] > 10
+    assert gaps[0] == gaps[1] == gaps[3] == 0
+    assert outside[3] > 90
+    assert max(outside[:3]) < 1
+    doubt = table["doubt (standard deviation), mpg"]
+    assert doubt[0] < doubt[1] < doubt[3]
+    for shares in zip(*(table[words] for words in demo.WORDS.values() if words in table), strict=True):
+        assert sum(shares) == pytest.approx(100, abs=3)  # seven numbers, each rounded to a percent
+
+
+def test_the_demo_splits_the_cars_as_it_says():
+    cars = demo.Cars.drawn(0)
+    for row, names in enumerate(demo.HIDDEN):
+        assert [name for name, values in cars.new.items() if values[row] is None] == sorted(
+            names, key=list(cars.new).index
+        )
+    assert not set(cars.train["car"]) & set(cars.new["car"])
+    assert (cars.train["year"] >= demo.LATE).sum() == demo.LATE_TO_TRAIN_ON
+    (row,) = (cars.kind == demo.OTHER_UNIT).nonzero()[0]
+    assert cars.new["displacement"][row] == pytest.approx(16.387 * cars.complete["displacement"][row], abs=0.5)
+
+
+@pytest.mark.parametrize(("is_watched", "display", "opened"), [(True, ":0", 1), (True, "", 0), (False, ":0", 0)])
+def test_the_report_is_opened_where_somebody_can_see_it(monkeypatch, is_watched, display, opened):
+    monkeypatch.setattr(demo.sys, "platform", "linux")
+    monkeypatch.setattr(demo.sys, "stdout", type("Watched", (), {"isatty": lambda self: is_watched})())
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert demo.has_display() is bool(opened)
 
 
 def test_the_same_seed_tells_the_same_story(quick_demo):
-    first, second, other = (
-        re.sub(r"in [\d.]+ s", "", quick_demo("--quiet", "--seed", seed).output) for seed in ("1", "1", "2")
-    )
+    first, second, other = (quick_demo("--seed", seed).output for seed in ("1", "1", "2"))
     assert first == second
     assert first != other
 
@@ -68,6 +98,6 @@ def test_errors_are_one_line(monkeypatch):
 
 def test_missing_matplotlib_is_said_in_words(monkeypatch, quick_demo):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    result = quick_demo("--quiet")
+    result = quick_demo()
     assert result.exit_code == 0
     assert "pip install 'wherefrom[plot]'" in " ".join(result.output.split())

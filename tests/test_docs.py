@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 
 import numpy as np
 import pytest
@@ -24,6 +24,8 @@ from wherefrom.predictive.one_shot import rules
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
+API = sorted(DOCS.glob("api/*.md"))  # a page of the reference for each room
+GALLERY = sorted(DOCS.glob("gallery/*.md"))  # written by tools/gallery.py, and run by tests/test_gallery.py
 BESIDE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]  # pages that are not in the site
 RUN_ELSEWHERE = {"own_loop.md": "own_loop/test_own_loop_page.py"}  # by a test of its own
 
@@ -126,13 +128,14 @@ def navigation() -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once():
-    own = [page for page in navigation() if page != "changes.md" and not page.startswith("results/")]
-    assert sorted(own) == [page.name for page in PAGES]
+    own = [page for page in navigation() if page != "changes.md" and "results/" not in page]
+    assert sorted(own) == sorted(page.relative_to(DOCS).as_posix() for page in [*PAGES, *API, *GALLERY])
 
 
 def test_all_results_are_in_the_navigation():
-    pages = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "results").glob("*/*.md"))]
-    assert sorted(page for page in navigation() if page.startswith("results/")) == pages
+    paths = [*(ROOT / "results").glob("*/*.md"), *(ROOT / "benchmarks" / "results").glob("*.md")]
+    pages = sorted(path.relative_to(ROOT).as_posix() for path in paths)
+    assert sorted(page for page in navigation() if "results/" in page) == pages
 
 
 def anchors(page: Path) -> set[str]:
@@ -141,7 +144,7 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
 
 
-@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *API, *GALLERY, *BESIDE], ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     for link in LINK.findall(prose(page)):
         if "://" in link:
@@ -149,11 +152,11 @@ def test_links_lead_somewhere(page):
         path, _, anchor = link.partition("#")
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), link
-        if anchor and target.name != "api.md":
+        if anchor:
             assert anchor in anchors(target), link
 
 
-REFERENCE = (DOCS / "api.md").read_text(encoding="utf-8")
+REFERENCE = "\n".join(page.read_text(encoding="utf-8") for page in API)
 
 
 def described(name: str) -> object:
@@ -235,6 +238,46 @@ def test_what_choosing_says_of_fitted_noise():
     assert max(difference, key=lambda name: difference[name]) == "naval"
 
 
+def measured(section: str) -> dict[str, dict[str, str]]:
+    """Return a table of the comparison on real tables: by table, the cell of each contender."""
+    page = (ROOT / "benchmarks" / "results" / "tables.md").read_text(encoding="utf-8")
+    lines = [line for line in page.partition(f"\n## {section}\n")[2].partition("\n## ")[0].splitlines() if "|" in line]
+    head, _, *rows = ([cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines)
+    return {cells[0]: dict(zip(head, cells, strict=True)) for cells in rows}
+
+
+CONTENDERS = {
+    "Wherefrom, `wf.fit`": "this library, `wf.fit`",
+    "CatBoost": "CatBoost",
+    "LightGBM": "LightGBM",
+    "NGBoost": "NGBoost",
+    "Gaussian process": "Gaussian process",
+    "5 networks (deep ensemble)": "5-network deep ensemble",
+}
+
+
+def lowest(section: str) -> list[str]:
+    """Return the contender with the lowest score on each table."""
+    return [
+        min(CONTENDERS, key=lambda name: float(cells.get(CONTENDERS[name]) or "inf"))
+        for cells in measured(section).values()
+    ]
+
+
+def test_the_comparison_of_the_readme_is_that_of_the_results():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    coverage = measured("Coverage of the 95% interval, in percent: all rows (± standard error), worst fifth")
+    seconds = measured("CPU seconds of one fold: fit, predict")
+    nll, crps = lowest("Quantities: NLL"), lowest("Quantities: CRPS")
+    assert f"{len(nll)} real tables with a quantity" in text
+    assert f"{lowest('Classes: Brier score').count('Wherefrom, `wf.fit`')}. [All figures" in text
+    for name, column in CONTENDERS.items():
+        holds = sum(93 <= float(re.match(r"[\d.]+", cells[column])[0]) <= 97 for cells in coverage.values())
+        fits = median(float(seconds[table][column].partition(",")[0]) for table in coverage)
+        row = f"| {name} | {nll.count(name)} | {crps.count(name)} | {holds} | {fits:.1f} |"
+        assert row in text, row
+
+
 # ---------------------------------------------------------------------- what builds the site
 
 
@@ -248,10 +291,26 @@ def module(name: str):
 def test_pages_are_changed_for_the_site():
     hooks = module("hooks")
     assert hooks.with_own_links("[a](../results/uci/short.md)", "uci.md") == "[a](results/uci/short.md)"
+    assert hooks.with_own_links("[c](docs/a.md)", "changes.md") == "[c](a.md)"
+    assert hooks.with_own_links("[m](../benchmarks/results/a.md)", "uci.md") == "[m](benchmarks/results/a.md)"
+    assert hooks.with_own_links("[n](../../notebooks/a.py)", "gallery/a.md") == "[n](../notebooks/a.py)"
     assert hooks.with_own_links("[b](../results/uci)", "uci.md") == "[b](results/uci/main.md)"
     assert hooks.with_prompts("```python\n>>> 1\n1\n\n```\n\n```python\nx = 1\n```") == (
         "```pycon\n>>> 1\n1\n\n```\n\n```python\nx = 1\n```"
     )
+
+
+def test_every_parameter_of_the_reference_is_listed():
+    pytest.importorskip("griffe", reason="the site is built with wherefrom[docs]")
+    listed = module("parameters").listed
+    parameters = {"count": "`int`", "seed": "`int`, default `0`", "init": ""}
+    text = "Draw.\n\ncount: how many\n    samples.\nelsewhere: no parameter.\n\n>>> 1\n1"
+    expected = "- **count** (`int`): how many samples.\n- **seed** (`int`, default `0`)\n- **init**\n\n"
+    assert listed(text, parameters) == f"Draw.\n\n{expected}elsewhere: no parameter.\n\n>>> 1\n1"
+    assert listed("Draw.\n\n>>> 1\n1", parameters).index("**seed**") < listed("Draw.\n\n>>> 1\n1", parameters).index(
+        ">>>"
+    )
+    assert listed("Draw.", {}) == "Draw."
 
 
 def test_examples_of_docstrings_are_blocks_of_code():

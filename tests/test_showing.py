@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -200,3 +202,34 @@ def test_a_model_of_a_table_shows_itself(rows):
     assert widths == [part.share for part in sources.overall.values()]
     assert len(importance.plot(ax=axes()).patches) == 2
     assert unexplained.plot(ax=axes()).get_xlabel() == "errors are larger, times"
+
+
+# ---------------------------------------------------------------------- ArviZ
+
+
+def test_samples_become_inference_data(shown):
+    pytest.importorskip("arviz", reason="InferenceData needs ArviZ: pip install 'wherefrom[arviz]'")
+    _, prediction, truth = shown
+    if not hasattr(prediction, "sample"):
+        with pytest.raises(TypeError, match="QuantilePrediction has no samples"):
+            prediction.to_inference_data()
+        return
+    data = prediction.to_inference_data(samples=20, seed=3)
+    drawn = data.posterior_predictive["y"]
+    assert drawn.dims == ("chain", "draw", "row")
+    np.testing.assert_array_equal(drawn.values[0], np.asarray(prediction.sample(20, 3)))
+    assert "observed_data" not in data.groups()
+    if not isinstance(truth, tuple):
+        again = prediction.to_inference_data(truth, samples=20)
+        np.testing.assert_array_equal(again.observed_data["y"].values, truth)
+    with pytest.raises(ValueError, match="y has the shape"):
+        prediction.to_inference_data(np.zeros((3, 2)), samples=5)
+
+
+def test_inference_data_without_arviz_names_the_extra(rows, monkeypatch):
+    x, truths = rows
+    training = wf.Training(wf.MLP([4]), wf.Algorithm("adam", lr=0.03, batch_size=40), epochs=1)
+    prediction = wf.marginalise(training, (x, truths["regression"]), over=[wf.InitialCondition(2)]).predict(x)
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(ImportError, match=r"pip install 'wherefrom\[arviz\]'"):
+        prediction.to_inference_data()

@@ -1,8 +1,13 @@
 """Files: the same predictions to the last bit after a reload, and clear words where that cannot be."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -281,3 +286,18 @@ def test_a_likelihood_that_cannot_be_made_again_is_refused_when_it_is_saved(prob
     with pytest.raises(ValueError, match=r"training\.likelihood is Odd.*cannot hold.*@stored\(\"Name\"\)"):
         posterior.save(tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_fresh_process_knows_every_class_that_files_may_name():
+    """Each is registered where it is defined, so the reader of files has to import them all."""
+    source = Path(wf.__file__).parent
+    names = {
+        name
+        for path in source.rglob("*.py")
+        for name in re.findall(r'^@stored\("(\w+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    code = "import wherefrom.loading, wherefrom.tables.model; from wherefrom.files import codec; print(*codec.REGISTRY)"
+    environment = os.environ | {"PYTHONPATH": str(source.parent)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert len(names) > 50
+    assert names <= set(done.stdout.split())

@@ -106,16 +106,29 @@ def test_an_audit_counts_what_it_could_ask(monkeypatch, capsys):
 
 
 def test_the_demo_asks_for_what_it_needs_and_no_more(locked, monkeypatch):
-    asked = named("demo,table")
-    assert {"numpy", "numba", "matplotlib", "scikit-learn", "polars"} <= set(asked)
+    asked = named("demo")
+    assert {"numpy", "numba", "matplotlib", "mlxtend", "polars"} <= set(asked)
     assert not {"torch", "wherefrom", "ruff", "pytest", "ray", "lightning", "transformers"} & set(asked)
     assert set(asked) <= set(locked)
-    commands = []
-    done = type("Done", (), {"returncode": 0})
-    monkeypatch.setattr("set_up.subprocess.run", lambda command, **_: commands.append(command) or done)
-    assert install_lock("demo,table")
-    assert {"--require-hashes", "requirements.lock", *asked, *BUILD} <= set(commands[0])
-    assert "-r" not in commands[0]  # which would install all of it
+    commands, installed = [], []
+
+    def pip(command, **_):
+        commands.append(command)
+        if "--report" in command:
+            report = [{"metadata": {"name": name}} for name in ("Numpy", "rich", "markdown_it.py")]
+            Path(command[command.index("--report") + 1]).write_text(json.dumps({"install": report}))
+        else:
+            installed.append(Path(command[command.index("-r") + 1]).read_text())
+
+    monkeypatch.setattr("set_up.subprocess.run", pip)
+    assert install_lock("demo")
+    resolved, checked = commands
+    assert {"--dry-run", *asked, *BUILD} <= set(resolved)
+    assert "--require-hashes" not in resolved
+    assert {"--require-hashes", "--no-deps"} <= set(checked)
+    each = entries(installed[0])  # what pip said, with its version and hashes, and no more
+    assert {name_of(entry) for entry in each} == {"numpy", "rich", "markdown-it-py"}
+    assert all("--hash=sha256:" in entry for entry in each)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +136,11 @@ def test_the_demo_asks_for_what_it_needs_and_no_more(locked, monkeypatch):
     [(0, "", True), (1, "ERROR: No matching distribution found for a==1", False), (1, "DO NOT MATCH THE HASHES", None)],
 )
 def test_a_wrong_hash_ends_it_and_a_missing_version_is_told(monkeypatch, capsys, code, error, outcome):
-    done = type("Done", (), {"returncode": code, "stderr": error})
-    monkeypatch.setattr("set_up.subprocess.run", lambda *_, **__: done)
+    def pip(command, **_):
+        if code:
+            raise subprocess.CalledProcessError(code, command, stderr=error)
+
+    monkeypatch.setattr("set_up.subprocess.run", pip)
     if outcome is None:
         with pytest.raises(SystemExit, match=r"not what requirements.lock says: .* use LOCKED=no"):
             install_lock()

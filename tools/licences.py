@@ -22,7 +22,7 @@ Wherefrom is under the Apache licence 2.0. It contains code of others in one fil
 Plot with the parts of d3 that it needs (ISC, MIT and Apache-2.0; the texts are in LICENCES.txt of
 `src/wherefrom/report/assets/library`, and in every report). This is what `make` installs to use and to test all of it,
 with the licences that the packages state themselves (`make licences` writes this page). The package itself needs torch,
-numpy, safetensors, typer and rich; all others come with extras (`pyproject.toml` says which).
+numpy, typer and rich; all others come with extras (`pyproject.toml` says which).
 
 | package | version | licence |
 |---|---|---|

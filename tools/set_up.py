@@ -1,7 +1,7 @@
 """Install what the Makefile needs into the environment of the Python that runs this.
 
     python tools/set_up.py               all of it, for development
-    python tools/set_up.py demo,table    what these extras need, and no more
+    python tools/set_up.py demo          what this extra needs, and no more
 
 1. Packages of requirements.lock, whose files must have the hashes in it. A file with another hash ends it here.
    If the lock's versions cannot be had (another Python, or an index that lacks them), versions are taken by the ranges
@@ -12,14 +12,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from importlib import metadata
 from pathlib import Path
 
-from lock import BUILD
+from lock import BUILD, entries, name_of
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
@@ -34,7 +36,7 @@ def install(*arguments: str) -> None:
 def named(extras: str) -> list[str]:
     """Return the names of the packages that the project and some of its extras ask for, without torch.
 
-    >>> {"numpy", "numba", "scikit-learn"} <= set(named("demo")), "ruff" in named("demo")
+    >>> {"numpy", "numba", "mlxtend"} <= set(named("demo")), "ruff" in named("demo")
     (True, False)
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -49,17 +51,36 @@ def named(extras: str) -> list[str]:
     return sorted(set(asked))
 
 
+def needed(extras: str, folder: Path) -> set[str]:
+    """Return the names of all packages that some extras need, and what these need, as pip resolves the lock's versions.
+
+    pip refuses to check hashes of packages that only a constraint pins, so it resolves them first, without hashes.
+    """
+    pins, report = folder / "pins.txt", folder / "report.json"
+    pins.write_text("\n".join(each.splitlines()[0].rstrip(" \\") for each in entries(LOCK.read_text())))
+    command = [*_PIP, "--dry-run", "--ignore-installed", "--report", str(report), "-c", str(pins)]
+    subprocess.run([*command, *named(extras), *BUILD], cwd=ROOT, capture_output=True, text=True, check=True)
+    names = (each["metadata"]["name"] for each in json.loads(report.read_text(encoding="utf-8"))["install"])
+    return {re.sub(r"[-_.]+", "-", name).lower() for name in names}
+
+
 def install_lock(extras: str = ALL) -> bool:
     """Install the lock's packages that some extras need; False if they cannot be had."""
-    command = [*_PIP, "--require-hashes", "--no-deps", "-r", LOCK.name]
-    if extras != ALL:  # and what these need, by the lock's versions and hashes
-        command = [*_PIP, "--require-hashes", "-c", LOCK.name, *named(extras), *BUILD]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        return True
-    if "DO NOT MATCH THE HASHES" in done.stderr:
-        sys.exit(f"{done.stderr}\na package is not what {LOCK.name} says: if your index builds its own, use LOCKED=no")
-    last = [line for line in done.stderr.splitlines() if line.startswith("ERROR")][-1:]
+    with tempfile.TemporaryDirectory() as folder:
+        chosen = LOCK
+        try:
+            if extras != ALL:
+                names, chosen = needed(extras, Path(folder)), Path(folder) / "needed.txt"
+                chosen.write_text("\n".join(each for each in entries(LOCK.read_text()) if name_of(each) in names))
+            command = [*_PIP, "--require-hashes", "--no-deps", "-r", str(chosen)]
+            subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        except subprocess.CalledProcessError as error:
+            failed = error.stderr
+        else:
+            return True
+    if "DO NOT MATCH THE HASHES" in failed:
+        sys.exit(f"{failed}\na package is not what {LOCK.name} says: if your index builds its own, use LOCKED=no")
+    last = [line for line in failed.splitlines() if line.startswith("ERROR")][-1:]
     print(f"the versions of {LOCK.name} cannot be had here ({' '.join(last)}): taken by range, and not checked")
     return False
 

@@ -10,10 +10,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The full results, with their pictures and numbers, and the changes are part of the site, too."""
+    """Add results with their pictures and numbers, the changes, and the scripts of the gallery to the site."""
     from mkdocs.structure.files import File
 
     elsewhere = {path.relative_to(ROOT).as_posix(): path for path in sorted((ROOT / "results").glob("*/*.*"))}
+    measured = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+    elsewhere |= {path.relative_to(ROOT).as_posix(): path for path in measured}
+    elsewhere |= {f"notebooks/{path.name}": path for path in sorted((ROOT / "notebooks").glob("*.py"))}
     for uri, path in {**elsewhere, "changes.md": ROOT / "CHANGELOG.md"}.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
@@ -29,9 +32,14 @@ def with_own_links(markdown: str, page: str) -> str:
     >>> with_own_links("[a](../results/uci/short.md) and [b](../results/uci)", "uci.md")
     '[a](results/uci/short.md) and [b](results/uci/main.md)'
     """
+    if page.startswith("gallery/"):
+        return markdown.replace("](../../notebooks/", "](../notebooks/")
     if "/" in page:
         return markdown
-    return markdown.replace("](../results/uci)", "](results/uci/main.md)").replace("](../results/", "](results/")
+    if page == "changes.md":  # lies beside docs/
+        return markdown.replace("](docs/", "](")
+    markdown = markdown.replace("](../results/uci)", "](results/uci/main.md)").replace("](../results/", "](results/")
+    return markdown.replace("](../benchmarks/", "](benchmarks/")
 
 
 def with_prompts(markdown: str) -> str:

@@ -16,7 +16,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]  # click's own, wherever typer k
 
 
 class OneLineErrors(typer.core.TyperGroup):
-    """Print in one line what a user can mend, with exit code 2; anything else is ours, and keeps its traceback."""
+    """Print input errors in one line, with exit code 2; internal errors keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -52,37 +52,35 @@ app = typer.Typer(
 reproduce = typer.Typer(help="Redo the paper's figures and tables from real trainings.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 
-Seed = Annotated[int, typer.Option(help="All random choices follow from it.")]
+Seed = Annotated[int, typer.Option(help="Seed of all random choices: the same seed gives the same result.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder that wherefrom fit wrote.")]
 Rows = Annotated[Path, typer.Argument(help="CSV (also .csv.gz, or - for standard input) or Parquet file.")]
-Samples = Annotated[int | None, typer.Option(help="Samples of each network; the run's own if not said.")]
-Digits = Annotated[int, typer.Option(help="Significant digits of answers, in CSV and in print (4).")]
+Samples = Annotated[int | None, typer.Option(help="Samples of each network (default: those of the run).")]
+Digits = Annotated[int, typer.Option(help="Significant digits of numbers, in CSV and in print.")]
 Ray = Annotated[
     str | None,
     typer.Option(help="Address of a Ray cluster to train on, such as 10.0.0.1:6379, or auto (wherefrom[ray])."),
 ]
 Columns = list[str] | None
-Keep = Annotated[Columns, typer.Option(help="A column of the table to show beside; may be repeated.")]
+Keep = Annotated[Columns, typer.Option(help="A column of the table to copy; may be repeated.")]
 
 
 def _of_every_table(
-    separator: Annotated[str | None, typer.Option(help="Of the cells; found out if it is not said.")] = None,
-    decimal: Annotated[
-        str | None, typer.Option(help="Sign in numbers, . or , and found out if it is not said.")
-    ] = None,
+    separator: Annotated[str | None, typer.Option(help="Separator of cells (default: detected).")] = None,
+    decimal: Annotated[str | None, typer.Option(help="Decimal sign, . or , (default: detected).")] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="Of the text: UTF-8, else Windows-1252, if it is not said.")
+        str | None, typer.Option(help="Encoding of the text (default: detected, UTF-8 or Windows-1252).")
     ] = None,
     missing: Annotated[
-        Columns, typer.Option(help="A further word for a missing value, such as unknown; may be repeated.")
+        Columns, typer.Option(help="Another word for a missing value, such as unknown; may be repeated.")
     ] = None,
     most_unpacked: Annotated[
         str | None,
-        typer.Option(help="Size that a compressed file may unpack to, such as 50GB; 100 times its own if not said."),
+        typer.Option(help="Most that a compressed file may unpack to, such as 50GB (default: 100 times its size)."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Nothing but what was asked for, and errors.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON document instead of words.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result and errors only.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
 ) -> dict[str, Any]:
     """Return how a file is read, and who listens, as the commands take them."""
     from wherefrom.tables.commands import Talk
@@ -122,102 +120,106 @@ def fit(
     task: Annotated[
         str | None,
         typer.Option(
-            help="regression, positive, classification, counts, ordinal, quantiles or survival; by the target."
+            help="regression, positive, classification, counts, ordinal, quantiles, survival (default: by the target)."
         ),
     ] = None,
     likelihood: Annotated[
-        str, typer.Option(help="Of a quantity: gaussian, student, positive or counts; auto: by left-out rows.")
+        str,
+        typer.Option(help="Distribution of a quantity: auto, gaussian, student, positive or counts."),
     ] = "auto",
     event: Annotated[
         str | None,
-        typer.Option(help="A column that says if the event was seen at the target, a time: died, or status=dead."),
+        typer.Option(help="For survival times: the column that says if the event was seen, as died, or status=dead."),
     ] = None,
     entry: Annotated[
-        str | None, typer.Option(help="A column of the time from which on rows were seen, for an event.")
+        str | None, typer.Option(help="For survival times: the column of the time from which a row was observed.")
     ] = None,
     least: Annotated[
-        str, typer.Option(help="The least that a quantity can be, or none; auto: 0 if no row of 100 or more is below.")
+        str,
+        typer.Option(help="Smallest possible value of a quantity, none, or auto (0 if no value is below)."),
     ] = "auto",
     levels: Annotated[
-        str | None, typer.Option(help="Of ordered classes, from the lowest to the highest: low,medium,high.")
+        str | None, typer.Option(help="Ordered classes, from the lowest to the highest: low,medium,high.")
     ] = None,
     exposure: Annotated[
-        str | None, typer.Option(help="Of counts: a column that says how long, or how many, each row was observed.")
+        str | None, typer.Option(help="For counts: the column that says how long, or how many, each row was observed.")
     ] = None,
     over: Annotated[
         str | None,
-        typer.Option(help="Choices to marginalise: theta0=5,t=swag,F=dropout; also order=, h=, D=, theta0+order=."),
+        typer.Option(
+            help="Choices treated as uncertain: theta0=5,t=swag,F=dropout; also order=, h=, D=, theta0+order=."
+        ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="The same by name: multi_swag, deep_ensemble, ...")] = None,
     draws: Annotated[
         int | None,
-        typer.Option(help="Networks of the recipe, in each fold (3 of 10 folds; 5 of 5 from 2,000 rows on)."),
+        typer.Option(help="Networks in each fold (default: 3; without folds 5)."),
     ] = None,
     families: Annotated[
         str,
-        typer.Option(help="auto: boosted trees and a Gaussian process join the networks where they help; or network."),
+        typer.Option(help="auto: add boosted trees and a Gaussian process where they help; or network,trees,..."),
     ] = "auto",
     noise: Annotated[
-        str, typer.Option(help="Of a quantity: auto, fit (one value), predicted (row by row), none, or a number.")
+        str,
+        typer.Option(help="Noise of a quantity: auto, fit (one value), predicted (by row), none, or a number."),
     ] = "auto",
     epochs: Annotated[str, typer.Option(help="auto: chosen on validation rows; or a number.")] = "auto",
     budget: Annotated[
-        str | None, typer.Option(help="Time to spend, about, such as 5min: as many draws as fit are trained.")
+        str | None, typer.Option(help="Approximate time to spend, such as 5min: as many networks as fit are trained.")
     ] = None,
     calibrate: Annotated[
-        str, typer.Option(help="auto, variance, shape, temperature, conformal or none, by rows held out.")
+        str, typer.Option(help="Calibration on left-out rows: auto, variance, shape, temperature, conformal or none.")
     ] = "auto",
-    number: Annotated[Columns, typer.Option(help="A column that is a number; may be repeated.")] = None,
-    text: Annotated[Columns, typer.Option(help="A column that is text, such as a code of digits.")] = None,
+    number: Annotated[Columns, typer.Option(help="A column of numbers; may be repeated.")] = None,
+    text: Annotated[Columns, typer.Option(help="A column of text, such as a code of digits; may be repeated.")] = None,
     date: Annotated[
-        Columns, typer.Option(help="A column of dates, if need be with their format: when=%d/%m/%Y.")
+        Columns, typer.Option(help="A column of dates, with their format if needed: when=%d/%m/%Y; may be repeated.")
     ] = None,
-    drop: Annotated[Columns, typer.Option(help="A column to leave out.")] = None,
+    drop: Annotated[Columns, typer.Option(help="A column to leave out; may be repeated.")] = None,
     group: Annotated[
-        str | None, typer.Option(help="A column, such as patient_id, whose rows are trained on, or held out, together.")
+        str | None,
+        typer.Option(help="A column, such as patient_id: its rows stay together in every split."),
     ] = None,
-    weight: Annotated[
-        str | None, typer.Option(help="A column that says how much each row counts: 2 is the row twice.")
-    ] = None,
+    weight: Annotated[str | None, typer.Option(help="A column of row weights: 2 is the row twice.")] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="Hidden units by layer, such as 64,64; by the data if not said.")
+        str | None, typer.Option(help="Hidden units of each layer, such as 64,64 (default: chosen).")
     ] = None,
-    dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network; by the data if not said.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate of adam; by the data if not said.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows in a batch; by the rows if not said.")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network (default: chosen).")] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate of adam (default: chosen).")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows in a batch (default: by the number of rows).")] = None,
     held_out: Annotated[
         float | None,
-        typer.Option(help="Share of rows to hold out to calibrate and test by; none up to 50,000 rows if not said."),
+        typer.Option(help="Share of rows to hold out for calibration and testing (default: none up to 50,000 rows)."),
     ] = None,
-    test: Annotated[Path | None, typer.Option(help="Another file of rows to score the run by.")] = None,
+    test: Annotated[Path | None, typer.Option(help="A file of test rows.")] = None,
     test_after: Annotated[
-        str | None, typer.Option(help="A date, or column=date: rows from then on are to test on alone.")
+        str | None, typer.Option(help="A date, or column=date: rows from then on are test rows.")
     ] = None,
     most_rows: Annotated[
         int,
         typer.Option(
-            help="Rows to learn from: of more, so many are drawn at random, which is said. More than a million rows of "
-            "a file are trained on from disk."
+            help="Most rows to train on; of more, this many are drawn at random. More than a million rows of a file "
+            "are trained on from disk."
         ),
     ] = 1_000_000,
-    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     samples: Annotated[
-        int | None, typer.Option(help="Samples of each network at prediction; 500 of all together if not said.")
+        int | None, typer.Option(help="Samples of each network at prediction (default: 500 of all together).")
     ] = None,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Keep no rows in the run, not even for its report.")
+        bool, typer.Option("--no-data", help="Keep no rows in the run, not even for the report.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     engine: Annotated[str, typer.Option(help="auto, fastest, native (where numba is installed) or torch.")] = "auto",
-    workers: Annotated[int | None, typer.Option(help="Threads to train with; all cores if not said.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads to train with (default: all cores).")] = None,
     ray: Ray = None,
     seed: Seed = 0,
     *,
     how: Any,
     talk: Any,
 ) -> None:
-    """Learn to predict a column of your own table, and how sure to be."""
+    """Train a model that predicts a column of your table, with intervals."""
     from wherefrom.tables import commands
     from wherefrom.tables.options import Request
 
@@ -268,9 +270,9 @@ def predict(
     run: RunFolder,
     table: Rows,
     out: Annotated[
-        Path | None, typer.Option(help="CSV or Parquet file, by its ending; standard output if not said, or -.")
+        Path | None, typer.Option(help="CSV or Parquet file, by its ending (default: standard output, also -).")
     ] = None,
-    level: Annotated[float | None, typer.Option(help="Of the intervals; the run's own if not said (0.95).")] = None,
+    level: Annotated[float | None, typer.Option(help="Level of the intervals (default: that of the run).")] = None,
     keep: Keep = None,
     samples: Samples = None,
     method: Annotated[str, typer.Option(help="monte_carlo, one_shot, or auto.")] = "monte_carlo",
@@ -279,7 +281,7 @@ def predict(
     how: Any,
     talk: Any,
 ) -> None:
-    """Predict every row of a table: mean and interval, or classes; whose doubt it is; and which rows are strange."""
+    """Predict every row of a table: mean and interval or classes, causes of the doubt, and strange rows."""
     from wherefrom.tables import commands
     from wherefrom.tables.looking import How
 
@@ -293,9 +295,9 @@ def sources(
     run: RunFolder,
     table: Rows,
     rows: Annotated[
-        int, typer.Option(help="How many rows to list, those most in doubt by the choices of training.")
+        int, typer.Option(help="How many rows to list: those with the most doubt caused by choices of training.")
     ] = 10,
-    out: Annotated[Path | None, typer.Option(help="CSV or Parquet file for every row's shares.")] = None,
+    out: Annotated[Path | None, typer.Option(help="CSV or Parquet file for the shares of every row.")] = None,
     keep: Keep = None,
     samples: Samples = None,
     digits: Digits = 4,
@@ -303,7 +305,7 @@ def sources(
     how: Any,
     talk: Any,
 ) -> None:
-    """Say where the doubt comes from, over a table and at the rows most in doubt."""
+    """Print where the doubt comes from, over all rows of a table and for the rows most in doubt."""
     from wherefrom.tables import commands
     from wherefrom.tables.looking import How
 
@@ -315,13 +317,13 @@ def sources(
 @of_tables
 def report(
     run: RunFolder,
-    table: Annotated[Path | None, typer.Argument(help="Rows with the target; the run's own if not said.")] = None,
-    out: Annotated[Path | None, typer.Option(help="HTML file (report.html in the run's folder).")] = None,
+    table: Annotated[Path | None, typer.Argument(help="Rows with the target (default: those kept in the run).")] = None,
+    out: Annotated[Path | None, typer.Option(help="HTML file (default: report.html in the folder of the run).")] = None,
     *,
     how: Any,
     talk: Any,
 ) -> None:
-    """Write a page about a run: how good it is, how well calibrated, and where its doubt comes from."""
+    """Write an HTML page about a run: scores, calibration, and where the doubt comes from."""
     from wherefrom.tables import commands
 
     commands.report_table(run, table, out, how, talk=talk)
@@ -333,9 +335,9 @@ Key = Annotated[Path, typer.Option(help="File of the key: 16 bytes or more, or a
 @app.command()
 def check(
     run: RunFolder,
-    json: Annotated[bool, typer.Option("--json", help="JSON instead of words.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
-    """Verify the digest of every file of a run, and say what is whole. Exit code 2 if something is damaged."""
+    """Verify the digest of every file of a run. Exit code 2 if a file is damaged."""
     from wherefrom.files import folders
 
     checked = folders.check(run)
@@ -359,7 +361,7 @@ def check(
 
 @app.command()
 def sign(run: RunFolder, key: Key) -> None:
-    """Sign a run, so that whoever has the key can tell if anybody changed it."""
+    """Sign a run, so that changes can be detected with the key."""
     from wherefrom.files import folders
 
     method = folders.sign(run, key)
@@ -368,7 +370,7 @@ def sign(run: RunFolder, key: Key) -> None:
 
 @app.command()
 def verify(run: RunFolder, key: Key) -> None:
-    """Verify that a run is whole, and what was signed. Exit code 2 if it is not."""
+    """Verify that no file of a run is damaged or was changed since it was signed. Exit code 2 if one was."""
     from wherefrom.files import folders
 
     folders.verify(run, key)
@@ -379,15 +381,16 @@ def verify(run: RunFolder, key: Key) -> None:
 def serve(
     run: RunFolder,
     host: Annotated[
-        str, typer.Option(help="Address to listen at. Any but this machine's own needs a token.")
+        str, typer.Option(help="Address to listen at. Other than 127.0.0.1, it needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients send; also the variable WHEREFROM_TOKEN.")
+        Path | None,
+        typer.Option(help="File with the token that clients must send (default: the variable WHEREFROM_TOKEN)."),
     ] = None,
-    most_rows: Annotated[int, typer.Option(help="Rows of one request.")] = 10_000,
-    most_size: Annotated[str, typer.Option(help="Size of one request's body.")] = "20MB",
-    most_waiting: Annotated[int, typer.Option(help="Requests that wait while another is computed.")] = 256,
+    most_rows: Annotated[int, typer.Option(help="Most rows of one request.")] = 10_000,
+    most_size: Annotated[str, typer.Option(help="Largest body of a request.")] = "20MB",
+    most_waiting: Annotated[int, typer.Option(help="Most requests that may wait.")] = 256,
 ) -> None:
     """Answer predict and sources over HTTP, as JSON."""
     from wherefrom import serving
@@ -404,14 +407,20 @@ def serve(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("wherefrom-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the tables, the run, a picture and the report.")] = Path(
+        "wherefrom-demo"
+    ),
     seed: Seed = 0,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train fewer networks for fewer epochs: faster, with worse predictions.")
+    ] = False,
+    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the report in the browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train on a small medical data set, and explain every step of what comes out."""
+    """Predict held-out cars and explain the doubt: missing values, a wrong unit, cars of a kind hardly seen."""
     from wherefrom.report.demo import run
 
-    run(out, seed, progress=False if quiet else None)
+    run(out, seed, quick=quick, quiet=quiet, opens=not no_open)
 
 
 @reproduce.command()
@@ -444,7 +453,7 @@ def uci(
         str, typer.Option(help="main (400 epochs), short (40 epochs), or tuned (40, tuned rates).")
     ] = "main",
     sets: Annotated[str | None, typer.Option(help="Some of the nine sets, such as boston,yacht.")] = None,
-    folds: Annotated[int | None, typer.Option(help="Only the first so many of the published folds.")] = None,
+    folds: Annotated[int | None, typer.Option(help="Use only this many of the published folds.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Epochs to train for, instead of the paper's.")] = None,
     start: Annotated[float | None, typer.Option(help="When SWAG starts, as a fraction of the epochs (0.5).")] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network (0.01).")] = None,

@@ -38,6 +38,7 @@ from wherefrom.posterior.networks import build_networks
 from wherefrom.posterior.point import Training
 from wherefrom.posterior.posterior import Posterior
 from wherefrom.predictive.calibration import Calibration
+from wherefrom.training import gaussian_process, rank_one, sparse, trees  # noqa: F401  kinds of model that files name
 from wherefrom.training.cohort import Augmentation, Sized
 from wherefrom.training.compute import Compute
 from wherefrom.training.data import Scaler, Schema, as_rows
@@ -45,6 +46,7 @@ from wherefrom.training.network import Layout, Network
 from wherefrom.training.precision import agree
 from wherefrom.training.workers import available
 from wherefrom.variables import Design
+from wherefrom.variables import given as _given  # noqa: F401  what members from elsewhere differ in, in files
 from wherefrom.variables.family import Factory
 
 FORMAT = 8

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from wherefrom.predictive import pictures
 from wherefrom.predictive.components import CrossedAxis, Within, weights_of
+from wherefrom.predictive.inference_data import inference_data
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.showing import Library
 from wherefrom.training.workers import one_core
@@ -334,6 +335,17 @@ class HoldsMixture:
         library: "pandas" or "polars" (default: pandas if it is installed, else polars).
         """
         return pictures.framed(self, level, library)
+
+    def to_inference_data(self, y: Any = None, *, samples: int = 1000, seed: int = 0) -> Any:
+        """Return samples of y for each row as ArviZ's InferenceData (`pip install 'wherefrom[arviz]'`).
+
+        Its group `posterior_predictive` has one chain, of samples from the mixture of all members.
+
+        y: the truth, which becomes the group `observed_data` (default: None, no such group).
+        samples: number of samples of each row (default 1000).
+        seed: seed of the samples (default 0).
+        """
+        return inference_data(self, y, samples, seed)
 
     @property
     def method(self) -> str:

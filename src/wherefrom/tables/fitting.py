@@ -97,49 +97,48 @@ def fit(
     workers: int | None = None,
     verbose: bool = False,
 ) -> Model:
-    """Learn to predict a column of a table from the others, and how sure to be.
+    """Train a model that predicts a column of a table from the others, with intervals.
 
-    It is `wherefrom fit` in Python, with the same options and the same result: text, dates and missing values are
-    taken as they are, settings are chosen on validation rows, and every row is judged by networks that did not see it.
+    It is `wherefrom fit` in Python, with the same options and the same result. Text, dates and missing values are
+    handled, settings are chosen on validation rows, and every row is scored by networks that did not see it.
 
     table: a pandas or polars frame, a dictionary of columns, or a CSV or Parquet file.
     target: the column to predict.
     task: "regression", "positive", "classification", "counts", "ordinal", "quantiles" or "survival" (default: by the
         target).
     likelihood: of a quantity, "gaussian", "student" (heavy tails), "positive" (log-normal, with a hurdle for zeros) or
-        "counts" (default "auto": the one that rows which were left out call for, with the reason).
-    event: a column that says whether an event was seen at the time that is the target, or the row is censored: 1 or 0,
-        true or false, yes or no. Where other words say so, name that of the event, as "status=dead". The task is
-        survival then.
-    entry: a column of the time from which on a row was seen, if it is not 0 (left truncation).
-    least: the least that a quantity can be, None, or "auto" (default: 0 if no row of 100 or more is below).
+        "counts" (default "auto": chosen on validation rows).
+    event: for survival times, the column that says whether the event was seen at the time in the target, or the row is
+        censored: 1 or 0, true or false, yes or no. For other words, name that of the event, as "status=dead".
+    entry: for survival times, the column of the time from which a row was observed (default: 0).
+    least: the smallest possible value of a quantity, None, or "auto" (default: 0 if none of 100 rows or more is below).
     levels: of ordered classes (task "ordinal"), from the lowest to the highest, as ["low", "medium", "high"] (default:
         numbers in their order).
     exposure: of counts, a column that says how long, or how many, each row was observed: counts are proportional to it.
-    over, recipe, draws: the choices to marginalise, as "theta0=5,t=swag,F=dropout", or a recipe's name and how many
-        networks it trains in each fold (default: multi_swag with 3, or with 5 where there are no folds).
-    families: "auto" (default: boosted trees and a Gaussian process join the networks, with weights, where rows that
-        were left out are predicted better so), or names of them, "network,trees,process". Where over, recipe, hidden or
-        epochs are given, "auto" is "network".
+    over, recipe, draws: the choices to treat as uncertain, as "theta0=5,t=swag,F=dropout", or a recipe's name and how
+        many networks it trains in each fold (default: multi_swag with 3, or with 5 where there are no folds).
+    families: "auto" (default: boosted trees and a Gaussian process are added, with weights, where that improves the
+        predictions of left-out rows), or names of them, "network,trees,process". Where over, recipe, hidden or epochs
+        are given, "auto" is "network".
     noise: of a quantity, "auto" (default), "fit", "predicted", None, or a standard deviation.
     epochs: "auto" (default: chosen on validation rows), or a number.
-    budget: time to spend, about, as "5min" or in seconds: as many draws as fit are trained.
+    budget: approximate time to spend, as "5min" or in seconds: as many draws as fit are trained.
     calibrate: "auto" (default), "variance", "shape", "temperature", "conformal" or "none".
-    number, text, date, drop: columns that are to be taken so; a date may have a format, as "when=%d/%m/%Y".
-    missing: further words for a missing value.
-    group: a column whose rows with the same value (a patient's) are trained on, or held out, together.
-    weight: a column that says how much each row counts: a weight of k is the row k times.
+    number, text, date, drop: columns of this type, or to leave out; a date may have a format, as "when=%d/%m/%Y".
+    missing: more words for a missing value.
+    group: a column, such as a patient's number: rows with the same value stay together in every split.
+    weight: a column of row weights: a weight of k is the row k times.
     hidden, dropout, lr, batch_size: of the training (default: by the data).
-    held_out: share of rows to hold out to calibrate and test by, 6,000 rows at most. By default there are none up to
-        50,000 rows: every row is trained on, and judged by the networks that did not see it.
-    test: another table, or file, of rows to score the model by; `model.tested` has the scores.
-    test_after: a date, such as "2024-01-01": rows from then on are not learnt from, but scored, like those of `test`.
+    held_out: share of rows to hold out for calibration and testing, 6,000 rows at most (default: none up to 50,000
+        rows: every row is trained on, and scored by the networks that did not see it).
+    test: a table, or file, of test rows; `model.tested` has their scores.
+    test_after: a date, such as "2024-01-01": rows from then on are test rows.
         Where there are several columns of dates, "column=2024-01-01".
-    most_rows: to learn from (default 1,000,000): of more, so many are drawn at random, which is said. More than a
-        million rows of a file are trained on from disk, with settings, calibration and scores by 200,000 of them.
-    level: of the intervals (default 0.95).
-    samples: of each network (default 500 of all together, and 20 of each at least).
-    seed: the same seed gives the same model.
+    most_rows: most rows to train on (default 1,000,000); of more, this many are drawn at random. More than a million
+        rows of a file are trained on from disk, with settings, calibration and scores from 200,000 of them.
+    level: level of the intervals (default 0.95).
+    samples: samples of each network (default: 500 of all together, and at least 20 of each).
+    seed: seed of all random choices; the same seed gives the same model (default 0).
     compute: where and how it is computed, `wf.Compute`; device, engine and workers say some of it by themselves.
     verbose: print what is done, and show progress (default False).
 

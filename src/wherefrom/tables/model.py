@@ -44,10 +44,7 @@ from wherefrom.predictive.sources import Overall
 from wherefrom.report.words import COLUMNS, meaning
 from wherefrom.showing import Library, card, paragraphs
 from wherefrom.table import Table
-from wherefrom.tables import (
-    families,  # noqa: F401  runs may hold trees and processes, which are read by their registered names
-    frames,
-)
+from wherefrom.tables import frames
 from wherefrom.tables.advising import Advice, advice
 from wherefrom.tables.cells import Cells
 from wherefrom.tables.columns import Encoded, Exposure, TableEncoder

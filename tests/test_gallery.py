@@ -1,0 +1,51 @@
+"""The notebooks: each runs in its quick form, and its page in the gallery has its code."""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+
+from gallery import NOTEBOOKS, PAGES, QUICK, cells, run, shown  # noqa: E402
+
+NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_notebooks_run(name, tmp_path, monkeypatch):
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="notebooks draw: pip install 'wherefrom[plot]'")
+    pyplot.switch_backend("Agg")
+    monkeypatch.chdir(tmp_path)
+    names, drawn = {"__name__": "notebook"}, 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as that so few epochs are too few
+        for cell in cells((NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8")):
+            if cell.is_code:
+                drawn += run(cell.text, names, is_quick=True).figure is not None
+    pyplot.close("all")
+    assert drawn >= 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_have_the_code_of_their_notebooks(name):
+    script = cells((NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8"))
+    page = (PAGES / f"{name}.md").read_text(encoding="utf-8")
+    code = re.findall(r"^```python\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    assert code == [shown(cell.text) for cell in script if cell.is_code], "run tools/gallery.py"
+    assert all(cell.text.partition("\n")[2].strip() in page for cell in script if not cell.is_code)
+    assert "quick:" not in page
+    for picture in re.findall(r"\(\.\./images/([\w-]+\.png)\)", page):
+        assert (ROOT / "docs" / "images" / picture).stat().st_size < 150_000
+
+
+def test_there_are_quick_forms_of_all():
+    assert len(NAMES) == 5
+    for name in NAMES:
+        assert QUICK.search((NOTEBOOKS / f"{name}.py").read_text(encoding="utf-8"))
