@@ -121,6 +121,24 @@ def test_the_gain_is_that_of_paired_rows(table):
     assert linear.claim.startswith("a linear model would be better here: the NLL is lower by")
 
 
+@pytest.mark.parametrize("task", ["regression", "counts", "classification"])
+def test_of_a_large_table_as_many_folds_are_answered_as_are_enough(table, task, monkeypatch):
+    """Models are trained on all rows of the other folds, and scores are of the rows in the folds that are answered."""
+    x, y, parts = table
+    y = {"regression": y, "counts": np.round(np.exp(y / 3)), "classification": (y > 0).astype(float)}[task]
+    first, gain = np.flatnonzero(parts < 3), np.linspace(0, 1, 300)
+    expected = _named(x, y, parts, task, ours={"nll": gain[first]}, judged=first)
+    monkeypatch.setattr(neighbours, "_ENOUGH_ROWS", 170)
+    some = _named(x, y, parts, task, ours={"nll": gain})
+    assert set(some) == {OWN, LINEAR, TREES}
+    for name, neighbour in some.items():
+        by_mean = {"regression": ["rmse"], "counts": ["rmse"], "classification": ["nll", "brier", "accuracy", "auc"]}
+        for score in [*by_mean[task], *["nll", "crps", "coverage"] * (name == OWN and task == "regression")]:
+            assert neighbour.scores[score] == pytest.approx(expected[name].scores[score], rel=1e-9)
+        assert np.isfinite(list(neighbour.scores.values())).all()
+        assert np.isfinite([neighbour.gain, neighbour.error]).all()
+
+
 def test_wide_tables(random):
     x = random.normal(size=(50, 300))
     y = x[:, :3].sum(1) + 0.1 * random.normal(size=50)

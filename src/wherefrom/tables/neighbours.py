@@ -120,7 +120,7 @@ def _neighbour(name: str, rows: Judged, judged: Integers, ours: Mapping[str, Num
 
 def _of_quantities(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, ours: _Ours) -> dict[str, Judged]:
     def gaussian(mean: Numbers) -> Judged:
-        nll, crps, covered = (np.empty(len(y)) for _ in range(3))
+        nll, crps, covered = np.full((3, len(y)), np.nan)
         for rows, train, errors in _errors_elsewhere(mean, y, folds):
             spread = max(_root_mean_square(errors), 1e-12 * (1 + float(np.abs(y[train]).max())))
             gap = torch.from_numpy(y[rows] - mean[rows])
@@ -136,7 +136,7 @@ def _of_quantities(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, 
 
 
 def _own_distribution(y: Numbers, folds: Sequence[Fold], level: float) -> Judged:
-    nll, crps, covered = (np.empty(len(y)) for _ in range(3))
+    nll, crps, covered = np.full((3, len(y)), np.nan)
     for train, rows in folds:
         values = np.sort(y[train])
         some = values[:: -(-len(values) // _KERNELS)]
@@ -180,8 +180,9 @@ def _covered(gap: Numbers, errors: Numbers, level: float) -> NDArray[np.bool_]:
 
 
 def _errors_elsewhere(mean: Numbers, y: Numbers, folds: Sequence[Fold]) -> list[tuple[Integers, Integers, Numbers]]:
-    """The rows of each fold, those of the others, and the errors in these."""
-    return [(rows, train, y[train] - mean[train]) for train, rows in folds]
+    """The rows of each fold, those of the others that have an answer, and the errors in these."""
+    others = [(rows, train[~np.isnan(mean[train])]) for train, rows in folds]
+    return [(rows, answered, y[answered] - mean[answered]) for rows, answered in others]
 
 
 # ------------------------------------------------------------------ counts
@@ -189,7 +190,7 @@ def _errors_elsewhere(mean: Numbers, y: Numbers, folds: Sequence[Fold]) -> list[
 
 def _of_counts(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, ours: _Ours) -> dict[str, Judged]:
     def binomial(mean: Numbers) -> Judged:
-        nll = np.empty(len(y))
+        nll = np.full(len(y), np.nan)
         for rows, train, _ in _errors_elsewhere(mean, y, folds):
             dispersion = _dispersion(y[train], mean[train])
             nll[rows] = -_log_mass(y[rows], mean[rows], dispersion)
@@ -245,7 +246,7 @@ def _of_classes(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, our
             probabilities[np.ix_(rows, model.classes_)] = np.maximum(model.predict_proba(x[rows]), 1e-6)
         return probabilities / probabilities.sum(1, keepdims=True)
 
-    shares = np.empty((len(y), classes))
+    shares = np.full((len(y), classes), np.nan)
     for train, rows in folds:
         shares[rows] = (np.bincount(numbers[train], minlength=classes) + 1 / classes) / (len(train) + 1)
     answers = {OWN: scored(shares)}
@@ -298,7 +299,9 @@ def _of_times(x: Numbers, y: Numbers, folds: Sequence[Fold], level: float, ours:
         return Judged({"nll": nll}, together)
 
     logs = torch.from_numpy(np.log(times))
-    same, linear = ([np.empty(len(y)), np.empty((len(y), len(times))), np.zeros(len(y))] for _ in range(2))
+    same, linear = (
+        [np.full(len(y), np.nan), np.full((len(y), len(times)), np.nan), np.zeros(len(y))] for _ in range(2)
+    )
     for train, rows in folds:
         if not event[train].any():
             return {}
@@ -362,8 +365,8 @@ _Fit = Callable[[Numbers, Numbers], Callable[[Numbers], Numbers]]
 
 
 def _by_fold(x: Numbers, y: Numbers, folds: Sequence[Fold], fit: _Fit) -> Numbers:
-    """The mean of every row, by the rows of the other folds."""
-    mean = np.empty(len(y))
+    """The mean of every row of these folds, by the rows of the others; nan where a row is in none of them."""
+    mean = np.full(len(y), np.nan)
     for train, rows in folds:
         mean[rows] = fit(x[train], y[train])(x[rows])
     return mean
