@@ -142,11 +142,12 @@ def about_rows(overall: Mapping[str, Overall], count: int, folds: int = 0) -> It
     of_model, of_all = (_times(share, more) for share in (rows.model_share, rows.share))
     if not (of_model >= _OF_MODEL and of_all >= _OF_ALL):
         return None
+    shown = f" (networks share most rows, so the split by cause shows less: {rows.model_share:.0%})" * (more > 1)
     return Item(
         "rows",
         "Collect more rows",
         f"About {of_model:.0%} of the model's own doubt, and {percent(of_all, 1)} of all, comes from which rows it was "
-        f"trained on. There are {count:,}; more would lower it.",
+        f"trained on{shown}. There are {count:,}; more would lower it.",
     )
 
 
