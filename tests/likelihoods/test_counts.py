@@ -17,6 +17,7 @@ from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.mixture import Mixture
 from wherefrom.predictive.monte_carlo import Plan
 from wherefrom.predictive.negative_binomials import probability_below
+from wherefrom.report.content import content
 from wherefrom.training.cohort import Examples
 from wherefrom.training.data import Scaler, Schema
 from wherefrom.training.losses import NegativeBinomialNLL, PoissonNLL, together
@@ -480,6 +481,20 @@ def test_means_are_proportional_to_the_exposure(dispersion, tmp_path):
     assert stats.kstest(randomised_pit(prediction, y[600:]), "uniform").pvalue > 0.01
     posterior.save(tmp_path)
     assert torch.equal(wf.load(tmp_path).predict(x[600:]).mean, prediction.mean)
+
+
+def test_a_report_has_rates_per_unit_of_exposure():
+    x, y, _ = observed(200)
+    how = wf.Training(wf.MLP([5]), wf.Algorithm("adam", lr=0.01, batch_size=50), 5, wf.Counts(0.0, exposure=1))
+    posterior = wf.marginalise(how, (x[:100], y[:100]), [wf.InitialCondition(2)])
+    (view,) = content(posterior, x[100:], y[100:])["views"]
+    prediction = posterior.predict(x[100:])
+    low, high = prediction.interval(0.95)
+    for name, counts in (("rate", prediction.mean), ("rate_low", low), ("rate_high", high)):
+        np.testing.assert_allclose(view["points"][name], counts.numpy() / x[100:, 1], rtol=2e-4)
+    assert view["rows"]["columns"][-1] == "rate"
+    assert view["rows"]["detail"][-1] == "rate_interval"
+    assert view["fields"]["rate"]["name"] == "per unit of column 1"
 
 
 @pytest.mark.parametrize("zeros", [None, "inflated"])

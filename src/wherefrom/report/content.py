@@ -33,7 +33,7 @@ from wherefrom.predictive.sources import Sources
 from wherefrom.report import words
 from wherefrom.report.columns import RawColumn, of_numbers
 from wherefrom.report.outside import Outside, outside_rows
-from wherefrom.report.views import scored, view
+from wherefrom.report.views import scored, view, with_rates
 from wherefrom.training.data import Rows, as_rows
 
 _MOST_NUMBERS = 75_000  # that are listed row by row: less than a megabyte
@@ -119,8 +119,13 @@ def content(
     earlier = [None] * len(whole) if before is None else split(before)
     further = _further(posterior, given, samples, voices[0])
     views = []
+    schema = posterior.schema
+    exposure = likelihood.offset(schema.x_names, math.prod(schema.x_shape), schema.targets)
     for output, past, table, voice in zip(whole, earlier, tables, voices, strict=True):
         one = view(output, listed, voice, past, sources) | {"combinations": table}
+        if exposure is not None and len(exposure.outputs) == len(whole):  # all outputs are counts
+            name = schema.x_names[exposure.column] if schema.x_names else f"column {exposure.column}"
+            one = with_rates(one, given.x[listed, exposure.column].double(), name)
         one["outside"] = None if aside is None else aside.shown(output, one["spread"], len(given))
         far = int(aside.is_beyond.sum()) if aside is not None and aside.kind != "distance" else None
         one["advice"] = advice or words.advice(one, voice, further, far)

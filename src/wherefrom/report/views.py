@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -43,6 +44,25 @@ def view(
         **shown,
         "headline": shown["headline"] | {"beats": beats},
     }
+
+
+def with_rates(view: dict[str, Any], exposure: Tensor, name: str) -> dict[str, Any]:
+    """Add to a view of counts what they are per unit of exposure: the prediction, and its interval.
+
+    exposure: of the listed rows.
+    name: of the column that holds it.
+    """
+    ends = {"rate": "mean", "rate_low": "low", "rate_high": "high"}
+    counts = {end: [math.nan if value is None else value for value in view["points"][key]] for end, key in ends.items()}
+    rates = {end: short(torch.tensor(values, dtype=torch.float64) / exposure) for end, values in counts.items()}
+    number, title = {"digits": 3}, f"The predicted count, divided by {name}"
+    fields = {
+        "rate": number | {"as": "number", "name": f"per unit of {name}", "title": title},
+        "rate_interval": number | {"as": "range", "name": "95% interval per unit", "of": ["rate_low", "rate_high"]},
+    }
+    rows = view["rows"]
+    shown = {"columns": [*rows["columns"], "rate"], "detail": [*rows["detail"], "rate_interval"]}
+    return view | {"points": view["points"] | rates, "fields": view["fields"] | fields, "rows": rows | shown}
 
 
 def scored(output: Output) -> dict[str, dict[str, Any]]:

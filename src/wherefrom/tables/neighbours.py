@@ -57,12 +57,16 @@ class Judged(NamedTuple):
 @stored("Neighbour")
 @dataclass(frozen=True)
 class Neighbour:
-    """Another model's scores on the same rows, and how much lower its NLL is than ours, with the error of that."""
+    """Another model's scores on the same rows, and how much lower its NLL is than ours, with the error of that.
+
+    rows: how many it answered.
+    """
 
     name: str
     scores: dict[str, float] = field(default_factory=dict)
     gain: float = math.nan
     error: float = math.nan
+    rows: int = 0
 
     @property
     def is_better(self) -> bool:
@@ -110,9 +114,9 @@ def compared(
 def _neighbour(name: str, rows: Judged, judged: Integers, ours: Mapping[str, Numbers]) -> Neighbour:
     scores = {score: float(values[judged].mean()) for score, values in rows.by_row.items()} | rows.together(judged)
     if "nll" not in ours or len(ours["nll"]) != len(judged):
-        return Neighbour(name, {score: value for score, value in scores.items() if score != "nll"})
+        return Neighbour(name, {score: value for score, value in scores.items() if score != "nll"}, rows=len(judged))
     gap = ours["nll"] - rows.by_row["nll"][judged]
-    return Neighbour(name, scores, float(gap.mean()), float(gap.std(ddof=1)) / math.sqrt(len(gap)))
+    return Neighbour(name, scores, float(gap.mean()), float(gap.std(ddof=1)) / math.sqrt(len(gap)), len(judged))
 
 
 # ------------------------------------------------------------------ quantities

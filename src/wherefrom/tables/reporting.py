@@ -201,7 +201,9 @@ def _other_models(model: Model) -> list[dict[str, Any]]:
     models = ("this model", *beside.columns[3:])
     lines = [(name, *(_score(line, k) for line in shared)) for k, name in enumerate(models)]
     table = Table(("model", *(line[0] for line in shared)), lines)
-    lead = f"The same {rows_of(model.scores.rows)}, by the same folds. {verdict}"
+    rows, answered = model.scores.rows, model.neighbours[0].rows
+    which = f"The same {rows_of(rows)}" if answered == rows else f"{rows_of(answered)} of the same {rows:,}"
+    lead = f"{which}, by the same folds. {verdict}"
     return [{"id": "others", "title": "Other models", "panels": [_panel(table, "Other models", lead)]}]
 
 
