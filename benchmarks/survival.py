@@ -32,9 +32,20 @@ SETS = {
     "lung_cancer": ("time", "status", 2, ("inst",), None),
     "gbsg": ("rfstime", "status", 1, ("pid",), None),
     "rossi": ("week", "arrest", 1, (), None),
+    "whas500": ("lenfol", "fstat", 1, ("los",), None),
+    "veterans_lung_cancer": ("Survival_in_days", "Status", 1, (), None),
     "colon": ("time", "status", 1, ("id", "study", "etype"), ("etype", 2)),
     "mgus2": ("futime", "death", 1, ("id", "ptime", "pstat"), None),
     "rotterdam": ("dtime", "death", 1, ("pid", "year", "rtime", "recur"), None),
+}
+# tables that the peers ship, as CSV, by Python in their interpreter
+SHIPPED = {
+    "rossi": "from lifelines.datasets import load_rossi as load; print(load().to_csv(index=False))",
+    **dict.fromkeys(
+        ("whas500", "veterans_lung_cancer"),
+        "from sksurv.datasets import load_{name} as load; x, y = load(); "
+        "print(x.assign(**{{key: y[key].astype(float) for key in y.dtype.names}}).to_csv(index=False))",
+    ),
 }
 
 
@@ -49,13 +60,12 @@ def frame_of(name: str, data: Path, peers: Path):
     import pandas
 
     time_name, event_name, seen, dropped, kept = SETS[name]
-    path = data / "tables" / f"{name}.csv.gz"
-    if path.exists():
-        frame = pandas.read_csv(path)
-    else:  # lifelines ships it
-        code = f"import lifelines.datasets as d; print(d.load_{name}().to_csv(index=False))"
+    if name in SHIPPED:
+        code = SHIPPED[name].format(name=name)
         done = subprocess.run([str(peers / "bin" / "python"), "-c", code], check=True, capture_output=True, text=True)
         frame = pandas.read_csv(io.StringIO(done.stdout))
+    else:
+        frame = pandas.read_csv(data / "tables" / f"{name}.csv.gz")
     if kept is not None:
         frame = frame[frame[kept[0]] == kept[1]]
     frame = frame.drop(columns=[column for column in ("rownames", *dropped) if column in frame])
