@@ -132,27 +132,30 @@ def scores(**values: float) -> Scores:
 
 def test_intervals_are_off_overall_in_a_fifth_or_not():
     covers = "coverage of the 95% interval"
-    assert about_intervals(scores(**{covers: 0.945}), True, "fit") is None
-    whole = about_intervals(scores(**{covers: 0.90}), True, "fit")
+    assert about_intervals(scores(**{covers: 0.945}), "done", "fit") is None
+    whole = about_intervals(scores(**{covers: 0.90}), "done", "fit")
     assert "read 95% as 90%." in whole.say
     fifths = (0.95, 0.96, 0.94, 0.95, 0.80)
-    fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), True, "fit")
+    fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), "done", "fit")
     assert fifth.say.startswith("In the highest fifth of the rows by their prediction, intervals hold 80.0%")
     with speaking("command"):
-        fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), True, "fit")
+        fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), "done", "fit")
     assert "--noise predicted" in fifth.say
-    fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), True, "predicted")
+    fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), "done", "predicted")
     assert "read 95% as 80% there." in fifth.say
-    sets = about_intervals(scores(**{"coverage of the 95% set": 0.90}), True, "none")
+    sets = about_intervals(scores(**{"coverage of the 95% set": 0.90}), "done", "none")
     assert (sets.lead, sets.say[:4]) == ("Do not take the sets at their word", "Sets")
 
 
 def test_classes_are_as_often_right_as_they_are_sure():
-    assert about_intervals(scores(accuracy=0.80, mean_confidence=0.83), False, "none") is None
-    item = about_intervals(scores(accuracy=0.80, mean_confidence=0.90), False, "none")
+    assert about_intervals(scores(accuracy=0.80, mean_confidence=0.83), "none", "none") is None
+    item = about_intervals(scores(accuracy=0.80, mean_confidence=0.90), "none", "none")
     assert item.lead == "Do not take the probabilities at their word"
     assert item.say.startswith("Answers are right less often than their confidence says: 80.0% of 400 rows, not 90.0%.")
     assert "calibrate='temperature'" in item.say
+    item = about_intervals(scores(accuracy=0.80, mean_confidence=0.90), "tried", "none")
+    assert "A calibration was tried, and did not help: " in item.say
+    assert "temperature" not in item.say
 
 
 def test_gaps_that_matter_most_are_named_and_small_ones_are_not():

@@ -35,6 +35,7 @@ from wherefrom.report.columns import RawColumn, of_numbers
 from wherefrom.report.outside import Outside, outside_rows
 from wherefrom.report.views import scored, view, with_rates
 from wherefrom.training.data import Rows, as_rows
+from wherefrom.training.fitted import FittingEngine
 
 _MOST_NUMBERS = 75_000  # that are listed row by row: less than a megabyte
 _MOST_ROWS, _FEWEST_ROWS = 1000, 50  # that are listed
@@ -342,8 +343,10 @@ def _trained(posterior: Posterior, given: Rows, samples: int, has_families: bool
     trained_on = "" if posterior.rows is None else f"{len(posterior.rows):,}"
     aside = posterior.fold.held_out
     held_out = "" if aside is None or aside.left_out_by is not None else f"{len(aside):,}"
+    networks_trained = sum(member.trained.engine != FittingEngine.name for member in posterior.mixture)
+    counts = {"network": networks_trained, "other model": len(posterior) - networks_trained}
     facts = [
-        ("networks", f"{len(posterior)}"),
+        *((f"{kind}s", f"{count}" if count else "") for kind, count in counts.items()),
         ("parameters of each", " or ".join(sorted({f"{n.layout.trained_size:,}" for n in networks.values()}))),
         ("algorithm", "elsewhere" if training.is_elsewhere else _brief(training.algorithm)),
         ("epochs", "" if training.is_elsewhere else f"{training.epochs}"),
@@ -371,6 +374,7 @@ def _trained(posterior: Posterior, given: Rows, samples: int, has_families: bool
             about = {"name": name, "meaning": words.meaning(name, False), "how": "sampled within each network"}
             variables.append(about | {"what": _brief(variable)})
     return {
+        "by": " and ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items() if count),
         "facts": [[name, value] for name, value in facts if value],
         "variables": variables,
         "models": [[name, network.description] for name, network in networks.items()],

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from wherefrom.predictive.components import UNEXPLAINED
 from wherefrom.predictive.panels import percent, written
@@ -27,7 +27,11 @@ from wherefrom.tables.looking import Gap, gap_totals, gaps_by_column
 from wherefrom.tables.scores import Scores
 from wherefrom.tables.wording import option
 
+if TYPE_CHECKING:
+    from wherefrom.tables.model import Model
+
 About = Literal["intervals", "rows", "gaps", "unexplained"]
+Calibration = Literal["done", "tried", "none"]
 
 MOST_ITEMS = 3
 _MOST_ROWS = 500  # are enough to speak of all
@@ -102,7 +106,7 @@ def advice(labelled: Labelled, scores: Scores | None = None, overall: Mapping[st
         gaps = gaps_by_column(gap_totals(some.x, some.predicted().falls), model.drawn_columns)
     overall = some.by_all_networks().all_sources().overall if overall is None else overall
     items = (
-        about_intervals(scores, bool(model.posterior.calibration), model.posterior.training.likelihood.noise_kind),
+        about_intervals(scores, _calibration(model), model.posterior.training.likelihood.noise_kind),
         about_rows(overall, model.about["rows"]["all"], model.about["rows"].get("folds", 0)),
         about_gaps(gaps, len(some), "entropy" if model.target.classes else "variance"),
         about_unexplained(overall, model.target.name, model.posterior.training.likelihood.doubt_of),
@@ -110,19 +114,31 @@ def advice(labelled: Labelled, scores: Scores | None = None, overall: Mapping[st
     return Advice(tuple(item for item in items if item is not None)[:MOST_ITEMS])
 
 
-def about_intervals(scores: Scores, is_calibrated: bool, noise: str) -> Item | None:
-    """Return what to do about intervals that are off; None if they are not."""
+def _calibration(model: Model) -> Calibration:
+    if model.posterior.calibration:
+        return "done"
+    return "tried" if model.about.get("calibrate") == "auto" else "none"
+
+
+def about_intervals(scores: Scores, calibration: Calibration, noise: str) -> Item | None:
+    """Return what to do about intervals that are off; None if they are not.
+
+    calibration: "done", "tried" if its effect was not clear, or "none".
+    """
     off = scores.off()
     if off is None:
         return None
     what = "intervals" if off.kind == "interval" else "sets" if off.kind == "set" else "probabilities"
-    if not is_calibrated:
+    if calibration == "none":
         how = option("calibrate", "temperature" if off.kind == "confidence" else "conformal")
         cure = f"Fit again with {how}."
     elif off.is_in_a_fifth and noise in ("fit", "given"):
         cure = f"Fit again with {option('noise', 'predicted')}, so that the noise can differ between rows."
     else:
-        cure = f"They are calibrated already: until there are more rows to do it by, read {100 * off.expected:.4g}% as "
+        already = (
+            "They are calibrated already" if calibration == "done" else "A calibration was tried, and did not help"
+        )
+        cure = f"{already}: until there are more rows to do it by, read {100 * off.expected:.4g}% as "
         cure += f"{off.observed:.0%}{' there' * off.is_in_a_fifth}."
     return Item("intervals", f"Do not take the {what} at their word", f"{_sentence(off.say)} {cure}")
 

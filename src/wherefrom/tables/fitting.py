@@ -347,6 +347,7 @@ def learn(
         "decimal": table.decimal,
         "group": request.group,
         "weight": request.weight,
+        "calibrate": request.calibrate,
         "rows": counts,
         "seconds": round(time.monotonic() - began, 1),
         "pilot": None if networks.first is None else asdict(replace(networks.first, training=None)),  # type: ignore[arg-type]

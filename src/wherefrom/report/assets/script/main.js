@@ -27,10 +27,9 @@ function themeButton() {
 }
 
 function head() {
-  const networks = report.trained.facts.find(([name]) => name === "networks");
   const outputs = report.views.length > 1 && h("select", { id: "output", "aria-label": "Output to look at", onchange: (event) => show(Number(event.target.value)) },
     report.views.map((one, i) => h("option", { value: i, selected: one === page.view }, `Output: ${one.name}`)));
-  return h("header", null, h("div", null, h("h1", null, report.title), h("p", null, `${report.subtitle} ${count(report.rows.count, "row")}, ${count(Number(networks[1]), "network")}.`.trim())),
+  return h("header", null, h("div", null, h("h1", null, report.title), h("p", null, `${report.subtitle} ${count(report.rows.count, "row")}, ${report.trained.by}.`.trim())),
     h("div", { class: "choices" }, outputs, themeButton()));
 }
 
