@@ -154,7 +154,7 @@ def test_classes_are_as_often_right_as_they_are_sure():
     assert item.say.startswith("Answers are right less often than their confidence says: 80.0% of 400 rows, not 90.0%.")
     assert "calibrate='temperature'" in item.say
     item = about_intervals(scores(accuracy=0.80, mean_confidence=0.90), "tried", "none")
-    assert "A calibration was tried, and did not help: " in item.say
+    assert "Calibration was tried, and did not help: " in item.say
     assert "temperature" not in item.say
 
 

@@ -136,7 +136,7 @@ def about_intervals(scores: Scores, calibration: Calibration, noise: str) -> Ite
         cure = f"Fit again with {option('noise', 'predicted')}, so that the noise can differ between rows."
     else:
         already = (
-            "They are calibrated already" if calibration == "done" else "A calibration was tried, and did not help"
+            "They are calibrated already" if calibration == "done" else "Calibration was tried, and did not help"
         )
         cure = f"{already}: until there are more rows to do it by, read {100 * off.expected:.4g}% as "
         cure += f"{off.observed:.0%}{' there' * off.is_in_a_fifth}."
