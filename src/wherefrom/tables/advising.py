@@ -135,9 +135,7 @@ def about_intervals(scores: Scores, calibration: Calibration, noise: str) -> Ite
     elif off.is_in_a_fifth and noise in ("fit", "given"):
         cure = f"Fit again with {option('noise', 'predicted')}, so that the noise can differ between rows."
     else:
-        already = (
-            "They are calibrated already" if calibration == "done" else "Calibration was tried, and did not help"
-        )
+        already = "They are calibrated already" if calibration == "done" else "Calibration was tried, and did not help"
         cure = f"{already}: until there are more rows to do it by, read {100 * off.expected:.4g}% as "
         cure += f"{off.observed:.0%}{' there' * off.is_in_a_fifth}."
     return Item("intervals", f"Do not take the {what} at their word", f"{_sentence(off.say)} {cure}")
