@@ -137,13 +137,13 @@ def outputs_of_points(network: Network, members: Sequence[RandomTheta], x: Tenso
     They may differ from those of `outputs`, which asks each member alone, in their last bits.
     # (members, rows, outputs)
     """
-    thetas = torch.stack([torch.cat([member.law.mean.to(member.fixed), member.fixed]) for member in members])
-    result = torch.empty(len(members), len(x), network.outputs, dtype=thetas.dtype)
+    result = torch.empty(len(members), len(x), network.outputs, dtype=members[0].law.mean.dtype)
     together = _evenly(len(members), _CALL_NUMBERS // max(1, network.numbers_per_row * len(x)))
     with torch.no_grad(), one_core():
         for start in _starts(len(members), together):
             some = slice(start, start + together)
-            result[some] = network.answers(thetas[some], x, [])
+            thetas = [torch.cat([member.law.mean.to(member.fixed), member.fixed]) for member in members[some]]
+            result[some] = network.answers(torch.stack(thetas), x, [])
     return result
 
 

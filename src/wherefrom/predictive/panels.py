@@ -39,6 +39,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -371,8 +372,8 @@ def log_from(values: Tensor) -> float | None:
     above = values[values > 0]
     if not len(above) or float(values.min()) < 0:
         return None
-    low, middle = (float(above.quantile(part)) for part in (0.01, 0.5))
-    if not float(values.quantile(0.99)) > _LONG_TAIL * middle:
+    low, middle = np.quantile(above.numpy(), [0.01, 0.5])  # torch's has a limit of 16 million
+    if not np.quantile(values.numpy(), 0.99) > _LONG_TAIL * middle:
         return None
     power = 10.0 ** math.floor(math.log10(low))
     return float(f"{max(step for step in (1, 2, 5) if step * power <= low * 1.001) * power:.6g}")

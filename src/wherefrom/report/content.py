@@ -41,6 +41,7 @@ _MOST_NUMBERS = 75_000  # that are listed row by row: less than a megabyte
 _MOST_ROWS, _FEWEST_ROWS = 1000, 50  # that are listed
 _MOST_CURVES, _MOST_EPOCHS = 60, 150  # of the learning curves
 _MOST_COLUMNS, _MOST_VALUES = 40, 30  # in the summary of the data, and of every listed row
+_TRAINED_ROWS = 100_000  # by which the usual values of training are described
 _PARTS = ("summary", "trust", "technical")  # of the page, in which a section may stand
 _NUMBERS_OF_A_ROW = 18  # of each output
 _ALL_SUBSETS = 6  # variables of which all subsets are tried
@@ -409,7 +410,7 @@ def _data(
     if given.x.ndim == 2:
         raw = _raw_columns(posterior, given, columns)
         data["columns"] = [each.about() for each in raw[:_MOST_COLUMNS]]
-        data["left_out"] = max(0, len(raw) - _MOST_COLUMNS)
+        data["left_out"] = max(0, len(columns or given.x[0]) - _MOST_COLUMNS)
         data["values"] = [each.listed(listed.tolist()) for each in raw[:_MOST_VALUES]]
     return data
 
@@ -417,16 +418,14 @@ def _data(
 def _raw_columns(
     posterior: Posterior, given: Rows, columns: Sequence[str] | Sequence[RawColumn] | None
 ) -> Sequence[RawColumn]:
-    """Return the columns that are given, or else those of x."""
+    """Return the columns that are given, or else the first ones of x."""
     if raw := [each for each in columns or () if isinstance(each, RawColumn)]:
         if wrong := next((each for each in raw if len(each.cells) != len(given)), None):
             raise ValueError(f"column {wrong.name!r} has {len(wrong.cells)} cells for {len(given)} rows")
         return raw
-    trained = posterior.rows
-    return [
-        of_numbers(name, given.x[:, j], None if trained is None else trained.x[:, j])
-        for j, name in enumerate(_column_names(posterior, given, columns))
-    ]
+    names = _column_names(posterior, given, columns)[: max(_MOST_COLUMNS, _MOST_VALUES)]
+    trained = None if posterior.rows is None else posterior.rows.x[thinned(len(posterior.rows), _TRAINED_ROWS)]
+    return [of_numbers(name, given.x[:, j], None if trained is None else trained[:, j]) for j, name in enumerate(names)]
 
 
 def _column_names(posterior: Posterior, given: Rows, columns: Sequence[Any] | None) -> list[str]:

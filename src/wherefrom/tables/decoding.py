@@ -82,9 +82,9 @@ def _numbers(rule: Quantity | Date | Exposure, block: Numbers) -> Numbers:
 
 
 def _levels(rule: Categories, block: Numbers, gaps: NDArray[np.bool_]) -> list[str]:
-    names = [*rule.levels, *[OTHER] * rule.has_others]
-    if not names:  # what is told is whether there is a text
+    if not rule.levels:  # no level is common enough to be learnt: all that networks see is whether there is a text
         return ["" if gap else "given" for gap in gaps]
+    names = [*rule.levels, *[OTHER] * rule.has_others]
     best = block[:, : len(names)].argmax(axis=1)
     return ["" if gap else names[k] for gap, k in zip(gaps.tolist(), best.tolist(), strict=True)]
 
@@ -129,6 +129,8 @@ def _date_range(days: Numbers) -> str:
 
 def _text_column(rule: Categories, texts: Sequence[str], is_new: bool) -> RawColumn:
     share_of = dict(zip(rule.levels, rule.shares, strict=True))
+    if rule.levels and rule.has_others:
+        share_of[OTHER] = rule.others_share
     unusual = [RARE / max(share_of.get(text, 0.0), 1e-3) if text and share_of else 0.0 for text in texts]
     trained = usual_levels(list(share_of.items())) if is_new and share_of else None
     return RawColumn(rule.name, texts, unusual, _shares(texts), trained)

@@ -77,8 +77,7 @@ def with_families(
     """
     training = networks.training
     parts, judged = {NETWORK: networks}, {NETWORK: _Judged.of(networks, samples)}
-    compared = torch.from_numpy(_compared(len(rows), networks.seed))
-    models = _models(training, others, rows, validation, judged[NETWORK].mean, compared, tell)
+    models = _models(training, others, rows, validation, _means(networks, validation[0][1], samples), tell)
     for name, model in models.items():
         over = [Folds(networks.design.parts)]
         try:
@@ -109,10 +108,14 @@ def with_families(
     return best, tuple(Family(name, weights.get(name, 0.0), *scores[name]) for name in parts)
 
 
-def _compared(rows: int, seed: int) -> Integers:
-    """Return the numbers of the rows by which families are compared."""
-    judged = plan.judged(rows, seed)
-    return judged[plan.to_choose(len(judged), seed)]
+def _means(networks: Posterior, some: Integers, samples: int) -> Tensor | None:
+    """Return means of rows by networks that did not see them; None if the target is no quantity.  # (rows, targets)"""
+    fold, numbers = networks.fold, torch.from_numpy(some)
+    assert fold.rows is not None
+    assert fold.parts is not None
+    aside = replace(fold.rows.take(numbers), left_out_by=fold.parts[numbers])
+    mean = _Judged.of(replace(networks, fold=replace(fold, held_out=aside)), samples).mean
+    return None if mean is None or mean.numel() != aside.y.numel() else mean.reshape(aside.y.shape)
 
 
 def _models(
@@ -121,24 +124,18 @@ def _models(
     rows: Rows,
     validation: Sequence[tuple[Integers, Integers]],
     of_networks: Tensor | None,
-    compared: Tensor,
     tell: Tell,
 ) -> dict[str, Trees | GaussianProcess]:
     """Return the models to try beside the networks.
 
-    of_networks: means of the rows by which families are compared, by networks that did not see them, if the target is
-        a quantity.
-    compared: the numbers of these rows.
+    of_networks: means of the first rows to choose by, by networks that did not see them, if the target is a quantity.
     """
     scaler = Scaler.of(rows, training.standardise, training.likelihood)
     loss, outputs = training.likelihood.loss_for(scaler), training.likelihood.outputs(rows.targets)
     columns = rows.x.shape[1]
     x, y = scaler.x(rows.x, torch.float32)[:, :columns], scaler.y(rows.y, torch.float32)
     table = _Table(x, y, training.likelihood.row_weights(rows), loss, outputs)
-    rival = None
-    if of_networks is not None and of_networks.numel() == y[compared].numel():
-        rival = torch.full_like(y, torch.nan)
-        rival[compared] = ((of_networks.reshape(len(compared), -1) - scaler.y_mean) / scaler.y_std).to(y)
+    rival = None if of_networks is None else ((of_networks - scaler.y_mean) / scaler.y_std).to(y)
     models: dict[str, Trees | GaussianProcess] = {}
     if TREES in others and importlib.util.find_spec("numba") is not None:
         trees = _best_trees(table, validation, rival)
@@ -171,16 +168,17 @@ class _Table(NamedTuple):
 
         The errors would have to be smaller by half a percent, and are not so within a standard error.
 
-        of_networks: means of the networks; rows that are nan are not compared.  # (rows, targets)
+        of_networks: means of the networks of these rows.  # (rows, targets)
         """
-        some = torch.from_numpy(aside)
-        some = some[of_networks[some].isfinite().all(1)]
-        y, of_networks = self.y[some], of_networks[some]
+        x, y, weights = self.rows(aside)
+        if len(y) < 2:
+            return False
         with torch.no_grad():
-            means = module(self.x[some])[:, : y.shape[1]]
-        errors = (of_networks - y).abs().mean(1)
+            means = module(x)[:, : y.shape[1]]
+        counts = torch.ones(len(y)) if weights is None else weights / weights.mean()
+        errors = counts * (of_networks - y).abs().mean(1)
         for share in _SHARES:
-            gain = errors - (share * means + (1 - share) * of_networks - y).abs().mean(1)
+            gain = errors - counts * (share * means + (1 - share) * of_networks - y).abs().mean(1)
             if gain.mean() + gain.std() / len(gain) ** 0.5 > _LESS_ERROR * errors.mean():
                 return False
         return True

@@ -110,11 +110,14 @@ class _Trial:
     def is_behind(self, other: _Trial) -> bool:
         """Return True if it is no better than another was when it had come as far.
 
-        How far a training has come is its learning rate times the epochs.
+        How far a training has come is its learning rate times the epochs. Where either gives single values a
+        probability, the CRPS decides (see likelihoods/choice.py).
         """
         progress = rate(self.training) / rate(other.training) * self.stops.epochs[-1]
         count = max(1, sum(epochs <= progress for epochs in other.stops.epochs))
         then = int(other.stops.nll[:count].mean(1).argmin())
+        if self.training.likelihood.has_atoms or other.training.likelihood.has_atoms:
+            return _gain(self.stops.crps[self.best], other.stops.crps[then])[0] <= 0
         return _gain(self.stops.nll[self.best], other.stops.nll[then])[0] <= 0
 
     def may_beat(self, other: _Trial) -> bool:
@@ -415,8 +418,9 @@ class _Search:
         length = length if rival is not None or self.epochs else self._affordable(settings, length)
         look = length // _FIRST_LOOK
         if rival is not None and not self.epochs and look * steps >= _STEPS_OF_A_LOOK:
+            began = time.monotonic()
             posteriors, settings = self._trained([replace(each, epochs=look) for each in settings])
-            looks = self._trials(posteriors, settings, rival.seconds)
+            looks = self._trials(posteriors, settings, (time.monotonic() - began) / (look * sum(map(len, posteriors))))
             better = looks[: -(-len(looks) // 2)]
             settings = [trial.training for trial in better if not trial.is_behind(rival)]
             if not settings:

@@ -145,7 +145,7 @@ def _with_error(value: float, error: float) -> str:
     >>> _with_error(1.2604, 0.1271), _with_error(-0.00001, 0.001), _with_error(51.5, 20.3)
     ('1.26 ± 0.13', '0.0000 ± 0.0010', '52 ± 20')
     """
-    places = max(0, min(4, 1 - math.floor(math.log10(error)))) if error > 0 else 2
+    places = max(0, min(4, 1 - math.floor(math.log10(error)))) if 0 < error < math.inf else 2
     return f"{round(value, places) + 0.0:.{places}f} ± {error:.{places}f}"
 
 
@@ -201,8 +201,9 @@ def _other_models(model: Model) -> list[dict[str, Any]]:
     models = ("this model", *beside.columns[3:])
     lines = [(name, *(_score(line, k) for line in shared)) for k, name in enumerate(models)]
     table = Table(("model", *(line[0] for line in shared)), lines)
-    rows, answered = model.scores.rows, model.neighbours[0].rows
-    which = f"The same {rows_of(rows)}" if answered == rows else f"{rows_of(answered)} of the same {rows:,}"
+    rows = model.scores.rows
+    answered = model.neighbours[0].rows or rows  # older runs do not say
+    which = f"The same {rows_of(rows)}" if answered == rows else f"{rows_of(answered)} of the {rows:,} of this model"
     lead = f"{which}, by the same folds. {verdict}"
     return [{"id": "others", "title": "Other models", "panels": [_panel(table, "Other models", lead)]}]
 
