@@ -75,7 +75,8 @@ def test_the_wheel_holds_the_package_and_its_licence_alone(wheel):
     source = ROOT / "src" / "wherefrom"
     expected = [path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert sorted(names) == sorted(path.relative_to(ROOT / "src").as_posix() for path in expected)
-    assert {Path(name).suffix for name in names} <= {".py", ".pyi", ".typed", ".html", ".css", ".js", ".csv"}
+    assert {Path(name).suffix for name in names} <= {".py", ".pyi", ".typed", ".html", ".css", ".js", ".csv", ".txt"}
+    assert [name for name in names if name.endswith(".txt")] == ["wherefrom/report/assets/library/LICENCES.txt"]
     assert wheel.stat().st_size < 5_000_000
     assert {"all", "table", "plot", "sklearn", "serve", "demo"} <= set(about.get_all("Provides-Extra"))
 
