@@ -29,7 +29,7 @@ from wherefrom.variables import Iterations
 _KEPT = 20  # iterates of a trajectory
 _FOLDS = 5
 _ENOUGH_ROWS, _MOST_ROWS = 600, 2000  # to be set aside: folds are tried until there are so many, and cut to so many
-_AS_GOOD = 0.005  # nats a row for which it does not pay to train longer
+_AS_GOOD = 0.002  # nats a row for which it does not pay to train longer
 
 Integers = NDArray[np.int64]
 
