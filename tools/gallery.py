@@ -36,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Output:
-    """What a cell of code printed or returned, in words, and its figure if it drew one."""
+    """The words that a cell of code printed or returned, and its figure if it drew one."""
 
     words: str
     figure: Any = None

@@ -1,4 +1,4 @@
-"""What a prediction does not have: an attribute that says why, and what to use instead."""
+"""Attributes that a prediction lacks: each says why, and what to use instead."""
 
 from __future__ import annotations
 

@@ -247,14 +247,14 @@ def _print_causes(console: Console, cars: Cars, answers: Answers) -> None:
     for source in sorted(answers.sources, key=list(WORDS).index):
         shares = [answers.variance(source, rows) / answers.std(rows) ** 2 for rows in groups.values()]
         table.add_row(WORDS[source], *(f"{share:.0%}" for share in shares))
-    own = {kind: answers.own_doubt(rows) for kind, rows in groups.items()}
+    doubts = {kind: answers.own_doubt(rows) for kind, rows in groups.items()}
     choices = [source for source in answers.sources if source not in ("unexplained", "gaps", "outside", "together")]
     most = max(choices, key=lambda source: answers.variance(source, groups[RARE]))
     console.print("[bold]2. What causes the doubt[/bold], for each kind of car:\n")
     console.print(table)
     console.print(
-        f"\nTraining hardly saw cars {RARE}. There, the choices of training alone cause a doubt of ± {own[RARE]:.1f} "
-        f"mpg, and ± {own[USUAL]:.1f} for usual cars. The largest single cause: {WORDS[most]}. More such cars "
+        f"\nTraining hardly saw cars {RARE}. There, the choices of training alone cause a doubt of ± {doubts[RARE]:.1f} "
+        f"mpg, and ± {doubts[USUAL]:.1f} for usual cars. The largest single cause: {WORDS[most]}. More such cars "
         "in training would lower it. What the columns do not explain would stay.\n"
     )
 

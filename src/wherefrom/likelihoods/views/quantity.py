@@ -281,7 +281,7 @@ class Quantity(ByVariance):
 
     @cached_property
     def _log_from(self) -> float | None:
-        """Where logarithmic axes of the target begin; None if they are not logarithmic."""
+        """The value at which logarithmic axes of the target begin; None if they are not logarithmic."""
         return panels.log_from(self.truth)
 
     def _points(self, listed: Tensor) -> dict[str, list[Any]]:
