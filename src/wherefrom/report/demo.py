@@ -254,8 +254,8 @@ def _print_causes(console: Console, cars: Cars, answers: Answers) -> None:
     console.print(table)
     console.print(
         f"\nTraining hardly saw cars {RARE}. There, the choices of training alone cause a doubt of "
-        f"± {doubts[RARE]:.1f} mpg, and ± {doubts[USUAL]:.1f} for usual cars. The largest single cause: {WORDS[most]}. More such cars "
-        "in training would lower it. What the columns do not explain would stay.\n"
+        f"± {doubts[RARE]:.1f} mpg, and ± {doubts[USUAL]:.1f} for usual cars. The largest single cause: {WORDS[most]}. "
+        "More such cars in training would lower it. What the columns do not explain would stay.\n"
     )
 
 
