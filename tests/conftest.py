@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import wherefrom as wf
-from browser import NO_AXE, NO_CHROMIUM
+from browser import NO_AXE, NO_CHROMIUM, Browser, chromium
 from made_table import QUICK, made, write
 from wherefrom.training import engines
 
@@ -137,3 +137,12 @@ def _fitted(path: Path, target: str):
 @pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless browser for pages, or the reason why there is none."""
+    if chromium() is None:
+        pytest.skip(NO_CHROMIUM)
+    with Browser() as started:
+        yield started

@@ -128,8 +128,8 @@ def navigation() -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once():
-    own = [page for page in navigation() if page != "changes.md" and "results/" not in page]
-    assert sorted(own) == sorted(page.relative_to(DOCS).as_posix() for page in [*PAGES, *API, *GALLERY])
+    our_pages = [page for page in navigation() if page != "changes.md" and "results/" not in page]
+    assert sorted(our_pages) == sorted(page.relative_to(DOCS).as_posix() for page in [*PAGES, *API, *GALLERY])
 
 
 def test_all_results_are_in_the_navigation():

@@ -190,9 +190,9 @@ def test_one_noise_for_all_members_has_no_error(is_finite, noise):
     answers = torch.randn(3, 20, 30, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     one, axes = torch.ones(1, dtype=torch.float64), (CrossedAxis("h", 3, is_finite),)
     plan = Plan(20, vary_theta=True, vary_mask=False)
-    found = made_predictions.quantity(answers, noise * one, 0 * one, one, True, plan, axes, None).sources()
-    assert found.overall["noise"].variance_error == 0
-    assert not found.standard_error["noise"].any()
+    sources = made_predictions.quantity(answers, noise * one, 0 * one, one, True, plan, axes, None).sources()
+    assert sources.overall["noise"].variance_error == 0
+    assert not sources.standard_error["noise"].any()
 
 
 def test_predicted_noise_varies_between_members(problem):

@@ -128,9 +128,9 @@ def test_the_script_has_all_its_modules_in_one_scope():
     assert sorted(modules) == sorted(f"{name}.js" for name in page._SCRIPT)
     script = page._script()
     assert script.startswith(page._asset("library/plot.js"))
-    own = script.removeprefix(page._asset("library/plot.js"))
-    assert not re.search(r"^\s*(import|export)\b", own, re.M)
-    names = re.findall(r"^(?:async )?(?:const|let|function) (\w+)", own, re.M)
+    our_script = script.removeprefix(page._asset("library/plot.js"))
+    assert not re.search(r"^\s*(import|export)\b", our_script, re.M)
+    names = re.findall(r"^(?:async )?(?:const|let|function) (\w+)", our_script, re.M)
     assert [name for name, times in Counter(names).items() if times > 1] == []
 
 

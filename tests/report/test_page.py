@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import wherefrom as wf
-from browser import NO_CHROMIUM, Browser, Page, chromium
+from browser import Page
 from conftest import mlp, training
 from wherefrom.likelihoods.views.classes import Classes
 from wherefrom.likelihoods.views.quantity import Quantity
@@ -608,14 +608,6 @@ def contrast(one: str, other: str) -> float:
 
 
 # ---------------------------------------------------------------------- in a browser
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if chromium() is None:
-        pytest.skip(NO_CHROMIUM)
-    with Browser() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

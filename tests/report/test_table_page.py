@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import wherefrom as wf
-from browser import NO_AXE, NO_CHROMIUM, Browser, Page, chromium
+from browser import NO_AXE, Page
 from made_table import made, without
 from wherefrom.report import page as pages
 
@@ -62,14 +62,6 @@ def documents(tmp_path_factory) -> dict[str, dict]:
 def written(documents, tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     return {name: pages.write(folder / f"{name}.html", document) for name, document in documents.items()}
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if chromium() is None:
-        pytest.skip(NO_CHROMIUM)
-    with Browser() as started:
-        yield started
 
 
 # ---------------------------------------------------------------------- the document
