@@ -23,6 +23,7 @@ import pandas as pd
 from tabular.answers import Answer, Skipped
 from tabular.sets import Integers, Problem, TableSet, read
 
+_WARMING = 400  # rows of the table that every contender fits first
 Contender = Callable[[Problem, Integers, Integers, int], tuple[Answer, float, float]]
 PACKAGES = {name: name for name in ("catboost", "lightgbm", "ngboost")} | {"gp": "scikit-learn", "ensemble": "torch"}
 
@@ -69,11 +70,11 @@ def result(compete: Contender, problem: Problem, repeat: int, fold: int) -> dict
 
 
 def made() -> Problem:
-    """A small table to warm up on: imports and compilations are not the contender's time."""
+    """A table to warm up on, large enough that every kernel is compiled: compilations are not the contender's time."""
     random = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": random.normal(size=80), "b": random.normal(size=80)})
-    frame["y"] = frame["a"] + random.normal(size=80)
-    return Problem(TableSet("made", "", ""), "y", frame, frame["y"].to_numpy(), (), np.arange(80))
+    frame = pd.DataFrame({"a": random.normal(size=_WARMING), "b": random.normal(size=_WARMING)})
+    frame["y"] = frame["a"] + random.normal(size=_WARMING)
+    return Problem(TableSet("made", "", ""), "y", frame, frame["y"].to_numpy(), (), np.arange(_WARMING))
 
 
 def main() -> None:
