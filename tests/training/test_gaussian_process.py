@@ -44,6 +44,21 @@ def test_the_mean_is_that_of_scikit_learn_with_the_same_kernel(is_weighted):
     np.testing.assert_allclose(answers, expected, atol=1e-5)
 
 
+def test_without_noise_single_precision_is_enough_for_all_but_the_sums():
+    """Kernels around 200 rows have weights of some 1,000,000 there, and their sum is about 1."""
+    x = rows(200)[0].float()
+    y = 0.1 * (x[:, :1] * x[:, 1:2] + x[:, 2:].square())
+    how = wf.GaussianProcess(centres=200)
+    tensors = how.fit(x, y, None, SquaredError(), 1)
+    assert float(tensors["weights"].abs().max()) > 100_000
+    new = 0.5 * torch.randn(50, 3, generator=torch.Generator().manual_seed(1))
+    in_double, in_single = model(how, tensors, 1), model(how, tensors, 1).float()
+    answers = in_single(new)
+    assert float((answers - in_double(new.double())).abs().max()) < 1e-5
+    truth = 0.1 * (new[:, :1] * new[:, 1:2] + new[:, 2:].square())
+    assert float((answers - truth).square().mean().sqrt()) < 0.001
+
+
 def test_fewer_centres_than_rows_come_near():
     x, y = rows(300)
     new = 0.5 * torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

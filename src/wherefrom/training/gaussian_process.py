@@ -21,12 +21,13 @@ from wherefrom.files.codec import stored
 from wherefrom.training.fitted import check_whole
 from wherefrom.training.losses import GaussianNLL, Loss, SquaredError, StudentError, StudentNLL
 
-_LIKELY_ROWS = 250  # by which lengths and variances are chosen
-_STEPS, _FURTHER_STEPS, _RATE = 50, 20, 0.15  # of Adam, on the logarithms; further ones where others have ended
+_LIKELY_ROWS = 400  # by which lengths and variances are chosen
+_STEPS, _RATE = 60, 0.5  # of Adam, on the logarithms; the rate falls to nothing on the way
+_FURTHER_STEPS, _FURTHER_RATE = 10, 0.1  # where other steps have ended
 _WIDTH_OF_LENGTHS = 1.5  # standard deviation of the logarithm of a length, before rows are seen
 _MOST_LENGTHS = 50  # columns; of more, all have the same length
 _JITTER = 1e-8
-_LEAST_NOISE, _MOST_VARIANCE = 1e-6, 1e4  # of y's variance: with less noise, single precision could not add the kernels
+_LEAST_NOISE, _MOST_VARIANCE = 1e-6, 1e4  # of y's variance: with less noise, y itself would have to be more precise
 
 
 @stored("GaussianProcess")
@@ -37,7 +38,7 @@ class GaussianProcess:
     It fits itself: no optimiser, epochs or batches. For quantities (`wf.Regression`, `wf.Positive`) alone, as if their
     noise were Gaussian.
 
-    centres: rows that kernels stand around (default 400).
+    centres: rows that kernels stand around (default 800).
     columns: how many of the first columns of x it looks at (default None: all).
     start: logarithms of the lengths, the two variances and the noise to begin the search at, as `search` returns them
         for similar rows (default None: usual ones). It is then shorter.
@@ -47,7 +48,7 @@ class GaussianProcess:
     Families(['network', 'process'])
     """
 
-    centres: int = 400
+    centres: int = 800
     columns: int | None = None
     start: tuple[float, ...] | None = None
 
@@ -63,7 +64,7 @@ class GaussianProcess:
     def size(self, inputs: int, outputs: int) -> int:
         """Return how many numbers that model has."""
         columns = self._columns(inputs)
-        return self.centres * (columns + outputs) + columns + outputs * (columns + 1)
+        return self.centres * (columns + 2 * outputs) + columns + outputs * (columns + 1)
 
     def _columns(self, inputs: int) -> int:
         return inputs if self.columns is None else min(inputs, self.columns)
@@ -85,10 +86,13 @@ class GaussianProcess:
         centres, _, _ = _some(x, y, shares, self.centres)
         a, v = _posterior_mean(prior, centres, x, y - middle, shares)
         missing = self.centres - len(centres)
+        weights = torch.cat([a, a.new_zeros(missing, a.shape[1])])
+        rounded = weights.float().double()
         tensors = {
-            "centres": torch.cat([centres * prior.scale, centres.new_zeros(missing, centres.shape[1])]),
+            "centres": torch.cat([centres, centres.new_zeros(missing, centres.shape[1])]),
             "scale": prior.scale,
-            "weights": torch.cat([a, a.new_zeros(missing, a.shape[1])]),
+            "weights": rounded,
+            "rest": weights - rounded,
             "linear": v.T,
             "bias": middle,
         }
@@ -96,7 +100,8 @@ class GaussianProcess:
             scale = (loss.df - 2) / loss.df if isinstance(loss, StudentNLL) and loss.df > 2 else 1.0
             noise = y.new_full((y.shape[1],), math.log(scale * prior.noise))
             tensors["bias"] = torch.cat([middle, noise])
-            tensors["weights"] = torch.cat([tensors["weights"], torch.zeros_like(tensors["weights"])], 1)
+            for name in ("weights", "rest"):
+                tensors[name] = torch.cat([tensors[name], torch.zeros_like(tensors[name])], 1)
             tensors["linear"] = torch.cat([tensors["linear"], torch.zeros_like(tensors["linear"])])
         return tensors
 
@@ -124,15 +129,22 @@ class KernelSum(nn.Module):
         self.weights = nn.Parameter(torch.zeros(centres, outputs))
         self.linear = nn.Parameter(torch.zeros(outputs, columns))
         self.bias = nn.Parameter(torch.zeros(outputs))
-        self.register_buffer("centres", torch.zeros(centres, columns))  # times the scale
+        self.register_buffer("rest", torch.zeros(centres, outputs))  # of the weights, that single precision cuts off
+        self.register_buffer("centres", torch.zeros(centres, columns))
         self.register_buffer("scale", torch.zeros(columns))
+        self.rest: Tensor
         self.centres: Tensor
         self.scale: Tensor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the outputs.  # (rows, columns) -> (rows, outputs)"""
-        x = x[:, : self.scale.shape[0]]
-        return matern(x * self.scale, self.centres) @ self.weights + x @ self.linear.t() + self.bias
+        """Return the outputs.  # (rows, columns) -> (rows, outputs)
+
+        Large weights cancel each other out, the more so the less noise there is: that takes double precision.
+        """
+        rows, scale = x[:, : self.scale.shape[0]].double(), self.scale.double()
+        kernels = matern(rows * scale, self.centres.double() * scale)
+        sums = kernels @ (self.weights.double() + self.rest) + rows @ self.linear.double().t() + self.bias
+        return sums.to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"centres={len(self.centres)}, columns={len(self.scale)}, outputs={len(self.bias)}"
@@ -172,7 +184,8 @@ class _Prior:
     def of(cls, logarithms: Tensor, columns: int) -> _Prior:
         """Return the process with these lengths, variances and noise."""
         variance, slopes, noise = logarithms[-3:].exp().tolist()
-        return cls(torch.exp(-logarithms[:-3]).expand(columns).clone(), variance, slopes, noise)
+        scale = torch.exp(-logarithms[:-3]).float().double()  # as it is kept
+        return cls(scale.expand(columns).clone(), variance, slopes, noise)
 
     def covariance(self, x: Tensor, other: Tensor) -> Tensor:
         return self.variance * matern(x * self.scale, other * self.scale) + self.slopes * x @ other.t()
@@ -202,7 +215,8 @@ def _likeliest(x: Tensor, y: Tensor, shares: Tensor, start: Tensor | None = None
         raise ValueError(f"start has {len(at)} numbers, but {columns} columns have {len(lengths) + 3}")
     first, second = torch.zeros_like(at), torch.zeros_like(at)  # Adam's averages
     products = x @ x.t()
-    for step in range(1, 1 + (_STEPS if start is None else _FURTHER_STEPS)):
+    steps, rate = (_STEPS, _RATE) if start is None else (_FURTHER_STEPS, _FURTHER_RATE)
+    for step in range(1, 1 + steps):
         kernel, slopes, noise = at[-3:].exp().tolist()
         scale = torch.exp(-at[:-3]).expand(columns)
         shape, by_squares = _matern_and_slope(_squares(x * scale, x * scale))
@@ -224,7 +238,8 @@ def _likeliest(x: Tensor, y: Tensor, shares: Tensor, start: Tensor | None = None
         )
         slope = torch.cat([by_lengths, torch.stack(by_variances)])
         first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope.square()
-        at = at - _RATE * first / (1 - 0.9**step) / ((second / (1 - 0.99**step)).sqrt() + 1e-8)
+        slower = 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
+        at = at - slower * rate * first / (1 - 0.9**step) / ((second / (1 - 0.99**step)).sqrt() + 1e-8)
         at[-3:].clamp_(least, most)
     return at
 
