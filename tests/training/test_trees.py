@@ -14,6 +14,7 @@ from wherefrom.training.losses import (
     GaussianNLL,
     HurdleError,
     HurdleNLL,
+    Loss,
     SquaredError,
     StudentError,
     StudentNLL,
@@ -192,3 +193,22 @@ def test_a_loss_that_is_not_a_number_is_refused():
     x, _ = rows()
     with pytest.raises(ValueError, match="not a number"):
         boosted(Trees(2), x, torch.full((60, 1), float("nan")), None, SquaredError(), 1)
+
+
+def test_predicted_noise_does_not_stop_trees_before_the_mean_is_learnt():
+    """Where noise is the same everywhere, the mean is about as good as that of trees which know nothing of it."""
+    random = np.random.default_rng(0)
+    x = torch.from_numpy(random.uniform(-2, 2, (900, 5)).astype(np.float32))
+    truth = torch.sin(2 * x[:, 0]) + x[:, 1] * x[:, 2]
+    y = (truth + 0.3 * torch.from_numpy(random.normal(size=900)))[:, None]
+    parts = (x[:500], y[:500], None), (x[500:], y[500:], None)
+
+    def error(loss: Loss, outputs: int) -> torch.Tensor:
+        fit = boosted(Trees(600), *parts[0], loss, outputs, parts[1])
+        count = int(fit.watched.argmin())
+        model = Trees(count).sized(5, outputs)().requires_grad_(False)
+        model.load_state_dict(fit.first(count))
+        return (model(x[500:])[:, 0] - truth[500:]).square()
+
+    behind = error(GaussianNLL(), 2) - error(SquaredError(), 1)
+    assert float(behind.mean()) < 2 * float(behind.std()) / len(behind) ** 0.5

@@ -112,8 +112,9 @@ def test_trees_by_themselves_with_the_bootstrap():
 def test_other_targets(likelihood):
     x, f = rows(200)
     counts = np.random.default_rng(0).poisson(np.exp(f))
+    noisy = f + 0.2 * np.random.default_rng(2).normal(size=200)
     others = {"Classification": np.where(f > 0, "a", "b"), "Counts": counts, "Positive": np.exp(f)}
-    y = others.get(type(likelihood).__name__, f)
+    y = others.get(type(likelihood).__name__, noisy)
     y = np.where(np.random.default_rng(1).random(200) < 0.3, 0.0, y) if getattr(likelihood, "zeros", False) else y
 
     def nll(model: wf.Trees) -> torch.Tensor:

@@ -89,6 +89,7 @@ class GaussianNLL:
     outputs_per_target: ClassVar[int] = 2
     density: ClassVar[Density] = "whole"
     expects: ClassVar[bool] = True  # its second derivatives are Fisher's information, without anything off the diagonal
+    has_log_variances: ClassVar[bool] = True  # outputs after the first of each target, as many again
 
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         return mean_over_rows(self.each(outputs, y), weights)
@@ -148,6 +149,7 @@ class StudentNLL:
     outputs_per_target: ClassVar[int] = 2
     density: ClassVar[Density] = "whole"
     expects: ClassVar[bool] = True
+    has_log_variances: ClassVar[bool] = True
     df: float | Tensor = 4.0  # nu; (members, 1, 1) where members differ
 
     def __call__(self, outputs: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -213,6 +215,7 @@ class HurdleNLL(_Hurdle):
 
     there: ClassVar[SquaredError | GaussianNLL] = GaussianNLL()
     outputs_per_target: ClassVar[int] = 3
+    has_log_variances: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

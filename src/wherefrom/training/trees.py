@@ -34,6 +34,7 @@ _SLOPES = 2  # outputs whose slopes choose the questions; of more, those that ha
 _FIRST_STEPS = 20  # Newton's, towards the best constant outputs
 _LEAST_CURVATURE = 1e-6
 _PATIENCE = 30  # trees
+_OF_VARIANCES, _BY_VARIANCES = 0.25, 0.5  # of a step, and of the slopes that choose questions, for logs of variances
 _MOST_STEP = 1.0  # of an output by one tree: of a logarithm, say, Newton's step may go far too far
 
 
@@ -147,14 +148,17 @@ def boosted(
     chosen, thresholds = np.zeros((how.count, how.depth)), np.zeros((how.count, how.depth), dtype=np.float32)
     aside = None if watched is None else _Watched(*watched, bias, loss)
     most = math.inf if isinstance(loss, SquaredError) else _MOST_STEP  # a parabola is where Newton's step says it is
+    is_variance = _log_variances(loss, outputs, y.shape[1])
+    pace = torch.where(is_variance, _OF_VARIANCES * how.rate, how.rate)
+    heard = torch.where(is_variance, _BY_VARIANCES, 1.0)
     for tree in range(how.count if questions.can_be_asked else 0):
         slope, curvature = _derivatives(answers, y, weights, loss)
         usual = curvature.mean(0).clamp_min(_LEAST_CURVATURE)
-        explained = _most_to_explain(slope / usual.sqrt(), weights)
+        explained = _most_to_explain(heard * slope / usual.sqrt(), weights)
         chosen[tree], thresholds[tree], leaf = questions.best(explained)
         slopes = torch.zeros_like(leaves[tree]).index_add_(0, leaf, slope)
         curvatures = torch.zeros_like(leaves[tree]).index_add_(0, leaf, curvature)
-        leaves[tree] = (-how.rate * slopes / (curvatures + how.penalty * usual)).clamp(-most, most)
+        leaves[tree] = (-pace * slopes / (curvatures + how.penalty * usual)).clamp(-most, most)
         answers += leaves[tree][leaf]
         if aside is not None:
             aside.add(chosen[tree], thresholds[tree], leaves[tree])
@@ -302,6 +306,16 @@ def _derivatives(answers: Tensor, y: Tensor, weights: Tensor | None, loss: Loss)
         (slope,) = torch.autograd.grad(total, at, create_graph=True)
         each = [torch.autograd.grad(slope[:, k].sum(), at, retain_graph=True)[0][:, k] for k in range(at.shape[1])]
     return slope.detach(), torch.stack(each, 1).detach().clamp_min(0)
+
+
+def _log_variances(loss: Loss, outputs: int, targets: int) -> Tensor:
+    """Return which outputs are logarithms of variances.  # (outputs,)
+
+    Trees overfit them long before they have learnt the means: they take smaller steps, and ask fewer of the questions.
+    """
+    which = torch.zeros(outputs, dtype=torch.bool)
+    which[targets : 2 * targets] = getattr(loss, "has_log_variances", False)
+    return which
 
 
 def _constant(y: Tensor, weights: Tensor | None, loss: Loss, outputs: int) -> Tensor:
