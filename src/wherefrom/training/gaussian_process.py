@@ -23,7 +23,7 @@ from wherefrom.training.losses import GaussianNLL, Loss, SquaredError, StudentEr
 
 _LIKELY_ROWS = 400  # by which lengths and variances are chosen
 _STEPS, _RATE = 60, 0.5  # of Adam, on the logarithms; the rate falls to nothing on the way
-_FURTHER_STEPS, _FURTHER_RATE = 10, 0.1  # where other steps have ended
+_FURTHER_STEPS, _FURTHER_RATE = 5, 0.1  # where other steps have ended
 _WIDTH_OF_LENGTHS = 1.5  # standard deviation of the logarithm of a length, before rows are seen
 _MOST_LENGTHS = 50  # columns; of more, all have the same length
 _JITTER = 1e-8
@@ -250,9 +250,13 @@ def _posterior_mean(prior: _Prior, centres: Tensor, x: Tensor, y: Tensor, shares
     # (centres, targets), (columns, targets)
     """
     within = prior.covariance(centres, centres)
+    noise = prior.noise / shares
+    if centres is x:  # without an approximation
+        within.diagonal().add_(noise)
+        alpha = torch.cholesky_solve(y, torch.linalg.cholesky(within))
+        return prior.variance * alpha, prior.slopes * x.t() @ alpha
     within.diagonal().add_(_JITTER * prior.variance + _JITTER * prior.noise)
     towards = prior.covariance(centres, x)
-    noise = prior.noise / shares
     lower = torch.linalg.cholesky(within)
     # In coordinates in which the prior is the identity, for the sake of rounding: A = L^-1 K_cx / sqrt(noise).
     a = torch.linalg.solve_triangular(lower, towards, upper=False) / noise.sqrt()
