@@ -187,6 +187,7 @@ class Given(NamedTuple):
     posterior: wf.Posterior
     data: tuple[Any, Any]
     fold: Any
+    number: int  # of the fold
 
     @property
     def rows(self) -> tuple[Tensor, Tensor]:
@@ -200,9 +201,9 @@ class Given(NamedTuple):
     def _inputs(self, x: Any) -> Tensor:
         return self.posterior.scaler.x(torch.as_tensor(x), torch.float32)
 
-    def network(self, seed: int) -> nn.Module:
-        """A network with initial weights."""
-        torch.manual_seed(seed)
+    def network(self, number: int) -> nn.Module:
+        """A network with initial weights, which no other fold begins with."""
+        torch.manual_seed(ALONE * self.number + number)
         return wf.MLP([UNITS]).sized(self.data[0].shape[1], 1)()
 
     def nll(self, moments: Callable[[Tensor], tuple[Tensor, Tensor]]) -> float:
@@ -357,7 +358,7 @@ def page(name: str, data: tuple[Any, Any], folds: list[Any], epochs: int, ways: 
     for label, peer in PEERS.items():
         if find_spec(peer.package) is None or peer.way not in settings:
             continue
-        given = [Given(posterior, data, fold) for posterior, fold in zip(plain, folds, strict=True)]
+        given = [Given(plain[number], data, fold, number) for number, fold in enumerate(folds)]
         values = np.array([np.mean([peer.score(settings[peer.way], each, k) for k in range(ALONE)]) for each in given])
         differences = with_error(values - ours[peer.way])
         lines.append(f"| {name} | {label} | {with_error(values)} | . | {differences} | . |")
