@@ -139,70 +139,87 @@ def boosted(
         fallen for many trees, no more are fitted.
     """
     columns = x.shape[1] if how.columns is None else min(how.columns, x.shape[1])
-    questions = _Questions(x[:, :columns], how, min(outputs, _SLOPES))
+    bins = _Bins.of(x[:, :columns])
     y = y.double()
     weights = None if weights is None else weights.double()
     bias = _constant(y, weights, loss, outputs)
     answers = bias.repeat(len(y), 1)
+    growing = _Growing(how, bins, x, answers)
     leaves = torch.zeros(how.count, 2**how.depth, outputs, dtype=torch.float64)
-    chosen, thresholds = np.zeros((how.count, how.depth)), np.zeros((how.count, how.depth), dtype=np.float32)
-    aside = None if watched is None else _Watched(*watched, bias, loss)
+    chosen, splits = np.zeros((2, how.count, how.depth), np.int64)
+    thresholds = np.zeros((how.count, how.depth), np.float32)
+    aside = None if watched is None else _Watched(bins, *watched, bias, loss)
     most = math.inf if isinstance(loss, SquaredError) else _MOST_STEP  # a parabola is where Newton's step says it is
     is_variance = _log_variances(loss, outputs, y.shape[1])
-    pace = torch.where(is_variance, _OF_VARIANCES * how.rate, how.rate)
-    heard = torch.where(is_variance, _BY_VARIANCES, 1.0)
-    for tree in range(how.count if questions.can_be_asked else 0):
+    pace, heard = (torch.where(is_variance, of, 1.0).double() for of in (_OF_VARIANCES, _BY_VARIANCES))
+    for tree in range(how.count if bins.differ else 0):
         slope, curvature = _derivatives(answers, y, weights, loss)
         usual = curvature.mean(0).clamp_min(_LEAST_CURVATURE)
-        explained = _most_to_explain(heard * slope / usual.sqrt(), weights)
-        chosen[tree], thresholds[tree], leaf = questions.best(explained)
-        slopes = torch.zeros_like(leaves[tree]).index_add_(0, leaf, slope)
-        curvatures = torch.zeros_like(leaves[tree]).index_add_(0, leaf, curvature)
-        leaves[tree] = (-pace * slopes / (curvatures + how.penalty * usual)).clamp(-most, most)
-        answers += leaves[tree][leaf]
+        growing.ask(_most_to_explain(heard * slope / usual.sqrt(), weights), chosen[tree], splits[tree])
+        asked = chosen[tree], splits[tree]
+        growing.step(*asked, slope, curvature, how.rate * pace, how.penalty * usual, most, leaves[tree])
+        thresholds[tree] = [bins.edges[column][split] for column, split in zip(*asked, strict=True)]
         if aside is not None:
-            aside.add(chosen[tree], thresholds[tree], leaves[tree])
+            aside.add(*asked, leaves[tree])
             if aside.is_rising:
                 break
-    tensors = {"leaves": leaves, "bias": bias, "columns": chosen, "thresholds": thresholds}
+    tensors = {"leaves": leaves, "bias": bias, "columns": chosen.astype(np.float64), "thresholds": thresholds}
     return Boosted(
         {name: torch.as_tensor(tensor) for name, tensor in tensors.items()},
         np.zeros(0) if aside is None else np.array(aside.losses),
     )
 
 
-class _Questions:
-    """Finds the questions of a tree: columns and thresholds that explain most of the rows' slopes."""
+class _Bins(NamedTuple):
+    """Each column's values in bins."""
 
-    def __init__(self, x: Tensor, how: Trees, slopes: int) -> None:
-        values = x.float().numpy().T
-        self.how = how
-        self.edges = [_edges(column) for column in values]  # a value's bin: how many edges it is larger than
-        self.bins = np.array([len(edges) + 1 for edges in self.edges], dtype=np.int64)
+    edges: list[NDArray[np.float32]]  # a value's bin: how many of them it is larger than
+
+    @classmethod
+    def of(cls, x: Tensor) -> _Bins:
+        return cls([_edges(column) for column in x.float().numpy().T])
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        return np.array([len(edges) + 1 for edges in self.edges], dtype=np.int64)
+
+    @property
+    def differ(self) -> bool:
+        """True if some column has two values."""
+        return any(len(edges) for edges in self.edges)
+
+    def codes(self, x: Tensor) -> NDArray[np.uint8]:
+        """Return the bin of each value.  # (columns, rows)"""
+        values = x.float().numpy().T[: len(self.edges)]
         codes = [np.searchsorted(edges, column) for edges, column in zip(self.edges, values, strict=True)]
-        self.codes = np.array(codes, dtype=np.uint8).reshape(len(values), values.shape[1])  # (columns, rows)
-        self.split = np.empty(3, np.float32)
-        self.order = np.random.default_rng(len(x)).permutation(len(x)) if len(x) > _SPLIT_ROWS else None
+        return np.array(codes, dtype=np.uint8).reshape(values.shape)
+
+
+class _Growing:
+    """Finds the questions of a tree, columns and bins that explain most of the rows' slopes, and fills its leaves."""
+
+    def __init__(self, how: Trees, bins: _Bins, x: Tensor, answers: Tensor) -> None:
+        rows, outputs = answers.shape
+        self.bins, self.answers = bins.counts, answers.numpy()
+        self.penalty = np.float32(how.penalty)
+        codes = bins.codes(x)
+        self.order = np.random.default_rng(rows).permutation(rows) if rows > _SPLIT_ROWS else None
         self.turn = 0
-        is_one = (self.codes == 1).sum(1) <= 0.5 * len(x)
+        is_one = (codes == 1).sum(1) <= 0.5 * rows
         self.rare_code = is_one.astype(np.int64)  # of a column with two values
-        self.every_code = _Codes.of(self.codes, self.bins, self.rare_code)
-        most = 2 ** (how.depth - 1)
+        self.every_code = _Codes.of(codes, self.bins, self.rare_code)
+        most, slopes = 2 ** (how.depth - 1), min(outputs, _SLOPES)
         self.memory = (
             np.empty((slopes + 1, most * _BINS), np.float32),
             np.empty((slopes + 1, most), np.float32),
             *np.empty((2, most), np.float32),
+            np.empty(3, np.float32),
         )
-        none = np.zeros(len(x), np.int64), np.zeros((slopes + 1, len(x)), np.float32)
-        self.best_split = _compiled(self._arguments(self.every_code, *none, 0))
+        self.leaf, self.leaf_of_some = np.zeros((2, rows), np.int64)
+        self.sums = np.empty((2 * most, outputs))
 
-    @property
-    def can_be_asked(self) -> bool:
-        """True if some column has two values."""
-        return bool((self.bins > 1).any())
-
-    def best(self, explained: NDArray[np.float32]) -> tuple[list[int], list[np.float32], Tensor]:
-        """Return the column and the threshold of each level, and the leaf of each row.
+    def ask(self, explained: NDArray[np.float32], columns: NDArray[np.int64], splits: NDArray[np.int64]) -> None:
+        """Write the column and the bin of each level.
 
         Of many rows, some choose: others for each tree, until all have had their turn.
         """
@@ -210,26 +227,29 @@ class _Questions:
         if self.order is not None:
             some = self.order[self.turn : self.turn + _SPLIT_ROWS]
             self.turn = (self.turn + _SPLIT_ROWS) % (len(self.order) - _SPLIT_ROWS + 1)
-            codes = _Codes.of(np.ascontiguousarray(self.codes[:, some]), self.bins, self.rare_code)
+            codes = _Codes.of(np.ascontiguousarray(codes.all[:, some]), self.bins, self.rare_code)
             explained = np.ascontiguousarray(explained[:, some])
-        leaf, every_leaf = np.zeros(codes.all.shape[1], np.int64), np.zeros(self.codes.shape[1], np.int64)
-        columns, thresholds = [], []
-        for level in range(self.how.depth):
-            self.best_split(*self._arguments(codes, leaf, explained, level))
-            column, split = int(self.split[0]), int(self.split[1])
-            if column < 0:
-                raise ValueError("the loss of some rows is not a number: trees cannot be fitted")
-            columns.append(column)
-            thresholds.append(self.edges[column][split])
-            every_leaf = 2 * every_leaf + (self.codes[column] > split)
-            leaf = every_leaf if self.order is None else 2 * leaf + (codes.all[column] > split)
-        return columns, thresholds, torch.from_numpy(every_leaf)
-
-    def _arguments(
-        self, codes: _Codes, leaf: NDArray[np.int64], explained: NDArray[np.float32], level: int
-    ) -> tuple[Any, ...]:
+        leaf = self.leaf_of_some[: codes.all.shape[1]]
         of_rows = *codes, self.rare_code, leaf, explained
-        return *of_rows, self.bins, 2**level, np.float32(self.how.penalty), *self.memory, self.split
+        _run("grow", *of_rows, self.bins, self.penalty, *self.memory, columns, splits)
+        if columns.min() < 0:
+            raise ValueError("the loss of some rows is not a number: trees cannot be fitted")
+
+    def step(
+        self,
+        columns: NDArray[np.int64],
+        splits: NDArray[np.int64],
+        slope: Tensor,
+        curvature: Tensor,
+        pace: Tensor,
+        penalty: Tensor,
+        most: float,
+        leaves: Tensor,
+    ) -> None:
+        """Fill the leaves by parts of Newton's steps, and add them to the answers."""
+        numbers = (tensor.contiguous().numpy() for tensor in (slope, curvature, pace, penalty))
+        asked = self.every_code.all, columns, splits
+        _run("step", *asked, *numbers, most, self.sums, leaves.numpy(), self.leaf, self.answers)
 
 
 class _Codes(NamedTuple):
@@ -259,30 +279,31 @@ def _edges(values: NDArray[np.float32]) -> NDArray[np.float32]:
     return ((different[1:].astype(np.float64) + different[:-1]) / 2).astype(np.float32)
 
 
-def _compiled(arguments: tuple[Any, ...]) -> Any:
-    """Return the kernel that finds a split, compiled for such arguments."""
+def _run(name: str, *arguments: Any) -> None:
+    """Run a kernel for trees, which is compiled at its first call."""
     try:
         from wherefrom.training.native import compiling, splits
     except ImportError:
         raise ImportError("wf.Trees needs numba: pip install 'wherefrom[fast]'") from None
-    compiling.ready(splits.best_split, arguments, lambda _: None)
-    return splits.best_split
+    kernel = getattr(splits, name)
+    if not kernel.overloads:
+        compiling.ready(kernel, arguments, lambda _: None)
+    kernel(*arguments)
 
 
 class _Watched:
     """Rows that are not fitted to, and their loss."""
 
-    def __init__(self, x: Tensor, y: Tensor, weights: Tensor | None, bias: Tensor, loss: Loss) -> None:
-        self.x, self.y, self.loss = x.float().numpy(), y.double(), loss
+    def __init__(self, bins: _Bins, x: Tensor, y: Tensor, weights: Tensor | None, bias: Tensor, loss: Loss) -> None:
+        self.codes, self.y, self.loss = bins.codes(x), y.double(), loss
         self.weights = None if weights is None else weights.double()
         self.answers = bias.repeat(len(y), 1)
+        self.leaf = np.zeros(len(y), np.int64)
         self.losses = [self._loss()]
 
-    def add(self, columns: NDArray[np.float64], thresholds: NDArray[np.float32], leaves: Tensor) -> None:
+    def add(self, columns: NDArray[np.int64], splits: NDArray[np.int64], leaves: Tensor) -> None:
         """Add a tree to the answers."""
-        is_above = self.x[:, columns.astype(np.int64)] > thresholds
-        leaf = is_above @ (2 ** np.arange(len(columns) - 1, -1, -1))
-        self.answers += leaves[torch.from_numpy(leaf)]
+        _run("add", self.codes, columns, splits, leaves.numpy(), self.leaf, self.answers.numpy())
         self.losses.append(self._loss())
 
     @property

@@ -1,4 +1,4 @@
-"""The best split of a level of an oblivious tree: one column and one threshold for all of its leaves.
+"""An oblivious tree: the best split of each level, one column and one threshold for all leaves, and Newton's steps.
 
     score(column, bin)  =  sum over leaves, sides and slopes of  (sum of slopes)^2 / (sum of weights + penalty)
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wherefrom.training.native.jit import entry, inlined
+from wherefrom.training.native.jit import entry, inlined, jit
 
 _TABLES = 4  # histograms that are filled side by side: with one, each row would wait for the sum of the row before
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -47,20 +47,9 @@ def _fill_two(table, values, rows, code, leaf, leaves, total):
             table[each] = total[each] - table[each]
 
 
-@entry
-def best_split(codes, starts, rare, rare_code, leaf, slopes, bins, leaves, penalty, table, total, below, above, best):
-    """Write the best column, its bin, and the score into `best`. All real numbers are in single precision.
-
-    codes: the bin of each value.  # (columns, rows)
-    starts, rare: where each column's rows begin in a list of rows that have its rarer code; columns that have none
-        there are filled by all rows.  # (columns + 1,), (entries,)
-    rare_code: that code.  # (columns,)
-    leaf: the leaf of each row.  # (rows,)
-    slopes: what leaves are to sum up, and the weight of the row last.  # (slopes + 1, rows)
-    bins: how many each column has.  # (columns,)
-    table, total, below, above: memory to work in.  # (slopes + 1, most bins * leaves), (slopes + 1, leaves),
-        (leaves,) each
-    """
+@jit
+def _best_split(codes, starts, rare, rare_code, leaf, slopes, bins, leaves, penalty, table, total, below, above, best):
+    """Write the best column, its bin, and the score into `best`."""
     count = slopes.shape[0] - 1
     for k in range(count + 1):
         for each in range(leaves):
@@ -96,3 +85,94 @@ def best_split(codes, starts, rare, rare_code, leaf, slopes, bins, leaves, penal
                     score += left * left * below[each] + right * right * above[each]
             if score > best[2]:
                 best[0], best[1], best[2] = column, split, score
+
+
+@inlined
+def _descend(codes, column, split, leaf):
+    """Move every row to one of the two leaves below its own."""
+    for row in range(len(leaf)):
+        leaf[row] = 2 * leaf[row] + (codes[column, row] > split)
+
+
+@entry
+def grow(
+    codes, starts, rare, rare_code, leaf, slopes, bins, penalty, table, total, below, above, best, columns, splits
+):
+    """Write the column and the bin of each level's split; a column of -1 says that some slope is not a number.
+
+    All real numbers are in single precision.
+
+    codes: the bin of each value.  # (columns, rows)
+    starts, rare: where each column's rows begin in a list of rows that have its rarer code; columns that have none
+        there are filled by all rows.  # (columns + 1,), (entries,)
+    rare_code: that code.  # (columns,)
+    slopes: what leaves are to sum up, and the weight of the row last.  # (slopes + 1, rows)
+    bins: how many each column has.  # (columns,)
+    leaf, table, total, below, above, best: memory to work in.  # (rows,), (slopes + 1, most bins * leaves),
+        (slopes + 1, leaves), (leaves,) each, (3,)
+    columns, splits: to write to.  # (depth,) each
+    """
+    for row in range(len(leaf)):
+        leaf[row] = 0
+    leaves = 1
+    for level in range(len(columns)):
+        _best_split(
+            *(codes, starts, rare, rare_code, leaf, slopes, bins, leaves, penalty, table, total, below, above, best)
+        )
+        columns[level], splits[level] = int(best[0]), int(best[1])
+        if columns[level] < 0:
+            return
+        _descend(codes, columns[level], splits[level], leaf)
+        leaves *= 2
+
+
+@entry
+def add(codes, columns, splits, leaves, leaf, answers):
+    """Add a tree to the answers.
+
+    codes: the bin of each value.  # (columns, rows)
+    columns, splits: of each level.  # (depth,) each
+    leaves: what each adds.  # (leaves, outputs)
+    leaf: memory, into which the leaf of each row is written.  # (rows,)
+    answers: to add to.  # (rows, outputs)
+    """
+    _find(codes, columns, splits, leaf)
+    for row in range(len(leaf)):
+        for output in range(leaves.shape[1]):
+            answers[row, output] += leaves[leaf[row], output]
+
+
+@entry
+def step(codes, columns, splits, slope, curvature, pace, penalty, most, sums, leaves, leaf, answers):
+    """Write a part of Newton's step into each leaf, none larger than the most, and add it to the answers of its rows.
+
+    slope, curvature: of each row's loss by its outputs.  # (rows, outputs) each
+    pace: the part that is taken.  # (outputs,)
+    penalty: curvature that is added to each leaf.  # (outputs,)
+    sums: memory.  # (leaves, outputs)
+    The others are those of `add`.
+    """
+    _find(codes, columns, splits, leaf)
+    for each in range(len(leaves)):
+        for output in range(len(pace)):
+            leaves[each, output], sums[each, output] = 0.0, penalty[output]
+    for row in range(len(leaf)):
+        for output in range(len(pace)):
+            leaves[leaf[row], output] += slope[row, output]
+            sums[leaf[row], output] += curvature[row, output]
+    for each in range(len(leaves)):
+        for output in range(len(pace)):
+            size = -pace[output] * leaves[each, output] / sums[each, output]
+            leaves[each, output] = min(max(size, -most), most)
+    for row in range(len(leaf)):
+        for output in range(len(pace)):
+            answers[row, output] += leaves[leaf[row], output]
+
+
+@inlined
+def _find(codes, columns, splits, leaf):
+    """Write the leaf of each row."""
+    for row in range(len(leaf)):
+        leaf[row] = 0
+    for level in range(len(columns)):
+        _descend(codes, columns[level], splits[level], leaf)
