@@ -1,8 +1,11 @@
 """Values come back from JSON as they were: one table of cases, in which every registered class must be."""
 
 import importlib
+import json
 import math
 import pkgutil
+import subprocess
+import sys
 from dataclasses import dataclass, fields, is_dataclass
 from fractions import Fraction
 
@@ -358,3 +361,19 @@ def test_missing_code_has_a_stand_in_only_where_code_may_be():
 )
 def test_values_are_held_against_annotations(value, hint, expected):
     assert fits(value, hint) is expected
+
+
+def test_loading_imports_every_class_that_files_may_name():
+    """A fresh process has imported nothing else: a class that only its makers import could be saved, but not read."""
+    ask = "import json; from wherefrom.files.codec import REGISTRY; print(json.dumps(sorted(REGISTRY)))"
+    every_module = (
+        "import importlib, pkgutil, wherefrom\n"
+        "for each in pkgutil.walk_packages(wherefrom.__path__, 'wherefrom.'):\n"
+        "    each.name.endswith('__main__') or importlib.import_module(each.name)\n"
+    )
+
+    def names(imports: str) -> set[str]:
+        ran = subprocess.run([sys.executable, "-c", f"{imports}\n{ask}"], capture_output=True, text=True, check=True)
+        return set(json.loads(ran.stdout))
+
+    assert names("import wherefrom.loading, wherefrom.tables.model") == names(every_module)
