@@ -43,6 +43,7 @@ _FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several dept
 _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by
 _MOST_ROWS_OF_A_PROCESS = 10_000
+_EXACT_ROWS, _CENTRES = 1000, 400  # each row is a centre of a process up to so many; else there are so many centres
 _SHARES, _LESS_ERROR = (0.25, 0.5, 0.75), 0.005  # in a mean with the networks, and of their error, in a first fit
 _NOT_PROMISING = "{} left out: means of a first fit and of the networks are no better than those of the networks"
 _LEAST_WEIGHT = 0.05
@@ -142,7 +143,8 @@ def _models(
         if trees is None:
             tell(_NOT_PROMISING.format(WORDS[TREES]))
         models |= {} if trees is None else {TREES: replace(trees, columns=columns)}
-    process, is_small = GaussianProcess(columns=columns), len(rows) <= _MOST_ROWS_OF_A_PROCESS
+    process = GaussianProcess(len(rows) if len(rows) <= _EXACT_ROWS else _CENTRES, columns)
+    is_small = len(rows) <= _MOST_ROWS_OF_A_PROCESS
     if PROCESS in others and is_small and rival is not None and process.fits(loss):
         promising = _promising(process, table, *validation[0], rival)
         if promising is None:

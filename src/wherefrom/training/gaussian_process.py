@@ -38,7 +38,7 @@ class GaussianProcess:
     It fits itself: no optimiser, epochs or batches. For quantities (`wf.Regression`, `wf.Positive`) alone, as if their
     noise were Gaussian.
 
-    centres: rows that kernels stand around (default 800).
+    centres: rows that kernels stand around (default 400). With no more rows than that, the process is exact.
     columns: how many of the first columns of x it looks at (default None: all).
     start: logarithms of the lengths, the two variances and the noise to begin the search at, as `search` returns them
         for similar rows (default None: usual ones). It is then shorter.
@@ -48,7 +48,7 @@ class GaussianProcess:
     Families(['network', 'process'])
     """
 
-    centres: int = 800
+    centres: int = 400
     columns: int | None = None
     start: tuple[float, ...] | None = None
 
