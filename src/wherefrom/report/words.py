@@ -18,6 +18,7 @@ from wherefrom.likelihoods import views as kinds
 from wherefrom.predictive.advice import TRY, Advice, Option, listed
 from wherefrom.predictive.background import OUTSIDE
 from wherefrom.predictive.panels import Output, Words, told_apart
+from wherefrom.report.columns import UNUSUAL
 
 Language = Literal["python", "command", "fit"]
 _LANGUAGES = ("python", "command", "fit")
@@ -465,26 +466,28 @@ def glossary(outputs: Sequence[Output]) -> dict[str, list[str]]:
 _GLOSSARY = {
     "share": [
         "Share",
-        "How much of the doubt has this source: what would go if the choice were settled. Shares add up to 100%.",
+        "The part of the doubt that this source causes: what would go away if the choice were settled. Shares add up "
+        "to 100%.",
     ],
     "open": [
         "Left open",
-        "A choice of training that was not settled: the run trained, or sampled, several values of it, and averages "
-        "over them. To statisticians: marginalised.",
+        "A training choice that is treated as uncertain: the run trained or sampled several values of it, and averages "
+        "over them. Statisticians say: marginalised.",
     ],
     "without": [
         "No model",
-        "One answer for all rows, fitted on these very rows: a little better than anyone could do in advance. A model "
-        "should beat it.",
+        "The same answer for all rows, fitted on these very rows: a little better than anyone could do in advance. A "
+        "model should beat it.",
     ],
     "outside": [
         "Outside, distance",
-        "A row is outside if it is unlike those that were trained on; its distance says how unlike, and 1 is the edge. "
-        "Predictions there are guesses, however sure they look.",
+        "A row is outside if it is unlike the training rows. Its distance says how unlike; 1 is the edge. Predictions "
+        "outside are guesses, however sure they look.",
     ],
+    "unusual": ["Unusual value", UNUSUAL],
     "error": [
         "±",
-        "One standard error: with as many other rows, a score would be this much higher or lower, more or less; twice "
-        "that is rare. Of shares near 0 and 100%, brackets have the interval that holds 19 times out of 20.",
+        "One standard error: on as many other rows, a score would typically differ by this much, and rarely by twice "
+        "as much. For shares near 0 and 100%, brackets show the 95% interval instead.",
     ],
 }
