@@ -69,7 +69,7 @@ prediction = posterior.predict(line, samples=30)
 sources = prediction.sources()
 print(sources)
 
-# %%
+# %% Above, the mean with a 95% interval, which widens in the gap without rows; below, the variance of each source on a log scale
 from matplotlib import pyplot
 
 figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")

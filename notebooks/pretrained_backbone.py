@@ -70,7 +70,7 @@ one = posterior.marginalising().predict(images[rest])
 print(f"16 heads: accuracy {prediction.accuracy(label[rest]):.3f}, NLL {prediction.nll(label[rest]):.3f}")
 print(f"one head: accuracy {one.accuracy(label[rest]):.3f}, NLL {one.nll(label[rest]):.3f}")
 
-# %%
+# %% Accuracy against confidence of the 16 heads: the points scatter around the diagonal within their bars
 prediction.plot("reliability", label[rest])
 
 # %% [markdown]

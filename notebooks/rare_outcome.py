@@ -58,7 +58,7 @@ pd.DataFrame({"predicted": risk, "true risk": true_risk, "came back": new["retur
     group, observed=True
 ).mean().round(3)
 
-# %%
+# %% Accuracy against confidence: most patients are at the top right, on the diagonal; the few others scatter widely
 model.plot("reliability", new)
 
 # %% [markdown]

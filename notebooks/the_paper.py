@@ -58,7 +58,7 @@ posterior = wf.marginalise(
 # %% [markdown]
 # One set of trainings serves all eight subsets of t, θ₀ and M (the units that dropout keeps; the code calls it F):
 
-# %%
+# %% Eight panels of the toy regression, one for each subset of t, theta0 and M: the band of three standard deviations widens as more is random
 line = np.linspace(-6, 6, 121)[:, None]
 names = ("F", "t", "theta0")
 figure, panels = pyplot.subplots(2, 4, figsize=(11, 5), sharex=True, sharey=True, layout="constrained")
@@ -89,7 +89,7 @@ for subset, share in scores.items():
 #
 # The paper does not split the variance by choice. Here every draw keeps its label, so we can:
 
-# %%
+# %% Stacked areas: the variance of each row by source, rows in order of their doubt
 posterior.predict(line, samples=100).sources().plot()
 
 # %% [markdown]

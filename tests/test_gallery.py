@@ -41,7 +41,9 @@ def test_pages_have_the_code_of_their_notebooks(name):
     assert code == [shown(cell.text) for cell in script if cell.is_code], "run tools/gallery.py"
     assert all(cell.text.partition("\n")[2].strip() in page for cell in script if not cell.is_code)
     assert "quick:" not in page
-    for picture in re.findall(r"\(\.\./images/([\w-]+\.png)\)", page):
+    pictures = re.findall(r"!\[(.*)\]\(\.\./images/([\w-]+\.png)\)", page)
+    assert [title for title, _ in pictures] == [cell.title for cell in script if cell.title]
+    for _, picture in pictures:
         assert (ROOT / "docs" / "images" / picture).stat().st_size < 150_000
 
 
