@@ -67,10 +67,10 @@ class JointLoss:
 @stored("Several", arguments=lambda several: dict(several.parts))
 @dataclass(frozen=True, init=False)
 class Several(Target):
-    """Several targets of different kinds, each by its name with its own likelihood; y is a frame or a dictionary.
+    """Several targets of different kinds, each with its name and its likelihood; y is a frame or a dictionary.
 
-    Targets are one column each. At most one of those that are classes may leave them to be found in y: name those of
-    the others, as `died=wf.Classification(classes=2)`.
+    Each target is one column. For at most one target, the classes may be taken from y; name those of the others, such
+    as `died=wf.Classification(classes=2)`.
 
     >>> from wherefrom.likelihoods import Classification, Counts
     >>> Several(visits=Counts("predicted"), died=Classification()).outputs(targets=1 + 2)
