@@ -144,13 +144,13 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A column of a table, learnt from the others: made by `wf.fit`, and read again by `wf.load`.
+    """A model of one column of a table: made by `wf.fit`, and loaded by `wf.load`.
 
-    Tables are pandas or polars frames, dictionaries of columns, or files (CSV, Parquet). What comes back is of the same
-    kind as what was given; of a file, a dictionary.
+    Tables are pandas or polars frames, dictionaries of columns, or files (CSV, Parquet). Results have the same type as
+    the table; for a file, they are a dictionary.
 
     posterior: the networks, as `wf.marginalise` returns them.
-    scores: those of the rows that had no part in training; `print(model.scores)` shows them.
+    scores: scores of rows by networks that were not trained on them; `print(model.scores)` shows them.
     notes: what the user should know about the table.
     """
 
