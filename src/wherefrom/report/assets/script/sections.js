@@ -169,7 +169,7 @@ function further() {
   const { table, more } = plainTable(about.columns, about.rows, 3, { label: "What further trainings would buy", first: 12 });
   return card("What further training would buy", null, about.say.map((words) => h("p", null, words)),
     h("details", null, h("summary", null, "Errors that each budget leaves"), table, more,
-      soft("What chance leaves for want of networks and samples: of the mean, in standard deviations of a prediction; the others relative to what they are errors of.")));
+      soft("Errors because networks and samples are few: of the mean, in standard deviations of a prediction; the others relative to what they are errors of.")));
 }
 
 function calibrationInFull() {
