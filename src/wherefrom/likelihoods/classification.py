@@ -446,7 +446,7 @@ class ClassPrediction(HoldsMixture):
     def doubt(self, by: Doubt = "entropy") -> Tensor:
         """A number for each row that is large where there is doubt: confidence counts by what it lacks.  # (rows,)"""
         if by not in get_args(Doubt):
-            raise ValueError(f"doubt is told by one of {', '.join(map(repr, get_args(Doubt)))}, not {by!r}")
+            raise ValueError(f"by must be one of {', '.join(map(repr, get_args(Doubt)))}, not {by!r}")
         if by == "confidence":
             return 1 - self.confidence
         return self.variance.sum(1) if by == "variance" else getattr(self, by)

@@ -293,12 +293,10 @@ class _Outlook:
     def of(cls, subject: Subject) -> _Outlook:
         data = Answers.of(subject.mixture)
         if [axis.name for axis in data.axes] != [axis.name for axis in subject.mixture.axes]:
-            raise ValueError(
-                "these members' weights were set one by one, for themselves: ask for advice before they are weighted"
-            )
+            raise ValueError("the weights of these members were set one by one: ask for advice before you weight them")
         parts = _overall(data.components())
         if not parts or not float(sum(map(float, parts.values()))) > 0:
-            raise ValueError("nothing is random here, as far as can be seen: marginalise a variable first")
+            raise ValueError("no variable is uncertain, so there is no advice: add one to `over` first")
         replicates = data.replicated(lambda answers: _overall(answers.components()))
         is_known = bool(replicates) and not data.unknowable_errors(parts, replicates)
         return cls(data, parts, replicates, is_known, subject.certain)

@@ -634,8 +634,8 @@ def _date_format(table: RawTable, column: Column, insist: bool) -> str:
     if not formats and insist:
         first = column.first_row_of(0)
         raise ValueError(
-            f"{_place(table, column, first)}: {column.levels[0]!r} is no date as we know them: say how they are "
-            f"written, as {option('date', column.name + '=%d.%m.%Y')}"
+            f"{_place(table, column, first)}: {column.levels[0]!r} has no known date format: give it, as "
+            f"{option('date', column.name + '=%d.%m.%Y')}"
         )
     return formats[0] if formats else ""
 

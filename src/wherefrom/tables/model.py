@@ -219,7 +219,7 @@ class Model:
         """Read a model that `save` wrote, or `wherefrom fit`.
 
         partial: leave damaged members out, with a warning (default False: they are an error).
-        key: file with the key by which the run must be signed (default None: signatures are not looked at).
+        key: file with the key; the run must have been signed with it (default None: not checked).
         """
         folder = Path(folder)
         try:

@@ -176,7 +176,7 @@ class Compute:
         return heard(
             lambda: (
                 f"training was interrupted: the last finished epoch of every member is in {checkpoints.folder}; make "
-                "the same call again to go on from there"
+                "the same call again to continue"
             ),
             self.announce,
         )

@@ -92,7 +92,7 @@ class Hyperparameters(Drawn):
             )
         spaces = {name: space(name, values) for name, values in settings.items()}
         if points is not None and draws is not None:
-            raise ValueError("points are gone through one by one: leave draws out")
+            raise ValueError("every point is trained once: leave draws out")
         if points is None and weights is not None:
             raise ValueError("weights are for points; weigh the values of a list by a dictionary, lr={0.01: 3, 0.1: 1}")
         if points is None and draws is None and all(isinstance(values, Finite) for values in spaces.values()):
@@ -107,7 +107,7 @@ class Hyperparameters(Drawn):
     def drawn_jointly(self) -> Hyperparameters:
         """Return it as it is within `Jointly`, which says how many draws there are: lists are drawn at random."""
         if not self.settings and self.weights is not None:
-            raise ValueError("within Jointly points are gone through one by one, each as likely as the others")
+            raise ValueError("within Jointly every point is used once, all equally likely: leave out the weights")
         if not self.settings or self.points is None:
             return self
         drawn = copy.copy(self)

@@ -123,5 +123,5 @@ def MLPs(
             raise ValueError(f"there are two MLPs {name!r}: name each width, depth and activation once")
         found[name] = MLP([width] * depth, activation, dropout)
     if len(found) < 2:
-        raise ValueError("a single MLP is no doubt about the architecture: give several widths, depths or activations")
+        raise ValueError("a single MLP leaves nothing uncertain: give several widths, depths or activations")
     return Families(found, weights)
