@@ -189,7 +189,7 @@ class Several(Target):
         return counts
 
     def slices(self, targets: int) -> dict[str, slice]:
-        """Where the outputs of each target stand."""
+        """Return the slice of outputs of each target."""
         counts = self._targets(targets)
         ends = list(accumulate(part.outputs(counts[name]) for name, part in self.parts.items()))
         return {name: slice(start, end) for name, start, end in zip(self.parts, [0, *ends], ends, strict=False)}
@@ -302,7 +302,7 @@ def _answers(outputs: Mixture, some: slice) -> Mixture:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SeveralPrediction(HoldsMixture):
-    """Predictions of several targets at some rows; `prediction["stay"]` is that of one, of its own class."""
+    """Predictions of several targets at some rows; `prediction["stay"]` is the prediction of one target."""
 
     is_joint: ClassVar[bool] = True
     mixture: Mixture  # of the networks' outputs

@@ -89,7 +89,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """Advice on further trainings: `best` is a variable, "samples", or None where nothing is worth it."""
+    """Advice on further trainings: `best` is a variable, "samples", or None if nothing is worth it."""
 
     now: Option
     options: tuple[Option, ...]

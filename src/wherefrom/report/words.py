@@ -203,7 +203,7 @@ class Voice:
 
     @property
     def inputs(self) -> str:
-        """What the networks are given: of a table, its columns."""
+        """Return a word for the inputs of the networks: for a table, its columns."""
         return INPUTS if self.speaks == "python" else COLUMNS
 
     def remedy(self, source: str) -> tuple[str, str]:

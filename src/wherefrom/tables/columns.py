@@ -259,7 +259,7 @@ class TableEncoder:
 
     @property
     def feature_slices(self) -> dict[str, slice]:
-        """Where the features of each column stand among all.
+        """Return the slice of features of each column.
 
         >>> numbers = [Quantity(name, "number", 0.0, 1.0, marks_missing=True) for name in ("age", "weight")]
         >>> TableEncoder(tuple(numbers)).feature_slices

@@ -493,7 +493,7 @@ class Model:
 
     @property
     def completion(self) -> Completion | None:
-        """What draws the missing values of rows."""
+        """The rule that draws missing values of rows."""
         return None if self.donors is None else Completion(self.encoder, self.donors)
 
     @property

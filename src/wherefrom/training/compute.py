@@ -30,7 +30,7 @@ from wherefrom.training.workers import available, available_cores
 
 @dataclass(frozen=True)
 class Compute:
-    """Where and how to compute, for `marginalise`, `extend`, the estimators and the command.
+    """Settings of where and how to compute, for `marginalise`, `extend`, the estimators and the command.
 
     device: "cpu", "cuda", "cuda:1", ... (default "cpu"), or several, such as ["cuda:0", "cuda:1"]: members are divided
         between processes, one for each device; predictions are made on the first.

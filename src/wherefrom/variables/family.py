@@ -109,7 +109,7 @@ def MLPs(
     dropout: float = 0.0,
     weights: Sequence[float] | None = None,
 ) -> Families:
-    """All MLPs of these widths, depths and activations, as a family each; they take x's and y's sizes from the data.
+    """All MLPs of these widths, depths and activations, as one family each; sizes of x and y come from the data.
 
     >>> MLPs(widths=[20, 50], depths=[1, 2])
     Families(['20 relu', '20-20 relu', '50 relu', '50-50 relu'])
