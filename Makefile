@@ -17,10 +17,10 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make lint-js ESLint on the report's script, where there is node"
 	@echo "make plot-library   the report's plot library from its npm packages (needs npm)"
-	@echo "make axe     axe-core, with which the tests check the report for access (needs npm)"
-	@echo "make screenshots   the pictures of the report in docs/images (needs Chromium and pdftoppm)"
+	@echo "make axe     axe-core, with which the tests check the report and the site for access (needs npm)"
+	@echo "make screenshots   the pictures of the report and the site in docs/images (needs Chromium and pdftoppm)"
 	@echo "make docs    the documentation as a site, in site/index.html; broken links are errors"
-	@echo "make gallery   run the notebooks, and write docs/gallery and the pictures of the README (some minutes)"
+	@echo "make gallery   run the notebooks, and write docs/gallery and the pictures of the README and the pages (some minutes)"
 	@echo "make dist    wheel and source distribution in dist/, checked by twine"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make bench-tables   real tables beside CatBoost, LightGBM, NGBoost and others, in benchmarks/results/tables.md (hours)"
@@ -64,7 +64,7 @@ plot-library:
 axe:
 	cd tools/axe && npm ci --no-audit --no-fund --loglevel=error
 
-screenshots: setup
+screenshots: $(VENV)/.docs
 	$(BIN)/python tools/screenshots.py
 
 # Before a commit: what is not marked slow, in one process, since a second one imports and collects everything again.
@@ -103,6 +103,7 @@ $(VENV)/.docs: $(READY)
 gallery: setup
 	$(BIN)/python tools/gallery.py
 	$(BIN)/python tools/readme_picture.py
+	$(BIN)/python tools/page_pictures.py
 
 # Built without isolation, by the locked hatchling; tests/test_dist.py installs the wheel and runs it.
 dist: $(VENV)/.supply

@@ -7,11 +7,12 @@ Fits each set on 70% of (at most 2,000) rows in other orders (`--splits`), and p
 complete, with values hidden and drawn, without training rows in the run (`--no-data`), and with the training rows'
 median in place of the hidden values. Every test row has as many copies as columns, with another column hidden in each.
 
-Prints a table for docs/table.md, the mean over splits of: RMSE and coverage of the 95% interval; the CRPS of the hidden
-values, in standard deviations of their columns; the fall of the variance that was promised (the share of `gaps` in all
-variance), and that of the predicted variance and of the squared errors when the values were given, over all rows and
-for thirds of the rows by promised fall; and how much longer rows with gaps took. Squared errors of few rows are noisy:
-that is why all columns are hidden in turn. The sets are read from WHEREFROM_DATA (uci/<set>/data.csv.gz), or `--data`.
+Prints a table for docs/table_measured.md, the mean over splits of: RMSE and coverage of the 95% interval; the CRPS of
+the hidden values, in standard deviations of their columns; the fall of the variance that was promised (the share of
+`gaps` in all variance), and that of the predicted variance and of the squared errors when the values were given, over
+all rows and for thirds of the rows by promised fall; and how much longer rows with gaps took. Squared errors of few
+rows are noisy: that is why all columns are hidden in turn. The sets are read from WHEREFROM_DATA
+(uci/<set>/data.csv.gz), or `--data`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Hospital stay, from a CSV file
 #
-# How long will a patient stay? The table has what tables have: text, dates, missing values, limits such as `<5`, and several rows of some patients.
-# Real patients may not be shown, so these are made up; the code that makes them comes first. Put your own file in their place.
+# How long will a patient stay? The table has text, dates, missing values, limits such as `<5`, and several rows of some patients. Real patients may not be
+# shown, so these are made up. The code that makes them comes first; use your own file instead.
 
 # %%
 import numpy as np
@@ -41,7 +41,7 @@ print(pd.read_csv("admissions.csv").head())
 # %% [markdown]
 # ## Fit
 #
-# `group` keeps all stays of a patient together: otherwise the model would be judged on patients that it has seen. In a shell, this line is
+# `group` keeps all stays of a patient together. Otherwise the model would be tested on patients that it has seen. In a shell, this line is
 # `wherefrom fit admissions.csv --target stay_days --group patient_id --out run`.
 
 # %%
@@ -57,11 +57,11 @@ model
 # %%
 print(model.scores.table())
 
-# %%
+# %% Share of stays within their interval against the level of the interval: the points lie close to the diagonal
 model.plot("calibration")
 
 # %% [markdown]
-# The points should lie on the line: an interval of 50% holds half of the stays, one of 95% nearly all of them.
+# The points should lie on the line: a 50% interval should contain half of the stays, a 95% interval nearly all of them.
 #
 # ## Predict new patients
 #
@@ -83,7 +83,7 @@ predictions[["median", "lower", "upper", "share_gaps", "measure_next", "expected
 
 # %% [markdown]
 # `share_gaps` is the part of the second patient's doubt that comes from the missing values. `measure_next` says which of them would help most, and
-# `expected_fall` by how much the variance (of the logarithm of the stay) would fall. The third row is marked as strange, and `why` says by what: its
+# `expected_fall` by how much the variance (of the logarithm of the stay) would fall. The third row is marked as unusual, and `why` gives the reason. Its
 # interval is nearly that of all patients.
 #
 # ## Where the doubt comes from
@@ -92,16 +92,16 @@ predictions[["median", "lower", "upper", "share_gaps", "measure_next", "expected
 print(model.sources(admissions(ROWS // 3, seed=1)))
 
 # %% [markdown]
-# Most of it is not explained by the columns: patients with the same row stay for different times. No training lowers that. Missing values matter little
-# here. `model.advice()` says what could be done, the most useful first.
+# The columns do not explain most of the doubt: patients with the same row stay for different times. No training lowers that. Missing values matter little
+# here. `model.advice()` says what you can do, the most useful first.
 
 # %%
 print(model.advice())
 
-# %%
+# %% Bars of how much the NLL rises if a column is shuffled: most for age, then ward and crp
 model.importance().plot()
 
 # %% [markdown]
-# Which columns the prediction rests on: how much worse it gets if a column is shuffled.
+# The plot shows which columns matter: how much worse the prediction gets if a column is shuffled.
 #
 # `model.report("report.html")` writes all of this as a page for the browser, and `model.save("run")` keeps the model.

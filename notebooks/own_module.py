@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Your own network, with all choices open
 #
-# Train a network twice and you get two different answers. Which of the choices of training is to blame? This notebook opens all of them for a network of
-# your own, and splits the variance of its predictions.
+# Train a network twice and you get two different answers. Which training choice causes the difference? This notebook treats all of them as uncertain for your
+# own network, and splits the variance of its predictions by choice.
 
 # %%
 import numpy as np
@@ -28,7 +28,7 @@ class Residual(nn.Module):
 
 
 # %% [markdown]
-# One training, as you would do it without any doubt:
+# First describe one training, as usual:
 
 # %%
 # quick: EPOCHS = 4
@@ -41,7 +41,7 @@ training = wf.Training(
 )
 
 # %% [markdown]
-# And the same with its choices open. Those in the list are crossed: 3 × 3 × 4 = 36 trainings, as one program. SWAG and dropout come out of the same trainings.
+# Then treat its choices as uncertain. The first three are crossed: 3 × 3 × 4 = 36 trainings, in one program. SWAG and dropout need no further trainings.
 
 # %%
 posterior = wf.marginalise(
@@ -61,7 +61,7 @@ posterior
 # %% [markdown]
 # ## Where each choice matters
 #
-# Along a line through the inputs, with the gap in the middle:
+# The predictions along a line through the inputs, with the gap in the middle:
 
 # %%
 line = np.column_stack([np.linspace(-2, 2, 81), np.zeros(81)])
@@ -69,7 +69,7 @@ prediction = posterior.predict(line, samples=30)
 sources = prediction.sources()
 print(sources)
 
-# %%
+# %% Above, the mean with a 95% interval, which widens in the gap without rows; below, the variance of each source on a log scale
 from matplotlib import pyplot
 
 figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(7, 6), sharex=True, layout="constrained")
@@ -87,7 +87,7 @@ bottom
 # %% [markdown]
 # ## What each choice is worth
 #
-# One set of trainings serves every subset. Scores on new rows:
+# One set of trainings serves every subset of the choices. These are scores on new rows:
 
 # %%
 x_new = random.uniform(-2, 2, size=(400, 2))
@@ -99,8 +99,8 @@ for names in ((), ("theta0",), ("h",), ("D",), ("t",), ("F",), ("theta0", "h", "
     )
 
 # %% [markdown]
-# Other initial weights and other rows help most: they disagree where rows are missing. t and F add spread where there are rows, too. The noise is fitted anew
-# for each line, on held-out rows, and is smaller then.
+# Other initial weights and other rows help most, because such networks disagree where there are no rows. t and F add spread where there are rows, too. The
+# noise is fitted again for each line, on held-out rows, and is then smaller.
 #
 # ## What to spend on next
 

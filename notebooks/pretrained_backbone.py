@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A pretrained backbone
 #
-# Large networks are trained once, and small heads many times. A frozen backbone is shared by all members: in memory, in files, and in time, since its
-# features are computed once. Here the backbone is small and is trained first, on the digits 0 to 6, so that nothing has to be downloaded.
+# Train a large network once, and many small heads on top of it. All members share the frozen backbone: in memory, in files, and in computing time, because its
+# features are computed once. Here the backbone is small. It is trained first, on the digits 0 to 6, so that you need not download anything.
 
 # %%
 import numpy as np
@@ -42,8 +42,8 @@ print(f"accuracy on its own digits: {(head(backbone(x)).argmax(1) == y).float().
 # %% [markdown]
 # ## Other digits, few labels
 #
-# The digits 7, 8 and 9, which the backbone has never seen, with 10 labels of each. Only the heads are trained: 16 of them, each from other initial weights
-# and on another bootstrap sample of the 30 images.
+# The new task has the digits 7, 8 and 9, which the backbone has never seen, with 10 labels of each. Only the heads are trained: 16 of them, each with other
+# initial weights and on another bootstrap sample of the 30 images.
 
 # %%
 random = np.random.default_rng(0)
@@ -70,14 +70,14 @@ one = posterior.marginalising().predict(images[rest])
 print(f"16 heads: accuracy {prediction.accuracy(label[rest]):.3f}, NLL {prediction.nll(label[rest]):.3f}")
 print(f"one head: accuracy {one.accuracy(label[rest]):.3f}, NLL {one.nll(label[rest]):.3f}")
 
-# %%
+# %% Accuracy against confidence of the 16 heads: the points scatter around the diagonal within their bars
 prediction.plot("reliability", label[rest])
 
 # %% [markdown]
 # ## Images of another kind
 #
-# The digits 0 to 6 are none of the three classes, and any answer is wrong. Are they noticed? The AUROC is the probability that an image of another kind has the
-# larger doubt.
+# The digits 0 to 6 belong to none of the three classes, so any answer is wrong. Does the doubt show it? The AUROC is the probability that an image of another
+# kind has a larger doubt than one of the three classes.
 
 # %%
 other = images[label < 7]
@@ -87,12 +87,12 @@ print(f"16 heads, by disagreement: {prediction.auroc(strange, by='mutual_informa
 print(f"one head, by entropy:      {one.auroc(strange_to_one, by='entropy'):.2f}")
 
 # %% [markdown]
-# 0.5 would be chance. One head is worse than that: it is surer of digits that it cannot know. 16 heads notice them, but weakly, since all look at the same
-# features. If such images must be noticed, train several backbones, too ([which doubt finds strange rows](../choosing.md#which-doubt-finds-strange-rows)).
+# 0.5 would be chance. One head is worse than that: it is surer about digits that it cannot know. 16 heads notice them, but only a little, because all use the
+# same features. If you must notice such images, train several backbones too ([which doubt finds unusual rows](../choosing.md#which-doubt-finds-unusual-rows)).
 #
 # ## One backbone in the files
 #
-# The files hold the backbone once, whatever the number of heads.
+# The files hold the backbone once, for any number of heads.
 
 # %%
 import tempfile

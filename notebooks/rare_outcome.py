@@ -1,8 +1,8 @@
 # %% [markdown]
 # # A rare outcome
 #
-# Four patients in a hundred come back within a month. A model that answers "no" for everybody is right in 96% of cases, and useless. What counts is the
-# risk of each patient, and whether it can be trusted. The patients are made up, so that the true risk is known.
+# Four patients in a hundred come back within a month. A model that answers "no" for everybody is right in 96% of cases, and useless. You want the risk of each
+# patient, and to know whether you can trust it. The patients here are made up, so that the true risk is known.
 
 # %%
 import numpy as np
@@ -39,8 +39,8 @@ model = wf.fit(train, target="returned")
 print(model.scores.table())
 
 # %% [markdown]
-# `average precision` of a model that knows nothing is the prevalence. `lift` says how much more frequent the event is in the tenth of patients at highest
-# risk. Acting on all patients above a threshold of the risk would do this:
+# A model without any information would have an `average precision` equal to the prevalence. `lift` says how much more frequent the event is in the tenth of
+# patients at highest risk. The next table shows what happens if you act on all patients above a threshold of the risk:
 
 # %%
 print(model.scores.alerts())
@@ -48,7 +48,7 @@ print(model.scores.alerts())
 # %% [markdown]
 # ## Are the risks right?
 #
-# New patients, in groups of equal predicted risk: how many came back?
+# Five groups of new patients, from the lowest to the highest predicted risk: how many came back?
 
 # %%
 predictions = model.predict(new)
@@ -58,14 +58,14 @@ pd.DataFrame({"predicted": risk, "true risk": true_risk, "came back": new["retur
     group, observed=True
 ).mean().round(3)
 
-# %%
+# %% Accuracy against confidence: most patients are at the top right, on the diagonal; the few others scatter widely
 model.plot("reliability", new)
 
 # %% [markdown]
-# ## Most in doubt is not highest risk
+# ## The largest doubt is not the highest risk
 #
-# The entropy of a rare class grows with its probability: sorted by it, the patients most in doubt are those at highest risk again. `disagreement` is another
-# thing: it is how far the networks differ. There, more data could change the answer.
+# The entropy of a rare class grows with its probability. So the patients with the largest entropy are those at highest risk again. `disagreement` is different:
+# it says how much the networks differ. Where it is large, more data could change the answer.
 
 # %%
 highest = set(predictions.nlargest(50, "p_yes").index)

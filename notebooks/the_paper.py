@@ -1,9 +1,9 @@
 # %% [markdown]
 # # The paper in twenty minutes
 #
-# *Intrinsic uncertainties and where to find them* (Farina, Phillips and Richmond, 2021) asks where the uncertainty of a trained network comes from. Its answer
-# is that a training is one point among many: a model family F, initial weights θ₀, an algorithm A with settings h, and a number of iterations t. Make one
-# of them random, and the trained weights are random, too.
+# *Intrinsic uncertainties and where to find them* (Farina, Phillips and Richmond, 2021) asks where the uncertainty of a trained network comes from. Its answer:
+# from the choices of training. They are a model family F, initial weights θ₀, an algorithm A with settings h, and a number of iterations t. If you make one
+# of them random, the trained weights are random, too.
 
 # %%
 import itertools
@@ -16,8 +16,8 @@ import wherefrom as wf
 # %% [markdown]
 # ## One weight
 #
-# With a single weight θ, the loss is a curve and can be drawn: f(x) = sin(θx) is to learn a signal of three tones. 16 trainings, and where each choice
-# alone sends θ:
+# A network with a single weight θ has a loss that is a curve, so we can draw it. Here f(x) = sin(θx) learns a signal of three tones. 16 trainings show where
+# each choice alone sends θ:
 
 # %%
 from wherefrom.reproduce import figure1
@@ -32,12 +32,12 @@ for variable, words in (
     print(f"{words}: training ends near θ = {ends}")
 
 # %% [markdown]
-# Each choice alone reaches other valleys. t alone stays in one of them, and says how far training moves there. The whole figure, with all combinations, is on
-# [the page of the idea](../idea.md).
+# Each of these choices reaches other valleys of the loss. t alone stays in one valley, and shows how far training moves there. The whole figure, with all
+# combinations, is on [the page about the idea](../idea.md).
 #
 # ## The toy regression
 #
-# Ten noisy points of x³, between −4 and 4. What does a network say beyond them?
+# The data is ten noisy points of x³, between −4 and 4. What does a network predict beyond them?
 
 # %%
 random = np.random.default_rng(3)
@@ -56,9 +56,9 @@ posterior = wf.marginalise(
 )
 
 # %% [markdown]
-# One set of trainings answers for all eight subsets of t, θ₀ and M (the units that dropout keeps; the code calls it F):
+# One set of trainings serves all eight subsets of t, θ₀ and M (the units that dropout keeps; the code calls it F):
 
-# %%
+# %% Eight panels of the toy regression, one for each subset of t, theta0 and M: the band of three standard deviations widens as more is random
 line = np.linspace(-6, 6, 121)[:, None]
 names = ("F", "t", "theta0")
 figure, panels = pyplot.subplots(2, 4, figsize=(11, 5), sharex=True, sharey=True, layout="constrained")
@@ -75,23 +75,23 @@ for subset, panel in zip(subsets, panels.flat, strict=True):
 panels[0, 0]
 
 # %% [markdown]
-# Bands are three standard deviations wide. How much of the true curve between −6 and 6 lies in them:
+# The bands reach three standard deviations to each side. This much of the true curve between −6 and 6 lies in them:
 
 # %%
 for subset, share in scores.items():
     print(f"{', '.join(subset) or 'nothing':14} {share:.0%}")
 
 # %% [markdown]
-# Together, choices hold more of the curve than any of them alone; none of them holds all of it. That is the paper's point. Its networks have no noise. Real data has, and then the likelihood
-# comes first; what is left open matters less ([measured on nine tables](../choosing.md#what-was-measured)).
+# Choices together contain more of the curve than any of them alone, but never all of it. That is the paper's point. Its networks have no noise. Real data has
+# noise; then the likelihood comes first, and what is left open matters less ([measured on nine tables](../choosing.md#what-was-measured)).
 #
 # ## Where it comes from
 #
-# What the paper does not do: since every draw keeps its label, the variance splits by choice.
+# The paper does not split the variance by choice. Here every draw keeps its label, so we can:
 
-# %%
+# %% Stacked areas: the variance of each row by source, rows in order of their doubt
 posterior.predict(line, samples=100).sources().plot()
 
 # %% [markdown]
-# [The figures](../reproduced.md), [the UCI tables](../uci.md) and [the CIFAR-10 study](../cifar10.md) of the paper were all redone; those pages say what
-# agrees, and what does not.
+# We repeated [the figures](../reproduced.md), [the UCI tables](../uci.md) and [the CIFAR-10 study](../cifar10.md) of the paper. These pages say what agrees, and
+# what does not.

@@ -497,7 +497,7 @@ def test_files_hold_it(kind, posterior, of_classes, tmp_path):
     else:
         assert torch.equal(old.sets(0.9), new.sets(0.9))
         assert torch.equal(old.probabilities, new.probabilities)
-    with pytest.warns(UserWarning, match="dropped .*not at hand.*: calibrate these anew"):
+    with pytest.warns(UserWarning, match="dropped .*not at hand.*: calibrate again"):
         assert again.select(theta0=[0, 1]).calibration == ()
 
 

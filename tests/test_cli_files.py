@@ -90,13 +90,13 @@ def test_a_run_is_checked(fit, tmp_path):
     fit(run)
     done = wherefrom("check", run)
     total = len(Run.open(run).files)
-    assert (done.exit_code, done.stdout) == (0, f"{run}: {total} of {total} files are whole\n")
+    assert (done.exit_code, done.stdout) == (0, f"{run}: {total} of {total} files are undamaged\n")
     path = Run.open(run).path("member-1.safetensors")
     path.write_bytes(path.read_bytes()[:-1])
     (run / "notes.txt").write_text("mine")
     done = wherefrom("check", run)
     assert done.exit_code == 2
-    assert f"{total - 1} of {total} files are whole" in done.stdout
+    assert f"{total - 1} of {total} files are undamaged" in done.stdout
     assert f"damaged: member-1.safetensors: {path} is damaged (it has" in done.stdout
     assert "not of the run: notes.txt" in done.stdout
     assert "partial=True" in done.stdout

@@ -32,6 +32,7 @@ class Cell:
 
     is_code: bool
     text: str
+    title: str = ""  # of code: what its picture shows, for those who cannot see it
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,15 @@ class Output:
 def cells(script: str) -> list[Cell]:
     """Split a script into its cells.
 
-    >>> cells("# %% [markdown]\\n# Text.\\n\\n# %%\\na = 1\\n")
-    [Cell(is_code=False, text='Text.'), Cell(is_code=True, text='a = 1')]
+    >>> cells("# %% [markdown]\\n# Text.\\n\\n# %% A point\\na = 1\\n")
+    [Cell(is_code=False, text='Text.', title=''), Cell(is_code=True, text='a = 1', title='A point')]
     """
     parts = re.split(r"^# %%(.*)\n", script, flags=re.MULTILINE)[1:]
     each = []
     for kind, text in zip(parts[::2], parts[1::2], strict=True):
         is_code = "[markdown]" not in kind
-        each.append(Cell(is_code, (text if is_code else re.sub(r"^# ?", "", text, flags=re.MULTILINE)).strip()))
+        words = text if is_code else re.sub(r"^# ?", "", text, flags=re.MULTILINE)
+        each.append(Cell(is_code, words.strip(), kind.strip() if is_code else ""))
     return each
 
 
@@ -86,7 +88,7 @@ def page(name: str, script: str, pictures: Path) -> str:
             drawn += 1
             picture = pictures / f"gallery-{name}-{drawn}.png"
             output.figure.savefig(picture, dpi=90)
-            parts.append(f"![A picture that the code above drew](../images/{picture.name})")
+            parts.append(f"![{cell.title}](../images/{picture.name})")
     path = f"notebooks/{name}.py"
     source = f"*Written by a run of [{path}](../../{path}), which editors open as a notebook.*"
     head, *others = parts

@@ -1,6 +1,7 @@
-"""Make the pictures of the report in docs/images: wide, dark, on a phone, and printed.
+"""Make the pictures of the report and the site in docs/images: wide, dark, on a phone, and the report printed.
 
     make screenshots        needs Chromium, and pdftoppm (poppler-utils) for the printed page
+    python tools/screenshots.py site        those of the site alone; `report` makes those of the report
 
 The report is a real one: scikit-learn's diabetes data (442 people, ten measurements), as `wf.fit` learns it by default.
 So that there is something to measure next, one cell in six of `bmi` and of `blood_pressure` is left empty.
@@ -9,6 +10,7 @@ So that there is something to measure next, one cell in six of `bmi` and of `blo
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import subprocess
 import sys
@@ -60,9 +62,9 @@ def report_size(path: Path) -> None:
         sys.exit(f"{path} is larger than {_LARGEST:,} bytes: make the window smaller")
 
 
-def main() -> None:
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
+def of_report(browser: Browser) -> None:
+    """Fit the table, write its report, and draw it."""
+    with tempfile.TemporaryDirectory() as folder:
         cells = table()
         source, path = Path(folder) / "diabetes.csv", Path(folder) / "report.html"
         atomic.write_csv(source, list(cells), zip(*cells.values(), strict=True))
@@ -82,6 +84,25 @@ def main() -> None:
         command = ["pdftoppm", "-png", "-r", "75", "-f", "1", "-l", "1", "-singlefile", str(pdf)]
         subprocess.run([*command, str(IMAGES / "report_print")], check=True)
         report_size(IMAGES / "report_print.png")
+
+
+def of_site(browser: Browser) -> None:
+    """Build the site, and draw its first page wide and on a phone, and another one in dark colours."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", folder]
+        subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
+        shown = (("index", 1280, 900, "wide"), ("index", 390, 844, "phone"), ("sources", 1280, 900, "dark"))
+        for name, width, height, kind in shown:
+            page = browser.open(Path(folder) / f"{name}.html", width, height, dark=kind == "dark")
+            page.wait_for("document.querySelector('[data-md-component=palette] label:not([hidden])') !== null")
+            keep(page, f"site-{kind}.png")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    with Browser() as browser:
+        for name in sys.argv[1:] or ("report", "site"):
+            {"report": of_report, "site": of_site}[name](browser)
 
 
 if __name__ == "__main__":

@@ -49,15 +49,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-reproduce = typer.Typer(help="Redo the paper's figures and tables from real trainings.", no_args_is_help=True)
+reproduce = typer.Typer(help="Repeat the paper's figures and tables with real trainings.", no_args_is_help=True)
 app.add_typer(reproduce, name="reproduce")
 
 Seed = Annotated[int, typer.Option(help="Seed of all random choices: the same seed gives the same result.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
 RunFolder = Annotated[Path, typer.Argument(help="Folder that wherefrom fit wrote.")]
 Rows = Annotated[Path, typer.Argument(help="CSV (also .csv.gz, or - for standard input) or Parquet file.")]
-Samples = Annotated[int | None, typer.Option(help="Samples of each network (default: those of the run).")]
-Digits = Annotated[int, typer.Option(help="Significant digits of numbers, in CSV and in print.")]
+Samples = Annotated[int | None, typer.Option(help="Samples to draw from each network (default: as in the run).")]
+Digits = Annotated[int, typer.Option(help="Significant digits of numbers, in CSV files and printed.")]
 Ray = Annotated[
     str | None,
     typer.Option(help="Address of a Ray cluster to train on, such as 10.0.0.1:6379, or auto (wherefrom[ray])."),
@@ -77,7 +77,9 @@ def _of_every_table(
     ] = None,
     most_unpacked: Annotated[
         str | None,
-        typer.Option(help="Most that a compressed file may unpack to, such as 50GB (default: 100 times its size)."),
+        typer.Option(
+            help="Largest size that a compressed file may unpack to, such as 50GB (default: 100 times its size)."
+        ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result and errors only.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")] = False,
@@ -129,43 +131,51 @@ def fit(
     ] = "auto",
     event: Annotated[
         str | None,
-        typer.Option(help="For survival times: the column that says if the event was seen, as died, or status=dead."),
+        typer.Option(help="For survival times: column that says whether the event was seen: died, or status=dead."),
     ] = None,
     entry: Annotated[
-        str | None, typer.Option(help="For survival times: the column of the time from which a row was observed.")
+        str | None, typer.Option(help="For survival times: column with the time from which a row was observed.")
     ] = None,
     least: Annotated[
         str,
-        typer.Option(help="Smallest possible value of a quantity, none, or auto (0 if no value is below)."),
+        typer.Option(
+            help="Lowest possible value of a quantity: predictions and intervals end there. A number, none, or auto: "
+            "0 if no training value is negative, from 100 rows on."
+        ),
     ] = "auto",
     levels: Annotated[
         str | None, typer.Option(help="Ordered classes, from the lowest to the highest: low,medium,high.")
     ] = None,
     exposure: Annotated[
-        str | None, typer.Option(help="For counts: the column that says how long, or how many, each row was observed.")
+        str | None, typer.Option(help="For counts: column with the time, or the size, in which each row was counted.")
     ] = None,
     over: Annotated[
         str | None,
         typer.Option(
-            help="Choices treated as uncertain: theta0=5,t=swag,F=dropout; also order=, h=, D=, theta0+order=."
+            help="Training choices treated as uncertain: theta0=5,t=swag,F=dropout; also order=, h=, D=, theta0+order=."
         ),
     ] = None,
-    recipe: Annotated[str | None, typer.Option(help="The same by name: multi_swag, deep_ensemble, ...")] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Name of a list of such choices: multi_swag, deep_ensemble, ...")
+    ] = None,
     draws: Annotated[
         int | None,
         typer.Option(help="Networks in each fold (default: 3; without folds 5)."),
     ] = None,
     families: Annotated[
         str,
-        typer.Option(help="auto: add boosted trees and a Gaussian process where they help; or network,trees,..."),
+        typer.Option(
+            help="Kinds of model: network,trees,process; auto adds trees and a Gaussian process if they help."
+        ),
     ] = "auto",
     noise: Annotated[
         str,
-        typer.Option(help="Noise of a quantity: auto, fit (one value), predicted (by row), none, or a number."),
+        typer.Option(help="Noise of a quantity: fit (one value), predicted (for each row), none, a number, or auto."),
     ] = "auto",
-    epochs: Annotated[str, typer.Option(help="auto: chosen on validation rows; or a number.")] = "auto",
+    epochs: Annotated[str, typer.Option(help="Number of epochs, or auto: chosen on validation rows.")] = "auto",
     budget: Annotated[
-        str | None, typer.Option(help="Approximate time to spend, such as 5min: as many networks as fit are trained.")
+        str | None,
+        typer.Option(help="Approximate time for training, such as 5min: trains as many networks as possible."),
     ] = None,
     calibrate: Annotated[
         str, typer.Option(help="Calibration on left-out rows: auto, variance, shape, temperature, conformal or none.")
@@ -180,38 +190,42 @@ def fit(
         str | None,
         typer.Option(help="A column, such as patient_id: its rows stay together in every split."),
     ] = None,
-    weight: Annotated[str | None, typer.Option(help="A column of row weights: 2 is the row twice.")] = None,
+    weight: Annotated[
+        str | None, typer.Option(help="A column of row weights: a weight of 2 counts the row twice.")
+    ] = None,
     hidden: Annotated[
         str | None, typer.Option(help="Hidden units of each layer, such as 64,64 (default: chosen).")
     ] = None,
     dropout: Annotated[float | None, typer.Option(help="Dropout rate of the network (default: chosen).")] = None,
     lr: Annotated[float | None, typer.Option(help="Learning rate of adam (default: chosen).")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows in a batch (default: by the number of rows).")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows in a batch (default: depends on the number of rows).")
+    ] = None,
     held_out: Annotated[
         float | None,
         typer.Option(help="Share of rows to hold out for calibration and testing (default: none up to 50,000 rows)."),
     ] = None,
     test: Annotated[Path | None, typer.Option(help="A file of test rows.")] = None,
     test_after: Annotated[
-        str | None, typer.Option(help="A date, or column=date: rows from then on are test rows.")
+        str | None, typer.Option(help="A date, or column=date: rows from this date on are test rows.")
     ] = None,
     most_rows: Annotated[
         int,
         typer.Option(
-            help="Most rows to train on; of more, this many are drawn at random. More than a million rows of a file "
-            "are trained on from disk."
+            help="Largest number of rows to train on. If the table has more, this many are drawn at random. Above a "
+            "million, rows are kept on disk while networks train."
         ),
     ] = 1_000_000,
     level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     samples: Annotated[
-        int | None, typer.Option(help="Samples of each network at prediction (default: 500 of all together).")
+        int | None, typer.Option(help="Samples to draw from each network (default: 500 from all networks together).")
     ] = None,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Keep no rows in the run, not even for the report.")
+        bool, typer.Option("--no-data", help="Store no training rows in the run, not even for the report.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
-    engine: Annotated[str, typer.Option(help="auto, fastest, native (where numba is installed) or torch.")] = "auto",
+    engine: Annotated[str, typer.Option(help="auto, fastest, native (needs numba) or torch.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Threads to train with (default: all cores).")] = None,
     ray: Ray = None,
     seed: Seed = 0,
@@ -281,7 +295,7 @@ def predict(
     how: Any,
     talk: Any,
 ) -> None:
-    """Predict every row of a table: mean and interval or classes, causes of the doubt, and strange rows."""
+    """Predict every row of a table: mean and interval or classes, causes of the doubt, and unusual rows."""
     from wherefrom.tables import commands
     from wherefrom.tables.looking import How
 
@@ -295,7 +309,7 @@ def sources(
     run: RunFolder,
     table: Rows,
     rows: Annotated[
-        int, typer.Option(help="How many rows to list: those with the most doubt caused by choices of training.")
+        int, typer.Option(help="Number of rows to list: those with the largest doubt caused by training choices.")
     ] = 10,
     out: Annotated[Path | None, typer.Option(help="CSV or Parquet file for the shares of every row.")] = None,
     keep: Keep = None,
@@ -305,7 +319,7 @@ def sources(
     how: Any,
     talk: Any,
 ) -> None:
-    """Print where the doubt comes from, over all rows of a table and for the rows most in doubt."""
+    """Print where the doubt comes from, over all rows of a table and for the rows with the largest doubt."""
     from wherefrom.tables import commands
     from wherefrom.tables.looking import How
 
@@ -329,7 +343,7 @@ def report(
     commands.report_table(run, table, out, how, talk=talk)
 
 
-Key = Annotated[Path, typer.Option(help="File of the key: 16 bytes or more, or an Ed25519 key in PEM form.")]
+Key = Annotated[Path, typer.Option(help="File with the key: 16 bytes or more, or an Ed25519 key in PEM form.")]
 
 
 @app.command()
@@ -348,13 +362,13 @@ def check(
         document = {"whole": checked.whole, "damaged": dict(checked.damaged), "others": checked.others}
         typer.echo(dumps({"run": str(run), "is_whole": checked.is_whole, **document}, indent=1))
     else:
-        typer.echo(f"{run}: {len(checked.whole)} of {total} files are whole")
+        typer.echo(f"{run}: {len(checked.whole)} of {total} files are undamaged")
         for name, what in checked.damaged.items():
             typer.echo(f"damaged: {name}: {what}")
         if checked.others:
             typer.echo(f"not of the run: {', '.join(checked.others)}")
         if checked.damaged and all(name.startswith("member-") for name in checked.damaged):
-            typer.echo(f"wf.load({str(run)!r}, partial=True) loads the members that are whole")
+            typer.echo(f"wf.load({str(run)!r}, partial=True) loads the undamaged members")
     if not checked.is_whole:
         raise typer.Exit(2)
 
@@ -374,25 +388,33 @@ def verify(run: RunFolder, key: Key) -> None:
     from wherefrom.files import folders
 
     folders.verify(run, key)
-    typer.echo(f"{run} is whole, and what was signed")
+    typer.echo(f"{run} is undamaged and unchanged since it was signed")
 
 
 @app.command()
 def serve(
     run: RunFolder,
     host: Annotated[
-        str, typer.Option(help="Address to listen at. Other than 127.0.0.1, it needs a token.")
+        str,
+        typer.Option(
+            help="Address to listen at. With 127.0.0.1, only programs on this machine can connect, and no token is "
+            "needed. Any other address needs a token: a secret that clients send with each request."
+        ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen at.")] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that clients must send (default: the variable WHEREFROM_TOKEN)."),
+        typer.Option(
+            help="File with the token, 16 characters or more (default: environment variable WHEREFROM_TOKEN)."
+        ),
     ] = None,
-    most_rows: Annotated[int, typer.Option(help="Most rows of one request.")] = 10_000,
-    most_size: Annotated[str, typer.Option(help="Largest body of a request.")] = "20MB",
-    most_waiting: Annotated[int, typer.Option(help="Most requests that may wait.")] = 256,
+    most_rows: Annotated[int, typer.Option(help="Largest number of rows in a request.")] = 10_000,
+    most_size: Annotated[str, typer.Option(help="Largest size of a request, such as 20MB.")] = "20MB",
+    most_waiting: Annotated[
+        int, typer.Option(help="Largest number of waiting requests; further ones are refused.")
+    ] = 256,
 ) -> None:
-    """Answer predict and sources over HTTP, as JSON."""
+    """Start a web server that predicts rows with a run, as JSON over HTTP."""
     from wherefrom import serving
     from wherefrom.tables.unpacking import as_bytes
     from wherefrom.tables.wording import speaking
@@ -417,7 +439,7 @@ def demo(
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the report in the browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict held-out cars and explain the doubt: missing values, a wrong unit, cars of a kind hardly seen."""
+    """Predict the fuel consumption of cars, and show what causes the doubt: missing values, a wrong unit, rare cars."""
     from wherefrom.report.demo import run
 
     run(out, seed, quick=quick, quiet=quiet, opens=not no_open)
@@ -429,7 +451,7 @@ def toy(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """The paper's toy regression: all eight subsets of {M, t, theta0}, for two settings of the algorithm and both."""
+    """Repeat the paper's toy regression: all subsets of {M, t, theta0}, for two settings of the algorithm."""
     from wherefrom.reproduce.toy import run
 
     run(out, seed, progress=False if quiet else None)
@@ -441,7 +463,7 @@ def figure1(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """The paper's first figure, from real trainings: where t, theta0, A and F, alone and combined, send theta."""
+    """Draw the paper's first figure from real trainings: where t, theta0, A and F, alone and combined, send theta."""
     from wherefrom.reproduce.figure1 import run
 
     run(out, seed, progress=False if quiet else None)
@@ -469,13 +491,13 @@ def uci(
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for scores, tables and pictures.")] = Path("results/uci"),
-    engine: Annotated[str | None, typer.Option(help="native (where numba is installed) or torch.")] = None,
+    engine: Annotated[str | None, typer.Option(help="native (needs numba) or torch.")] = None,
     ray: Ray = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Train everything anew instead of going on.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Train everything again, instead of continuing.")] = False,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """The paper's tables on nine UCI sets, beside the printed ones. An interrupted run goes on where it stopped."""
+    """Repeat the paper's tables on nine UCI sets. An interrupted run continues where it stopped."""
     asked = _with_progress(locals())
     from wherefrom.reproduce.uci import command
 
@@ -509,7 +531,7 @@ def cifar10(
     ] = "cpu",
     epochs: Annotated[int | None, typer.Option(help="Epochs to train for, instead of the preset's.")] = None,
     members: Annotated[int | None, typer.Option(help="Networks in each of the two sets.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Samples of each network where M or t is marginalised.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Samples to draw from each network if M or t is random.")] = None,
     width: Annotated[float | None, typer.Option(help="Width of the network, as a multiple of VGG16's.")] = None,
     batch_norm: Annotated[bool | None, typer.Option(help="Whether VGG16 has batch normalisation.")] = None,
     start: Annotated[
@@ -530,7 +552,7 @@ def cifar10(
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, ...")] = "cpu",
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     autocast: Annotated[
-        bool | None, typer.Option(help="Multiply in bfloat16 while training; on a GPU it does, unless told otherwise.")
+        bool | None, typer.Option(help="Multiply in bfloat16 while training (default: on a GPU).")
     ] = None,
     data: Annotated[
         Path | None,
@@ -540,7 +562,8 @@ def cifar10(
         ),
     ] = None,
     runs: Annotated[
-        Path | None, typer.Option(help="Folder to keep trained networks and their answers in, and to go on from.")
+        Path | None,
+        typer.Option(help="Folder for trained networks and their predictions; a later call continues from it."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for scores, tables and pictures (results/cifar10/<preset>).")
@@ -549,7 +572,7 @@ def cifar10(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """The paper's study on CIFAR-10: NLL and accuracy by ensemble size, and doubt on images of another kind."""
+    """Repeat the paper's study on CIFAR-10: NLL and accuracy by ensemble size, and doubt on other images."""
     asked = _with_progress(locals())
     from wherefrom.reproduce.cifar10 import command
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 @dataclass
 class DoubtDisplay:
-    """A picture of predictions and their doubt, as scikit-learn's displays are.
+    """A plot of predictions and their doubt, like scikit-learn's displays.
 
     prediction: what `predict_dist` returned.
     y: the truth, or None.

@@ -222,42 +222,42 @@ class _Estimator(BaseEstimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WherefromRegressor(RegressorMixin, _Estimator):
-    """A scikit-learn regressor that knows how sure it is, and where its doubt comes from: `wf.fit` as an estimator.
+    """A scikit-learn regressor with its uncertainty and the causes of its doubt: `wf.fit` as an estimator.
 
-    Parameters that are left alone are chosen as `wf.fit` chooses them, by the table's size and by a pilot.
+    By default, `wf.fit` chooses the parameters by the size of the table and on validation rows.
 
     What becomes random
         over: a recipe's name ("multi_swag", "deep_ensemble", "swag", "tradi", "snapshots", "mc_dropout",
-            "hyper_ensemble", "everything", "one_network"), choices as "theta0=5,t=swag,F=dropout", or a list of
-            variables as `wf.marginalise` takes it (default: multi_swag, without t where rows are more likely so).
-        draws: how many networks a recipe trains for each fold, where it trains several (default 5).
-        families: "auto" (default: boosted trees and a Gaussian process join the networks where they help), or names,
-            "network,trees,process". Where over, hidden, epochs or model are given, "auto" is "network".
-        recipe_settings: what else a recipe takes, such as {"rank": 10}, or {"lr": wf.LogUniform(0.003, 0.03)}.
+            "hyper_ensemble", "everything", "one_network"), choices such as "theta0=5,t=swag,F=dropout", or a list of
+            variables as for `wf.marginalise` (default: multi_swag, with t only if that lowers the NLL).
+        draws: how many networks a recipe trains for each fold (default: 3; without folds 5).
+        families: "auto" (default: boosted trees and a Gaussian process join the networks if they help), or names,
+            "network,trees,process". If over, hidden, epochs or model are given, "auto" is "network".
+        recipe_settings: other settings of a recipe, such as {"rank": 10}, or {"lr": wf.LogUniform(0.003, 0.03)}.
     The network
-        model: a factory of `nn.Module`, called as it is, or, if it asks for them, with the numbers of inputs and
-            outputs (default: an MLP of `hidden` widths, `activation` and `dropout`).
+        model: a factory of `nn.Module`. If it takes two arguments, it gets the numbers of inputs and outputs (default:
+            an MLP of `hidden` widths, `activation` and `dropout`).
     The training
-        epochs, lr, batch_size: numbers (default: by the data).
-        weight_decay, optimiser, optimiser_settings: as in `wf.Algorithm`; all other settings as a dictionary.
-        budget: time to spend, about, as "5min" or in seconds: as many draws as fit are trained.
-        noise: the scatter of y around the network's answer: "auto" (default), "fit", "predicted", None, or a standard
-            deviation.
-        least: the least that y can be, where intervals end; None, or "auto" (default: 0 if no row of 100 is below).
-        likelihood: the distribution of y, "gaussian", "student", "positive" or "counts" (default "auto": the one that
-            left-out rows call for; where y has several columns, the first).
+        epochs, lr, batch_size: numbers (default: chosen by the data).
+        weight_decay, optimiser, optimiser_settings: as in `wf.Algorithm`; optimiser_settings is a dictionary.
+        budget: approximate time for training, such as "5min" or in seconds: trains as many draws as possible.
+        noise: how y varies around the prediction: "auto" (default), "fit", "predicted", None, or a standard deviation.
+        least: the lowest possible value of y, where intervals end; None, or "auto" (default: 0 if no value of 100 or
+            more rows is negative).
+        likelihood: the distribution of y, "gaussian", "student", "positive" or "counts" (default "auto": chosen on
+            validation rows; if y has several columns, "gaussian").
         standardise: whether X and y are scaled inside (default True).
         random_state: a number makes `fit` repeatable. Predictions always are.
-        compute: how it is computed, `wf.Compute`; engine, workers, device and verbose say some of it by themselves.
+        compute: where and how to compute, `wf.Compute`; engine, workers and device set some of its fields.
     The columns
-        number, text, date, drop: columns of X that are to be taken so; missing: further words for a missing value.
+        number, text, date, drop: columns of X of this type, or to leave out; missing: more words for a missing value.
     The prediction
-        samples: of each network (default 500 of all together, and 20 of each at least).
+        samples: samples of each network (default: 500 from all together, and at least 20 of each).
         method: "monte_carlo" (default), "one_shot" or "auto", as in `wf.Posterior.predict`.
-        level: of the intervals (default 0.95).
+        level: level of the intervals (default 0.95).
         calibrate: "auto" (default), "variance", "shape", "conformal", or None.
-        held_out: share of rows to calibrate and test by, which are not trained on (default: none up to 50,000 rows;
-            every row is judged by networks that did not see it). calibrate_on is an older name for it.
+        held_out: share of rows to hold out for calibration and testing (default: none up to 50,000 rows; every row is
+            scored by networks that did not see it). calibrate_on is an older name for it.
 
     After `fit`: `model_`, the `wf.Model` with its scores, notes and report, `posterior_`, `n_iter_` (epochs),
     `n_features_in_`, and `feature_names_in_` if X had names.
@@ -337,9 +337,9 @@ class WherefromRegressor(RegressorMixin, _Estimator):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class WherefromClassifier(ClassifierMixin, _Estimator):
-    """A scikit-learn classifier that knows how sure it is, and where its doubt comes from: `wf.fit` as an estimator.
+    """A scikit-learn classifier with its uncertainty and the causes of its doubt: `wf.fit` as an estimator.
 
-    Parameters are those of `WherefromRegressor`, but for the noise and the least, which classes have none of, and:
+    Parameters are those of `WherefromRegressor`, without `noise` and `least`, and:
         label_smoothing: as in `wf.Classification`.
         class_weight: a dictionary from label to weight, or "balanced", which makes all classes count the same.
         calibrate: "auto" (default), "temperature", "conformal", or None.

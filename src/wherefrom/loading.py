@@ -21,18 +21,18 @@ def load(
 ) -> Any:
     """Read what `posterior.save`, `model.save` or `wherefrom fit` wrote, and return it: a `Posterior` or a `Model`.
 
-    model: the factory that a posterior was trained with, or a dictionary of them where families were marginalised. No
-        code is stored, so that only an `MLP` needs none; a table's model needs none.
-    data: the training data of a posterior, which is not stored either: to `extend`, to fit the noise of a part, or to
-        sample the weights of a network with batch norm.
-    device: where a posterior's networks are to run (default "cpu").
-    partial: leave members out whose files are damaged, with a warning (default False: they are an error).
-    key: file with the key by which `wherefrom sign` must have signed the run (default None: any run is read).
-    code: classes of your own, which are needed only to `extend`: `optimisers` that are not torch's, `laws` that
-        summarise trajectories, `variables`, and `augment`, if that was code. (Laws of a kind of your own, neither
-        points nor Gaussian, and `likelihoods` are needed to predict.)
+    model: the model factory of a posterior, or a dictionary of them if there are several families. No code is stored;
+        only an `MLP` and a table's model need no factory.
+    data: the training data of a posterior, which is not stored: needed to `extend`, to fit the noise of a part, or to
+        sample the weights of a network with batch normalisation.
+    device: the device of a posterior's networks (default "cpu").
+    partial: leave out members whose files are damaged, with a warning (default False: an error).
+    key: file with the key; the run must have been signed with it by `wherefrom sign` (default None: not checked).
+    code: your own classes, needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise
+        trajectories, `variables`, and `augment`. (`likelihoods`, and laws that are neither points nor Gaussian, are
+        needed to predict.)
 
-    Every file is verified by its digest; whatever is wrong with one is a `wf.FileError` that names it.
+    Every file is verified by its digest. A damaged file raises a `wf.FileError` that names it.
     """
     from wherefrom.tables import model as tables
 

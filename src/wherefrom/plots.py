@@ -121,11 +121,12 @@ def coverage(levels: ArrayLike, covered: ArrayLike, rows: int, ax: Any = None) -
 def stacked(parts: Mapping[str, ArrayLike], unit: str, ax: Any = None) -> Any:
     """Draw what each row's doubt is made of, rows in order of their doubt.
 
-    parts: name -> a number for each row; negative ones count as none.
+    parts: name -> a number for each row; negative ones count as none. Of more than there are colours, the smallest
+        are added up.
     unit: of the numbers, for the axis.
     """
     axes = axes_for(ax, 7.0, 4.2)
-    amounts = {name: np.maximum(np.asarray(part, dtype=np.float64), 0) for name, part in parts.items()}
+    amounts = _largest({name: np.maximum(np.asarray(part, dtype=np.float64), 0) for name, part in parts.items()})
     total = np.sum(list(amounts.values()), axis=0)
     order, colours = (-total).argsort(kind="stable"), colour_of(list(amounts))
     names = list(reversed(amounts))  # the first on top
@@ -140,6 +141,23 @@ def stacked(parts: Mapping[str, ArrayLike], unit: str, ax: Any = None) -> Any:
     above = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": columns}
     axes.legend(handles[::-1], labels[::-1], frameon=False, fontsize=9, **above)
     return quiet(axes)
+
+
+def _largest(amounts: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Return as many parts as there are colours, with the smallest ones as one part; noise stays by itself.
+
+    >>> parts = _largest({str(number): np.ones(2) * number for number in range(9)} | {"noise": np.ones(2)})
+    >>> list(parts), parts["3 smaller ones"].tolist()
+    (['3', '4', '5', '6', '7', '8', '3 smaller ones', 'noise'], [3.0, 3.0])
+    """
+    causes = [name for name in amounts if name not in _UNEXPLAINED]
+    if len(causes) <= len(COLOURS):
+        return dict(amounts)
+    in_order = sorted(causes, key=lambda name: -amounts[name].sum())
+    small = in_order[len(COLOURS) - 1 :]
+    large = {name: amounts[name] for name in causes if name not in small}
+    rest = {f"{len(small)} smaller ones": np.sum([amounts[name] for name in small], axis=0)}
+    return large | rest | {name: part for name, part in amounts.items() if name in _UNEXPLAINED}
 
 
 def bars(

@@ -107,7 +107,7 @@ def test_values_that_were_gone_through_add_nothing():
     expected = (parts["theta0"] / 6 + parts["t"] / (18 * 20)) / sum(parts.values())
     assert found.now.mean_error == pytest.approx(math.sqrt(expected))
     assert found.gone_through == ("h",)
-    assert "h: all values were gone through" in found.recommendation
+    assert "h: all values were used" in found.recommendation
     assert {each.variable for each in found.options} == {"theta0", "samples"}
 
 
@@ -167,7 +167,7 @@ def stretched(std: dict[str, float], monkeypatch) -> None:
     [
         ({"a": 2.0, "b": 0.1, "ab": 0.1, "t": 0.1}, 0.1, 50, "theta0", r"Spend on theta0: posterior\.extend\(theta0="),
         ({"a": 0.1, "b": 2.0, "ab": 0.1, "t": 0.1}, 0.1, 50, "h", r"Spend on h: posterior\.extend\(h="),
-        ({"a": 0.01, "b": 0.01, "ab": 0.01, "t": 5.0}, 0.1, 2, "samples", "Samples are what is missing"),
+        ({"a": 0.01, "b": 0.01, "ab": 0.01, "t": 5.0}, 0.1, 2, "samples", "Draw more samples"),
         ({"a": 0.2, "b": 0.2, "ab": 0.1, "t": 0.1}, 50.0, 50, None, "No further training is needed"),
     ],
     ids=["theta0", "h", "samples", "noise"],
@@ -181,7 +181,7 @@ def test_what_is_said(std, noise, samples, best, said, monkeypatch):
     )
     assert found.best == best
     assert re.search(said, str(found))
-    assert "D by wf.Resample(5)" in str(found)
+    assert "D (add wf.Resample(5))" in str(found)
     assert "theta0 by" not in str(found)
     assert ("is noise, which no further draw removes" in str(found)) == (noise == 50.0)
 

@@ -117,7 +117,7 @@ def test_doubt_orders_rows_and_finds_strange_ones():
     assert found.risk_at(1.0) == pytest.approx(float(errors.double().mean()))
     best = int(inside.confidence.argmax())
     assert found.risk_at(0.2) == float(errors[best])
-    with pytest.raises(ValueError, match="doubt is told by one of 'entropy'"):
+    with pytest.raises(ValueError, match="by must be one of 'entropy'"):
         inside.doubt("fear")
 
 

@@ -413,7 +413,7 @@ def test_further_training_is_told_by_its_largest_gain(made):
     assert f"posterior.extend(theta0={bought.draws})" in words.further(found, voice(), 20)[0]
     wide = replace(found, now=replace(now, mean_error=0.01, variance_error=0.4))
     text = words.further(wide, voice(), 20)[0]
-    assert "would move by about 1% of its standard deviation. More of them would rather tell better how wide" in text
+    assert "would move by about 1% of its standard deviation. More would mainly help to estimate how wide" in text
     assert f"from 40% to {100 * bought.variance_error:.2g}%" in text
     assert "--samples 200" in words.further(replace(found, best="samples"), voice(speaks="command"), 20)[0]
     enough = replace(found, best=None, now=replace(now, mean_error=0.004, variance_error=0.0))

@@ -182,6 +182,22 @@ def test_nothing_is_cut_or_overlaps(browser, written, kind, width):
     assert page.complaints == []
 
 
+def test_tables_can_be_sorted_on_a_phone(browser, written):
+    """By buttons with the columns' names, which can be seen and touched."""
+    page = browser.open(written["quantity"], 390)
+    unfold(page)
+    columns = "[...document.querySelectorAll('.stacks')].find(e => e.caption.textContent === 'Columns')"
+    names = f"[...{columns}.querySelectorAll('tbody td:first-child b')].map(e => e.textContent)"
+    button = f"[...{columns}.querySelectorAll('thead button')].find(e => e.textContent === 'Column')"
+    in_order = f"{names}.sort((a, b) => a.localeCompare(b, 'en', {{numeric: true}}))"
+    assert page.evaluate(names) != page.evaluate(in_order)
+    assert page.evaluate(f"{button}.getBoundingClientRect().height") >= 24
+    page.click(button)
+    assert page.evaluate(names) == page.evaluate(in_order)
+    page.click(button)
+    assert page.evaluate(names) == page.evaluate(f"{in_order}.reverse()")
+
+
 @pytest.mark.parametrize("kind", ["quantity", "classes", "new rows"])
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [1280, 390])

@@ -4,8 +4,10 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import wherefrom as wf
+from wherefrom.report.columns import UNUSUAL, of_numbers
 from wherefrom.tables.decoding import OTHER, raw_columns
 
 ROWS = 80
@@ -60,3 +62,19 @@ def test_new_rows_are_decoded_and_compared(model):
     assert columns["crp"].beyond == pytest.approx(1 / 20)
     assert columns["ward"].trained.startswith("ward A 50%, ward B 49%")
     assert columns["day"].moved is not None
+
+
+def test_tables_and_arrays_mark_the_same_numbers(model):
+    """One rule decides which cells are unusual, and the glossary of the report says it."""
+    rows = {name: values[10:30] for name, values in table().items()}
+    rows["crp"] = [f"{value:.3g}" for value in np.linspace(0.01, 12, 20)]
+    by_table = next(each for each in raw_columns(model.labelled(rows), is_new=True) if each.name == "crp")
+    trained = [float(cell) for cell in table()["crp"] if cell and cell[0] not in "<>"]
+    by_array = of_numbers("crp", torch.tensor([float(cell) for cell in rows["crp"]]), torch.tensor(trained))
+    marked = [value >= 1 for value in by_table.unusual]
+    assert marked == [value >= 1 for value in by_array.unusual]
+    assert 0 < sum(marked) < len(marked)
+    low, median, high = np.quantile(trained, [0.25, 0.5, 0.75])
+    expected = np.abs(np.linspace(0.01, 12, 20) - median) / (3 * (high - low) / 1.349)
+    assert by_array.unusual == pytest.approx(expected, rel=0.02)  # cells have three digits
+    assert "3 or more spreads away from the median" in UNUSUAL

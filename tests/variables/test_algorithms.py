@@ -88,7 +88,7 @@ def test_what_algorithms_cannot_be(problem):
     with pytest.raises(TypeError, match="fixed schedule"):
         wf.Hyperparameters(2, schedule=wf.schedules.Cosine())
     weighted = wf.Hyperparameters(points=[{"lr": 0.1}, {"lr": 0.2}], weights=[9, 1])
-    with pytest.raises(ValueError, match="each as likely as the others"):
+    with pytest.raises(ValueError, match="all equally likely: leave out the weights"):
         wf.Jointly(wf.InitialCondition(), weighted, draws=2)
     with pytest.raises(TypeError, match=r"list of wf\.Algorithm"):
         wf.Algorithms(["sgd", "adam"])

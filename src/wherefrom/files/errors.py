@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class FileError(ValueError):
-    """A file cannot be used: it is damaged, incomplete, of another program or version, or in use.
+    """A file cannot be used: it is damaged, incomplete, from another program or version, or in use.
 
     >>> import tempfile
     >>> import wherefrom as wf

@@ -279,7 +279,7 @@ class Run:
     def open(cls, folder: str | Path, key: str | Path | None = None) -> Run:
         """Read the manifest.
 
-        key: file with the key by which the run must be signed (default None: signatures are not looked at).
+        key: file with the key; the run must have been signed with it (default None: not checked).
         """
         folder = Path(folder)
         path = folder / MANIFEST

@@ -43,15 +43,15 @@ _SAMPLES = 100  # of a row's outputs, by which its likelihood is averaged
 class Laplace:
     """A Gaussian with the curvature of the loss at the last iterate.
 
-    structure: of the curvature: "diagonal"; "kron", Kronecker's product for each linear or convolutional layer and the
-        diagonal of the others (default); "full", for small networks; or "last_layer", all of the last layer and nothing
-        of the others.
+    structure: structure of the curvature: "diagonal"; "kron" (default), a Kronecker product for each linear or
+        convolutional layer and the diagonal of the others; "full", for small networks; or "last_layer", the full
+        curvature of the last layer alone.
     prior_precision: a number; "marglik" (default), the one with the largest marginal likelihood; or "cv", the one that
         predicts each row best from the others, in all weights for "full" and in the last layer's for the others.
-    noise: for squared errors, the standard deviation of y given the network's output, in the units that the network is
-        trained in: standard deviations of y, unless `standardise` is off; "marglik", the one with the largest marginal
-        likelihood; or None (default), that of the residuals on the training rows. Of a diagonal or Kronecker products,
-        the marginal likelihood counts more weights as learned than there are rows, and finds too much noise.
+    noise: for squared errors, the standard deviation of y given the network's output, in the units of training:
+        standard deviations of y, unless `standardise` is off; "marglik", the one with the largest marginal likelihood;
+        or None (default), that of the residuals on the training rows. With a diagonal or Kronecker products, the
+        marginal likelihood counts more weights as learned than there are rows, and finds too much noise.
 
     The network should have converged. The loss must be a log-likelihood: that of `wf.Regression`, `wf.Classification`
     or `wf.Ordinal`. `posterior.predict(x, method="linearised")` predicts with the network's linear expansion, which

@@ -30,15 +30,14 @@ _PRECISIONS = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16,
 class SWAG:
     """Summarise the trajectory by a Gaussian; `rank` deviations are kept.
 
-    `diagonal_only` keeps none, as rank=0 does: the weights are then independent, each with its full variance s^2.
+    `diagonal_only` keeps none, like rank=0: the weights are then independent, each with its full variance s^2.
 
-    While it is gathered, and afterwards, it takes the memory of 2 + rank copies of the weights. `deviations="bfloat16"`
-    keeps each deviation in half of that, to 3 digits or so: 3 + rank / 2 copies while it is gathered, 2 + rank / 2
-    afterwards. By default they are as precise as the weights. `deviations="disk"` keeps them so, too, in a file of the
-    folder for temporary files (TMPDIR) that goes with the posterior: 2 copies stay in memory, and predictions are those
-    of the default to the last bit. What `save` writes is the same; `wf.load` puts the deviations on disk again, member
-    by member. On a GPU, what is not on disk is gathered in its memory, if that takes no more than half of what is free,
-    else in main memory.
+    It takes the memory of 2 + rank copies of the weights. By default, deviations are as precise as the weights.
+    `deviations="bfloat16"` keeps them in half the bits, to about 3 digits: 3 + rank / 2 copies while it collects, 2 +
+    rank / 2 afterwards. `deviations="disk"` keeps them in a temporary file (in TMPDIR) that is deleted with the
+    posterior: 2 copies stay in memory, and predictions are the same to the last bit. `save` writes the same files;
+    `wf.load` puts the deviations on disk again, member by member. On a GPU, what is not on disk is collected in its
+    memory, if that takes no more than half of the free memory, otherwise in main memory.
 
     >>> SWAG(rank=10)
     SWAG(rank=10, diagonal_only=False, deviations=None)

@@ -34,11 +34,11 @@ _SHORTEST = 10.0  # memory, in iterations: a line and the scatter about it take 
 @stored("TRADI")
 @dataclass(frozen=True)
 class TRADI:
-    """Track each weight's mean and variance; what was seen fades to 1/e in `memory`, a share of the iterations.
+    """Track each weight's mean and variance; older iterates fade to 1/e within `memory`, a share of the iterations.
 
-    There is nothing else to set, for all noise is relative, and weights may have any scale: the observation's noise is
-    the tracked variance itself, and the state's lets the past fade. What moves more slowly than the memory is drift and
-    no part of the variance: a longer memory finds more variance, and its mean lags behind where trajectories bend.
+    There is nothing else to set, because all noise is relative: the noise of an observation is the tracked variance
+        itself, and the noise of the state lets the past fade. Movement slower than the memory counts as drift, not as
+        variance: a longer memory finds more variance, and its mean lags behind where trajectories bend.
 
     >>> TRADI(memory=0.5)
     TRADI(memory=0.5)

@@ -16,7 +16,7 @@ from wherefrom.laws.law import Collector, Finished, Gaussian, Law
 @stored("Variational")
 @dataclass(frozen=True)
 class Variational:
-    """Take over the variances that the algorithm has learned, of every weight by itself: `Algorithm("ivon", ...)`.
+    """Use the variance of every weight that the algorithm has learned: `Algorithm("ivon", ...)`.
 
     >>> Variational()
     Variational()

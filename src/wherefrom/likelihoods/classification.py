@@ -62,16 +62,16 @@ Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance",
 @stored("Classification")
 @dataclass(frozen=True)
 class Classification(OfLabels):
-    """A y that is one of several classes; the network has one output, a logit, for each.
+    """The likelihood of a y that is one of several classes; the network has one output, a logit, for each class.
 
-    Labels are whole numbers, words, or true and false. `classes` is their number, where y holds 0, 1, ... and may lack
-    some, or the labels themselves, in the order of the outputs; left out, they are those found in y, sorted.
+    Labels are whole numbers, words, or true and false. `classes` is their number, if y holds 0, 1, ..., or the labels
+    themselves, in the order of the outputs (default: the labels in y, sorted). y may lack some of them.
 
     `label_smoothing` s trains towards 1 - s for a row's class and s shared by all classes. `class_weights` multiply the
-    loss of each row by its class's weight: a dictionary from label to weight, one number for each class, or "balanced",
-    which makes all classes count the same. They are scaled to a mean of one over the training rows. What is predicted
-    are then the probabilities among rows so weighted. With label smoothing, a row's weight multiplies its whole loss;
-    torch's CrossEntropyLoss weighs each class's part of the smoothed target by that class instead.
+    loss of each row by the weight of its class: a dictionary from label to weight, one number for each class, or
+    "balanced", so that all classes count the same. They are scaled to a mean of one over the training rows. The
+    predicted probabilities are then those among rows with these weights. With label smoothing, a row's weight
+    multiplies its whole loss; torch's CrossEntropyLoss weights each class's part of the smoothed target instead.
 
     >>> Classification(classes=["benign", "malignant"]).outputs(targets=2)
     2
@@ -446,7 +446,7 @@ class ClassPrediction(HoldsMixture):
     def doubt(self, by: Doubt = "entropy") -> Tensor:
         """A number for each row that is large where there is doubt: confidence counts by what it lacks.  # (rows,)"""
         if by not in get_args(Doubt):
-            raise ValueError(f"doubt is told by one of {', '.join(map(repr, get_args(Doubt)))}, not {by!r}")
+            raise ValueError(f"by must be one of {', '.join(map(repr, get_args(Doubt)))}, not {by!r}")
         if by == "confidence":
             return 1 - self.confidence
         return self.variance.sum(1) if by == "variance" else getattr(self, by)

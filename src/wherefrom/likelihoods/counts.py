@@ -66,18 +66,18 @@ _ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
 @stored("Counts")
 @dataclass(frozen=True)
 class Counts(OfNumbers):
-    """A y of counts (0, 1, 2, ...), one column or several: negative binomial, with the Poisson as its limit.
+    """The likelihood of counts (0, 1, 2, ...), one column or several: negative binomial, with the Poisson as its limit.
 
     `dispersion` is a in Var y = mu + a mu^2: a number (0 is Poisson), `"fit"` (one value for each column, estimated on
     `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for each column of
     y, and learns both).
 
-    `exposure` is a column of x that says how long, or how many, each row was observed: its name in a frame, or its
-    number. A row's mean is then proportional to it, mu = exposure exp(f), and the network does not see it. It must be
-    above zero, and new rows need it as well: what is predicted is the count in that exposure.
+    `exposure` is the column of x with the time, or the size, in which each row was counted: its name in a frame, or its
+    number. The mean is proportional to it, mu = exposure exp(f), and it is no input of the network. It must be above
+    zero. New rows need it as well: the prediction is the count in that exposure.
 
-    `zeros` is None, or `"inflated"`: beside the zeros of the distribution there are others, of rows that are never
-    counted (who does not fish catches none). The network has one more output for each column of y, the logit of that.
+    `zeros` is None, or `"inflated"`: some rows are zero whatever the mean is (people who do not fish catch nothing).
+    The network has one more output for each column of y, the logit of that.
 
     >>> Counts().outputs(targets=1), Counts("predicted").outputs(targets=1), Counts(zeros="inflated").outputs(targets=1)
     (1, 2, 2)

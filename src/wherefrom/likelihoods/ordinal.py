@@ -52,11 +52,10 @@ _ROUNDING = 1e-12  # of cumulative probabilities
 @stored("Ordinal")
 @dataclass(frozen=True)
 class Ordinal(OfLabels):
-    """A y that is one of several ordered levels; the network has one output less than there are levels.
+    """The likelihood of a y that is one of several ordered levels; the network has one output less than levels.
 
-    `levels` are the labels from the lowest to the highest, or their number where y holds 0, 1, ... and may lack some.
-    Left out, they are those of an ordered pandas Categorical, or numbers in their order. Text has no order of its own:
-    name its levels.
+    `levels` are the labels from the lowest to the highest, or their number if y holds 0, 1, ... (default: those of an
+    ordered pandas Categorical, or numbers in their order). y may lack some of them. Text has no order: name its levels.
 
     >>> Ordinal(levels=["low", "medium", "high"]).outputs(targets=3)
     2

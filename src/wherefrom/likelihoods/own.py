@@ -139,7 +139,7 @@ class OwnLikelihood(OfNumbers):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnPrediction(Quantities):
-    """The mixture of a likelihood's own distributions at some rows."""
+    """The prediction of an `OwnLikelihood` at some rows: a mixture of its distributions."""
 
     mixture: Mixture  # of their means, standardised
     likelihood: OwnLikelihood

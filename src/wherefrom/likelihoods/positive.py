@@ -44,10 +44,10 @@ _NODES = 64  # of Gauss and Hermite
 @stored("Positive")
 @dataclass(frozen=True)
 class Positive(OfNumbers):
-    """A y above zero with a long upper tail, such as a stay, a cost or a concentration; one column or several.
+    """The likelihood of a y above zero with a long upper tail, such as a stay or a cost; one column or several.
 
-    `noise` is the standard deviation of log y around the network's answer, so 0.1 is an error of about 10%: `None`
-    (all doubt comes from theta), a number, `"fit"` (one value for each column, estimated on `held_out` of the rows,
+    `noise` is the standard deviation of log y around the network's output, so 0.1 is an error of about 10%: `None` (all
+    doubt comes from the weights), a number, `"fit"` (one value for each column, estimated on `held_out` of the rows,
     which no member trains on), or `"predicted"` (the network has one more output for each column, the logarithm of the
     variance, and learns both).
 

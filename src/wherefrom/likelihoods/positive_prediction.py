@@ -223,7 +223,7 @@ class PositivePrediction(Quantities):
 
     @property
     def _farthest(self) -> float:
-        """How far an end may be from the mean of log y over the training rows, in its standard deviations."""
+        """Return how far an end may be from the mean of log y over the training rows, in its standard deviations."""
         return self.reach[0] + 2 * self.reach[1]
 
     def _by_needed_levels(self, level: float) -> tuple[Tensor, Tensor]:

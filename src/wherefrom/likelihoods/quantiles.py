@@ -60,9 +60,9 @@ _NO_DENSITY = "quantiles are no distribution: there is no density, and no NLL. U
 @stored("Quantiles")
 @dataclass(frozen=True)
 class Quantiles(OfNumbers):
-    """A y of one quantity, of which the network says the quantiles at these `levels`; no distribution is assumed.
+    """Quantiles of one quantity: the network predicts those at the given `levels`; no distribution is assumed.
 
-    `levels` lie between 0 and 1; they are put in order. An interval of 90% takes the levels 0.05 and 0.95.
+    `levels` lie between 0 and 1; they are sorted. An interval of 90% needs the levels 0.05 and 0.95.
 
     >>> Quantiles([0.05, 0.5, 0.95]).outputs(targets=1)
     3

@@ -41,19 +41,19 @@ _TRAINING_DF = 4.0  # of Student's t in the loss, where they are to be fitted
 @stored("Regression")
 @dataclass(frozen=True)
 class Regression(OfNumbers):
-    """A real-valued y, one column or several.
+    """The likelihood of real numbers, one column or several.
 
-    `noise` is the standard deviation of y around the network's answer, in y's own units:
-    `None` (the paper's: squared error, all doubt comes from theta), a number, `"fit"` (one value for each output,
+    `noise` is the standard deviation of y around the network's output, in y's units: `None` (as in the paper: squared
+    error, all doubt comes from the weights), a number, `"fit"` (one value for each output,
     estimated on `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for
     each column of y, its mean and the logarithm of its variance, and learns both).
 
-    `least` is the least that y can be, such as 0 for a length of stay: means, quantiles and intervals end there. What
-    is cut off holds no truth, so that coverage is never lower; densities and scores are those of the whole.
+    `least` is the lowest possible value of y, such as 0 for a length of stay: means, quantiles and intervals end there.
+    No true value lies in what is cut off, so coverage is never lower. Densities and scores do not change.
 
-    `tails` is "gaussian", or "student" where some y are far off: noise is then Student's t, and training forgives large
-    errors. `df` are its degrees of freedom, above 2 so that there is a variance: a number, or None to fit them together
-    with the noise on `held_out` of the rows, between 2.1 and 200, which is a Gaussian for all that can be seen.
+    `tails` is "gaussian", or "student" if some values are far off: noise is then Student's t, and training forgives
+    large errors. `df` are its degrees of freedom, above 2 so that there is a variance: a number, or None to fit them
+    together with the noise on `held_out` of the rows, between 2.1 and 200 (practically a Gaussian).
 
     >>> Regression(noise=0.5).outputs(targets=2), Regression(noise="predicted").outputs(targets=2)
     (2, 4)

@@ -67,10 +67,10 @@ class JointLoss:
 @stored("Several", arguments=lambda several: dict(several.parts))
 @dataclass(frozen=True, init=False)
 class Several(Target):
-    """Several targets of different kinds, each by its name with its own likelihood; y is a frame or a dictionary.
+    """Several targets of different kinds, each with its name and its likelihood; y is a frame or a dictionary.
 
-    Targets are one column each. At most one of those that are classes may leave them to be found in y: name those of
-    the others, as `died=wf.Classification(classes=2)`.
+    Each target is one column. For at most one target, the classes may be taken from y; name those of the others, such
+    as `died=wf.Classification(classes=2)`.
 
     >>> from wherefrom.likelihoods import Classification, Counts
     >>> Several(visits=Counts("predicted"), died=Classification()).outputs(targets=1 + 2)
@@ -189,7 +189,7 @@ class Several(Target):
         return counts
 
     def slices(self, targets: int) -> dict[str, slice]:
-        """Where the outputs of each target stand."""
+        """Return the slice of outputs of each target."""
         counts = self._targets(targets)
         ends = list(accumulate(part.outputs(counts[name]) for name, part in self.parts.items()))
         return {name: slice(start, end) for name, start, end in zip(self.parts, [0, *ends], ends, strict=False)}
@@ -302,7 +302,7 @@ def _answers(outputs: Mixture, some: slice) -> Mixture:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SeveralPrediction(HoldsMixture):
-    """Predictions of several targets at some rows; `prediction["stay"]` is that of one, of its own class."""
+    """Predictions of several targets at some rows; `prediction["stay"]` is the prediction of one target."""
 
     is_joint: ClassVar[bool] = True
     mixture: Mixture  # of the networks' outputs

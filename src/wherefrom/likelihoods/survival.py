@@ -48,7 +48,7 @@ _TINY = torch.finfo(torch.float64).tiny
 @stored("Survival")
 @dataclass(frozen=True)
 class Survival(OfNumbers):
-    """Times until an event that may be censored: y = (time, event), or (time, event, entry) if rows entered late.
+    """The likelihood of times that may be censored: y = (time, event), or (time, event, entry) if rows entered late.
 
     y is an array of two or three columns, a frame or a dictionary with the names time, event and entry, or a structured
     array as scikit-survival has it. The event is 1 (seen) or 0 (censored: the time is how long it was not seen).

@@ -28,12 +28,12 @@ _MARK = "wherefrom recorder"  # in the metadata of a safetensors file, with the 
 
 
 class Recorder:
-    """Watches a training loop: `update(model)` once an epoch, or every so many steps, from where the law shall begin.
+    """Record a training loop: call `update(model)` once an epoch, or every few steps, from the moment to collect.
 
     `law` is a law of trajectories, such as `wf.SWAG(rank=20)`; without one, only the last weights are kept. How many
     updates there will be need not be known, but for TRADI, whose memory is a share of them: `expected` is about that
-    many. What is gathered lies on the model's own device, or on the one that is given; half-precision weights are
-    gathered in single precision. SWAG takes the memory of 3 + rank copies of the weights (4 + rank / 2 with
+    many. What is collected stays on the model's device, or on `device`; half-precision weights are collected in single
+    precision. SWAG takes the memory of 3 + rank copies of the weights (4 + rank / 2 with
     `deviations="bfloat16"`), snapshots of up to 1 + 2 `keep`, TRADI of 5.
 
     >>> from wherefrom.laws import SWAG

@@ -136,7 +136,7 @@ def calibrated_anew(posterior: Posterior) -> Posterior:
             except ValueError as error:
                 why = str(error)
         warnings.warn(
-            f"the calibration by {each.by} was of other members, and is dropped ({why}): calibrate these anew",
+            f"the calibration by {each.by} belongs to other members, and is dropped ({why}): calibrate again",
             stacklevel=users_stacklevel(),
         )
     return again

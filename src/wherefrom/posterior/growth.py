@@ -58,7 +58,7 @@ def without_diverged(
         raise DivergedError(
             f"{len(diverged)} of {total} members diverged: {'; '.join(diverged)}. Lower their learning rate or scale "
             "the data"
-            + '; the others are in this error\'s `posterior`, and on_divergence="drop" goes on with them'
+            + '; the others are in this error\'s `posterior`, and on_divergence="drop" continues with them'
             * bool(finished),
             others,
         )

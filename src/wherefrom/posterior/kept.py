@@ -71,8 +71,8 @@ def keeping(
             yield kept
         except KeyboardInterrupt as stop:
             raise Interrupted(
-                f"training was interrupted: {kept.count} finished members are in {folder}, and others on their way if "
-                "they had finished an epoch; make the same call again to go on"
+                f"training was interrupted: {kept.count} finished members are in {folder}, with unfinished ones if "
+                "they had finished an epoch; make the same call again to continue"
             ) from stop
 
 

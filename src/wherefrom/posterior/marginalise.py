@@ -91,9 +91,9 @@ def marginalise(
     progress: Show = None,
     store: str | Path | None = None,
 ) -> Posterior | list[Posterior]:
-    """Train every draw of the variables in `over`, and return the posterior that marginalises them.
+    """Train every draw of the uncertain choices in `over`, and return the posterior of all trained networks.
 
-    training: `wf.Training`, the classical training to repeat with other choices.
+    training: `wf.Training`, the training to repeat with other choices.
     data: (x, y) or (x, y, weights) of arrays, tensors or frames, or a map-style torch Dataset. x may be a tuple or a
         dictionary of several inputs, each with a row for each row of y.
     over: the variables, such as [wf.InitialCondition(5), wf.Iterations(wf.SWAG())], or a recipe.
@@ -103,14 +103,14 @@ def marginalise(
     held_out: rows (x, y) that are not trained on, to fit the noise on, or the fraction of `data` to hold out for it
         (default: the likelihood's own).
     groups: one entry for each row; rows with the same entry are trained on, or held out, together.
-    on_divergence: "raise" (default) names the members that diverged in an error that holds the others; "drop" goes on
-        with the others; "redraw" trains other values in their place, with a warning: settings if these are drawn, else
+    on_divergence: "raise" (default): an error names the members that diverged, and holds the others; "drop": continue
+        with the others; "redraw": train other values instead, with a warning: settings if these are drawn, otherwise
         first weights. `posterior.diverged` and `posterior.redrawn` name them.
-    compute: where and how it is computed, `wf.Compute`. Its fields (device, dtype, engine, workers, autocast,
-        checkpoints, progress) can also be given one by one.
-    store: a folder in which finished members are kept as they come, and the posterior is saved at the end (default
-        None). The same call goes on where it was interrupted; with more draws it trains only the new ones; other
-        settings are refused. `wf.load` reads it. Of folds, the members are kept and no posterior is saved.
+    compute: where and how to compute, `wf.Compute`. Its fields (device, dtype, engine, workers, autocast, checkpoints,
+        progress) can also be given by name.
+    store: a folder in which each member is saved when it is finished, and the posterior at the end (default None).
+        After an interruption, the same call continues; with more draws it trains only the new ones; other settings are
+        refused. `wf.load` reads it. With folds, members are saved, but no posterior.
     """
     if not isinstance(seed, Integral):
         raise TypeError(f"seed must be a whole number, not {seed!r}")

@@ -36,13 +36,13 @@ _LIKELIHOOD = own_class("likelihoods", is_needed=True)
 @stored("Training", code={"model": _MODEL, "augment": augmentation.NOT_STORED, "likelihood": _LIKELIHOOD})
 @dataclass(frozen=True)
 class Training(Generic[P]):
-    """One classical training, theta = A_h^t(theta0), to be repeated with other choices.
+    """One training, theta = A_h^t(theta0), which `wf.marginalise` repeats with other choices.
 
-    `model` is a factory: each call returns a fresh network with freshly drawn initial weights, and so is both the
-    family F and p(theta0). With `standardise`, the columns of a table and y are scaled by the training rows' mean
-    and standard deviation on the way in; predictions come back in y's own units. With `standardise=Pieces()`, networks
-    see the columns of a table also in pieces (see training/pieces.py). Of several inputs, tables are standardised, or
-    those for which it is said: `standardise={"age": True, "image": False}`, or a tuple for inputs without names.
+    `model` is a factory: each call returns a new network with new initial weights. So it is both the family F and
+    p(theta0). With `standardise`, the columns of a table and y are scaled by the mean and standard deviation of the
+    training rows; predictions are in y's units. With `standardise=Pieces()`, networks also see the columns of a table
+    in pieces (see training/pieces.py). If there are several inputs, tables are standardised; `standardise={"age": True,
+    "image": False}`, or a tuple for inputs without names, sets it for each.
 
     >>> from torch import nn
     >>> training = Training(

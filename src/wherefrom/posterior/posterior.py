@@ -67,15 +67,15 @@ class Posterior(Generic[P]):
 
     @classmethod
     def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior[P]:
-        """A posterior of networks that were trained elsewhere: recorders, networks, state dicts, or files of them.
+        """Return a posterior of networks from your own training loop: recorders, networks, state dicts, or their files.
 
-        `model` is their factory (a dictionary of factories for families), `x` some rows as will be predicted on.
-        `labels` name every member's draws, such as {"theta0": 0, "h": 1}, fully crossed; without them, members are
-        draws of theta0. t is marginalised if members are recorders with a law, F with `dropout=wf.Dropout()`. The
-        networks saw the data as it was, or scaled by `scaler=dict(x_mean=..., x_std=..., y_mean=..., y_std=...)`, or by
-        the columns of `standardise_by=(x, y)`. `held_out=(x, y)` are rows to fit noise on, `data=(x, y)` those trained
-        on, which batch normalisation needs. Also: `likelihood`, `y` (some rows, for its names), `finite` (labels whose
-        draws are all there are), `prefix` (of the names in files), `seed`, `dtype`, `device`.
+        `model` is their factory (a dictionary of factories for families), `x` some rows like those to predict. `labels`
+        name every member's draws, such as {"theta0": 0, "h": 1}, fully crossed; by default, members are draws of
+        theta0. t is uncertain if members are recorders with a law, F with `dropout=wf.Dropout()`. The networks saw the
+        data as it is, or scaled by `scaler=dict(x_mean=..., x_std=..., y_mean=..., y_std=...)`, or by the columns of
+        `standardise_by=(x, y)`. `held_out=(x, y)` are rows to fit the noise, `data=(x, y)` the training rows, which
+        batch normalisation needs. Also: `likelihood`, `y` (some rows, for its names), `finite` (labels whose draws are
+        all possible values), `prefix` (of the names in files), `seed`, `dtype`, `device`.
         """
         from wherefrom.own_loop.members import from_members
 
@@ -172,9 +172,9 @@ class Posterior(Generic[P]):
     def members(self, data: Any = None) -> Table:
         """List every member's draws, settings, first and last training loss, processor seconds (its share) and engine.
 
-        Where t is marginalised and there are rows that were not trained on (`data`, or those held out to fit the
-        noise), it also has the loss on these rows at the last iterate and at the mean of the trajectory, and warns if
-        the mean is worse: the networks were then still improving while their trajectories were collected.
+        If t is uncertain and there are rows that were not trained on (`data`, or those held out to fit the noise), it
+        also has the loss on these rows at the last iterate and at the mean of the trajectory. It warns if the mean is
+        worse: then the networks were still improving while weights were collected.
         """
         table = self._trained_members
         if losses := settled.on_held_out(self, data):
@@ -210,9 +210,9 @@ class Posterior(Generic[P]):
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """The members' weights in the mixture: by the families, algorithms or points that they are of, or as set.
+        """The weights of the members in the mixture: those of their families, algorithms or points, or as set.
 
-        They add up to one; where members diverged, the others keep their proportions.
+        They add up to one; if members diverged, the others keep their proportions.
         """
         return weighing.weights(self)
 
@@ -227,25 +227,25 @@ class Posterior(Generic[P]):
     ) -> Posterior[P]:
         """Weight the members by rows that were not trained on, or as given.
 
-        Without `data`, the rows are those that were held out to fit the noise, where there are any.
-        "stacking" finds the weights that make these rows most likely, "greedy" picks members one after the other, with
-        replacement, up to `size` times and of `distinct` different ones at most, for as long as it helps. Members that
-        weigh nothing are left out. The members are weighed as they are without calibration, which is then fitted anew.
+        Without `data`, the rows are those that were held out to fit the noise, if any. "stacking" finds the weights
+        that make these rows most likely. "greedy" picks members one after the other, with replacement, up to `size`
+        times and at most `distinct` different ones, as long as it helps. Members with weight 0 are left out. Members
+        are weighted without calibration, which is then fitted again.
         """
         return fitting.weighted(self, by, data, samples, size, distinct)
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engines that trained the members: torch, the native kernel, or "fitted" of those that fit themselves."""
+        """The engines that trained the members: "torch", "native", or "fitted" for trees and Gaussian processes."""
         return tuple(sorted({member.trained.engine for member in self.mixture}))
 
     def draws(self, name: str) -> list[int]:
-        """The draws of a variable that are there, by number: all of them, unless this is a part or members diverged."""
+        """The numbers of a variable's draws: all of them, unless this is a part of a posterior or members diverged."""
         axis = self.design.axis(name).name
         return sorted({member.run.labels[axis] for member in self.mixture})
 
     def laws(self) -> list[Law]:
-        """List each member's law over theta: of its trajectory where t is marginalised, else its last iterate."""
+        """List each member's law over theta: that of its trajectory if t is uncertain, otherwise its last iterate."""
         is_random = self.design.iterations is not None
 
         def law(member: Member) -> Law:
@@ -256,7 +256,7 @@ class Posterior(Generic[P]):
         return [law(member) for member in self.mixture]
 
     def sample(self, n: int, seed: int | None = None) -> list[dict[str, Tensor]]:
-        """Draw n thetas from the mixture, as dictionaries of tensors, members taking turns by their weights."""
+        """Draw n thetas from the mixture, as dictionaries of tensors; members take turns by their weights."""
         return predicting.thetas(self, n, self.seed if seed is None else seed)
 
     # ------------------------------------------------------------------ prediction
@@ -272,21 +272,21 @@ class Posterior(Generic[P]):
         autocast: torch.dtype | None = None,
         executor: Any = None,
     ) -> P:
-        """Predict at x by Monte Carlo, with so many samples of each member.
+        """Predict at x by Monte Carlo, with `samples` samples of each member.
 
         The likelihood says what is returned: a `Prediction` of quantities, a `ClassPrediction` of classes, and so on.
 
         The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
-        instead, for which `samples` and `seed` mean nothing. `"linearised"` does so, too, by the network's linear
-        expansion in its weights, which suits Laplace's law. `"auto"` is the first of the two whose relative errors of
-        mean and standard deviation `check_one_shot` finds within the tolerance, and samples otherwise; the checks are
-        made once, on the first rows that are asked for, and remembered. `prediction.method` says which it was. If the
-        posterior is `calibrated`, so is the prediction.
+        instead, without `samples` and `seed`. `"linearised"` does so, too, by the network's linear expansion in its
+        weights, which suits Laplace's law. `"auto"` uses the first of the two whose relative errors of mean and
+        standard deviation (by `check_one_shot`) are within the tolerance, otherwise samples. The check is made once, on
+        the first rows that are predicted. `prediction.method` says which was used. If the posterior is `calibrated`, so
+        is the prediction.
 
-        executor: `wf.executors.Processes(...)` or `wf.executors.Ray(...)`, whose processes sample the outputs, to the
-            same bits (default None: threads of this process). Moments are computed here in any case.
-        autocast: torch.bfloat16 lets networks multiply in half the bits when they are sampled, for devices that are
-            faster so; answers have about two digits then (default None: nothing is rounded). Moments are not rounded.
+        executor: `wf.executors.Processes(...)` or `wf.executors.Ray(...)`, whose processes sample the outputs, with the
+            same bits (default None: threads of this process). Moments are always computed in this process.
+        autocast: torch.bfloat16 lets networks multiply with half the bits when they are sampled, which some devices do
+            faster; outputs then have about two digits (default None: full precision). Moments are not rounded.
         """
         with predicting.sampling_elsewhere(self, executor, method) as elsewhere:
             return predicting.predicted(
@@ -302,10 +302,11 @@ class Posterior(Generic[P]):
         autocast: torch.dtype | None = None,
         executor: Any = None,
     ) -> Iterator[P]:
-        """Predict some rows at a time, in their order: yield predictions of 4,096 rows at most, fewer of many samples.
+        """Predict some rows at a time, in their order: yield predictions of at most 4,096 rows, fewer with many
+        samples.
 
-        So memory does not grow with the rows. Answers are those of `predict` up to rounding; by Monte Carlo, a row has
-        the same one to the last bit whatever the chunk it comes in.
+        So memory does not grow with the number of rows. Predictions are those of `predict` up to rounding; by Monte
+        Carlo, those of a row do not depend on its chunk, to the last bit.
 
         x: an array, also one that is mapped from a file (`numpy.load(..., mmap_mode="r")`), a tensor, a frame, a tuple
             or dictionary of several inputs, or an iterable of those.
@@ -333,11 +334,10 @@ class Posterior(Generic[P]):
                     yield block.prediction.of_rows(torch.arange(len(block)))
 
     def out_of_fold(self, samples: int = 100, *, method: predicting.Method = "monte_carlo") -> P:
-        """Predict every training row by the members that did not see it, where the draws of D are `wf.Folds`.
+        """Predict every training row by the members that did not see it, if the draws of D are `wf.Folds`.
 
-        Rows are in the order of the data. So all of them can be scored as new ones would be: each was predicted by the
-        members of one draw, though, so that the whole posterior is a little better than this. Intervals are those that
-        the other rows call for.
+        Rows are in the order of the data, and can be scored like new rows. Each is predicted by the members of one draw
+        only, so the whole posterior is a little better. Intervals are calibrated on the rows of the other folds.
         """
         rows = self.held_out
         if rows is None or rows.left_out_by is None:
@@ -347,13 +347,12 @@ class Posterior(Generic[P]):
     def one_shot(self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None) -> P:
         """Predict at x by moments: one pass for each member, and no sampling.
 
-        `x_std` is the standard deviation of the inputs' own noise, in x's units: a number, one for each column, or
-        one for each entry. `covariance` says what is kept of theta's: "diagonal" (the paper's; the fastest, and far too
-        wide or too narrow where weights move together), "low_rank" (also SWAG's shared deviations, to first order), or
-        "full" (also between the units of a layer, for networks of small layers; the one to take for dropout in more
-        than one layer, and slow). With `rank`, "low_rank" keeps only so many of the shared deviations, those that move
-        the answers most: faster, and too sure by what the others would add. `check_one_shot` measures all of them on
-        your own rows.
+        `x_std` is the standard deviation of the noise of the inputs, in x's units: a number, one for each column, or
+        one for each entry. `covariance` says which covariance of theta is used: "diagonal" (as in the paper; the
+        fastest, and far too wide or too narrow if weights move together), "low_rank" (also SWAG's shared deviations, to
+        first order), or "full" (also between the units of a layer, for networks of small layers; slow, and right for
+        dropout in more than one layer). With `rank`, "low_rank" keeps only this many of the shared deviations, those
+        that change the outputs most: faster, but a little too sure. `check_one_shot` measures all of them on your rows.
         """
         return predicting.by_moments(self, x, x_std, covariance, rank)
 
@@ -387,9 +386,9 @@ class Posterior(Generic[P]):
         seed: int | None = None,
         method: Literal["one_shot", "linearised"] = "one_shot",
     ) -> OneShotCheck:
-        """Compare a way without samples with Monte Carlo on these rows: errors of mean and deviation.
+        """Compare a method without samples with Monte Carlo on these rows: errors of mean and standard deviation.
 
-        What is compared is the networks' answers, without noise, which both have in common.
+        The networks' outputs are compared, without noise, which both have in common.
 
         samples: of each member, for Monte Carlo (default: 1000).
         rows: how many of the rows are taken, evenly spread (default: 200).
@@ -411,8 +410,8 @@ class Posterior(Generic[P]):
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior[P]:
         """Estimate the noise on rows that were not trained on, for `noise="fit"`, and return the posterior with it.
 
-        One variance for each output: the one under which the mixture makes these rows most likely. Of the posterior's
-        own data, the rows that were held out are taken. A calibration, which was of another noise, is fitted anew.
+        There is one variance for each output: the one that makes these rows most likely under the mixture. If `data` is
+            the posterior's own, only its held-out rows are used. A calibration is fitted again.
         """
         return fitting.with_noise(self, data, samples)
 
@@ -427,20 +426,20 @@ class Posterior(Generic[P]):
         method: Method = "monte_carlo",
         reading: Reading = "gaussian",
     ) -> Posterior[P]:
-        """Correct predictions by rows that were not trained on, and return the posterior with that correction.
+        """Calibrate predictions on rows that were not trained on, and return the calibrated posterior.
 
-        By "variance", the variance of each output is multiplied by the factor under which these rows are most likely
-        (as the Gaussian, or as the mixture: `reading`); by "temperature", the logits of classes are divided by the
-        number under which they are; by "conformal", `prediction.interval(level)` and `prediction.sets(level)` hold the
-        truth as often as they say. One can follow another, "conformal" as the last: see docs/calibration.md.
+        "variance" multiplies the variance of each output by the factor that makes these rows most likely (as the
+        Gaussian, or as the mixture: `reading`). "temperature" divides the logits of classes by the number that makes
+        them most likely. With "conformal", `prediction.interval(level)` and `prediction.sets(level)` contain the truth
+        as often as they say. One can follow another, "conformal" as the last: see docs/calibration.md.
 
         Without `data`, the rows are those that were held out to fit the noise, which then serve twice. Rows count by
-        their weights, if they have any; not so for "conformal", whose promise is of rows that count alike. Fit it in
-        the way in which you will predict: by so many `samples`, or by `method="one_shot"`.
+        their weights, if any; not for "conformal", whose guarantee is about rows that count equally. Calibrate in the
+        way in which you will predict: with the same `samples`, or `method="one_shot"`.
 
-        A calibration is of these members. Whatever changes them (`marginalising`, `select`, `weighted`, `extend`,
-        `fit_noise`) fits it anew, on the same rows; where those are no longer at hand, as after `wf.load`, it is
-        dropped with a warning.
+        A calibration belongs to these members. If they change (`marginalising`, `select`, `weighted`, `extend`,
+        `fit_noise`), it is fitted again on the same rows. If the rows are no longer available, as after `wf.load`, it
+        is dropped with a warning.
         """
         return fitting.calibrated(self, by, data, samples, method, reading)
 
@@ -454,15 +453,15 @@ class Posterior(Generic[P]):
     ) -> Table:
         """Compare the scores of these rows before and after the calibration.
 
-        Rows that it was fitted on flatter it; give others.
+        Give other rows than those that it was fitted on.
         """
         return fitting.before_and_after(self, data, samples, levels, method)
 
     def advise(self, x: Any = None, budget: int | Sequence[int] = (1, 5, 10), samples: int = 100) -> Advice:
-        """Say what to marginalise next: what so many further trainings, spent on one variable, would do to the errors.
+        """Return what to spend on next: how much further trainings of each variable would lower the errors.
 
-        To the error of the predictive mean, and to that of the estimated variances, at the rows x: without them, at
-        some of the training rows. See docs/advice.md.
+        Errors are those of the predictive mean and of the estimated variances, at the rows x (default: some of the
+        training rows). See docs/advice.md.
         """
         from wherefrom.predictive.advice import advice
 
@@ -475,17 +474,18 @@ class Posterior(Generic[P]):
     # ------------------------------------------------------------------ parts and more of it
 
     def marginalising(self, *names: str) -> Posterior[P]:
-        """The posterior that marginalises only these of its variables, from the same trainings: `marginalising("t")`.
+        """Return the posterior in which only these variables are uncertain, from the same trainings:
+        `marginalising("t")`.
 
-        A variable that is left out stands at one value: what is drawn before training at the first draw that is there
-        (D, too, at the first draw of the rows), t at the last iterate, dropout at the whole network.
+        Each other variable is fixed at one value: at the first draw, t at the last iterate, dropout at the whole
+            network.
         """
         return parts.marginalising(self, names)
 
     def select(self, **draws: Sequence[int | str] | int | str) -> Posterior[P]:
-        """The members with these draws only: `posterior.select(theta0=[0, 1, 2])`. One draw fixes the variable.
+        """Return the members with these draws: `posterior.select(theta0=[0, 1, 2])`. One draw fixes the variable.
 
-        Families go by their names, too: `posterior.select(F="wide")`.
+        Families can be selected by name: `posterior.select(F="wide")`.
         """
         return parts.selected(self, draws)
 
@@ -501,11 +501,12 @@ class Posterior(Generic[P]):
         progress: Show = None,
         **more: int,
     ) -> Posterior[P]:
-        """Train more draws of a variable: `posterior.extend(theta0=5)` equals having asked for five more at first.
+        """Train more draws of a variable: `posterior.extend(theta0=5)` adds the five that a larger first call would
+        have.
 
-        The new members are trained by the same engine, on the same device and in the same precision as the others;
-        of `compute`, workers, checkpoints and progress count, and its engine where it names one. A posterior that was
-        loaded from a file needs its training data again.
+        The new members are trained by the same engine, on the same device and in the same precision as the others.
+        `compute` may set workers, checkpoints, progress and the engine. A loaded posterior needs its training data
+        again.
         """
         same = cast(Choice, self.engines[0] if self.engines in (("torch",), ("native",)) else "auto")
         asked = Compute.of(compute).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
@@ -519,12 +520,12 @@ class Posterior(Generic[P]):
         return replace(self, fold=growth.same_data(self, data))
 
     def report(self, path: str | Path, data: Any, **about: Any) -> Path:
-        """Write a page for the browser about these labelled rows, which were not trained on, and return where it is.
+        """Write a report about rows that were not trained on, a page for the browser, and return its path.
 
-        It holds what the predictions are worth, where their doubt comes from, overall and row by row, and what to do
-        next, in one file that needs no network. `about` may name its `title`, the `target`, the `columns` of x, the
-        `rows`, the `unit` of y, `notes` to show, the number of `samples`, how far `outside` each row is and from which
-        `edge` on, and whether advice `speaks` "python" or of options of the "command".
+        It shows how good the predictions are, where their doubt comes from, overall and for each row, and what to do
+        next, in one file that loads nothing from the network. `about` may set its `title`, the `target`, the `columns`
+        of x, the `rows`, the `unit` of y, `notes` to show, the number of `samples`, how far `outside` each row is and
+        from which `edge` on, and whether advice `speaks` "python" or options of the "command".
         """
         from wherefrom.report.page import report
 
@@ -568,7 +569,7 @@ class Posterior(Generic[P]):
 
     @property
     def held_out(self) -> Rows | None:
-        """The rows that judge the members: those held out of all, or those that each draw of D left out."""
+        """The rows that test the members: those held out of all, or those that each draw of D left out."""
         return left_out.rows_to_judge_by(self)
 
     @property

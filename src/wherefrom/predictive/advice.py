@@ -89,7 +89,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """Advice on further trainings: `best` is a variable, "samples", or None where nothing is worth it."""
+    """Advice on further trainings: `best` is a variable, "samples", or None if nothing is worth it."""
 
     now: Option
     options: tuple[Option, ...]
@@ -115,12 +115,14 @@ class Advice:
         """Say what to do."""
         sentences = [self._verdict(), self._of_noise(), self._of_costs()]
         if two := [name for name, draws in self.draws.items() if draws < 3]:
-            sentences.append(f"Two draws of {listed(two)} show no error of a variance: a third would.")
+            sentences.append(
+                f"With two draws of {listed(two)}, a variance has no error estimate: a third draw would give one."
+            )
         if self.gone_through:
-            sentences.append(f"{listed(self.gone_through)}: all values were gone through, there are no more to draw.")
+            sentences.append(f"{listed(self.gone_through)}: all values were used, there are none left to draw.")
         if self.untried:
-            ways = "; ".join(f"{name} by {TRY[name]}" for name in self.untried)
-            sentences.append(f"What is not in `over` cannot be judged, but tried: {ways}.")
+            ways = "; ".join(f"{name} (add {TRY[name]})" for name in self.untried)
+            sentences.append(f"Not in `over`, so not tested: {ways}.")
         return "\n".join(filter(None, sentences))
 
     def plot(self, *, ax: Any = None) -> Any:
@@ -157,7 +159,9 @@ class Advice:
 
     def _verdict(self) -> str:
         now = self.now
-        off = f"the mean is off by {now.mean_error:.2g} predictive standard deviations for want of draws and samples"
+        off = (
+            f"the mean is off by {now.mean_error:.2g} predictive standard deviations because draws and samples are few"
+        )
         if self.best is None:
             if now.price < _NEGLIGIBLE:
                 return f"No further training is needed: {off}, which costs about {now.price:.2g} nats a row."
@@ -166,7 +170,7 @@ class Advice:
             return f"The budget buys no further draw, though {off}."
         if self.best == "samples":
             return (
-                f"Samples are what is missing, and cost no training: {self.sample_share:.0%} of the variance of the "
+                f"Draw more samples, which need no training: {self.sample_share:.0%} of the variance of the "
                 f"mean is theirs. Predict with {_MORE_SAMPLES} times as many."
             )
         (chosen,) = [each for each in self._largest() if each.variable == self.best]
@@ -289,12 +293,10 @@ class _Outlook:
     def of(cls, subject: Subject) -> _Outlook:
         data = Answers.of(subject.mixture)
         if [axis.name for axis in data.axes] != [axis.name for axis in subject.mixture.axes]:
-            raise ValueError(
-                "these members' weights were set one by one, for themselves: ask for advice before they are weighted"
-            )
+            raise ValueError("the weights of these members were set one by one: ask for advice before you weight them")
         parts = _overall(data.components())
         if not parts or not float(sum(map(float, parts.values()))) > 0:
-            raise ValueError("nothing is random here, as far as can be seen: marginalise a variable first")
+            raise ValueError("no variable is uncertain, so there is no advice: add one to `over` first")
         replicates = data.replicated(lambda answers: _overall(answers.components()))
         is_known = bool(replicates) and not data.unknowable_errors(parts, replicates)
         return cls(data, parts, replicates, is_known, subject.certain)

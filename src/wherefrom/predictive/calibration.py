@@ -56,7 +56,7 @@ _CLEARLY = 3.0  # standard errors
 @stored("VarianceScale")
 @dataclass(frozen=True)
 class VarianceScale:
-    """The predictive variance of each output, times a factor.
+    """Calibration of quantities: a factor that multiplies the predictive variance of each output.
 
     >>> print(VarianceScale((1.44,), (0.1,), Fit(200, before=1.50, after=1.47)))
     variance times 1.44 ± 0.10, so intervals 1.20 times as wide, by 200 rows (NLL 1.500 -> 1.470; lower is better)
@@ -89,7 +89,7 @@ class VarianceScale:
 @stored("Temperature")
 @dataclass(frozen=True)
 class Temperature:
-    """The divisor of every answer's logits.
+    """Calibration of classes: a number that divides the logits of every answer.
 
     >>> print(Temperature(1.5, 0.08, Fit(500, before=0.61, after=0.55)))
     logits divided by 1.500 ± 0.080, so probabilities less extreme, by 500 rows (NLL 0.610 -> 0.550; lower is better)

@@ -87,7 +87,8 @@ class Nested(Protocol):
 @stored("Conformal")
 @dataclass(frozen=True, eq=False)
 class Conformal:
-    """The reach of intervals, or of sets of classes, that holds the truth as often as they say.
+    """Conformal calibration: how far intervals, or sets of classes, must reach to contain the truth as often as they
+    say.
 
     Intervals reach from mean + low std to mean + high std, with (low, high) = `reach(level)`. If the rows suffice, with
     (n + 1) (1 - level) / 2 >= 5 (199 for 95%), as much of the truth lies below as above. With fewer, and where a file

@@ -31,7 +31,7 @@ _CURVE_LEAST, _CURVE_MOST, _PREVALENCES = 0.2, 0.99, 4  # the curve ends at so m
 @stored("Alerts")
 @dataclass(frozen=True)
 class Alerts:
-    """What a threshold does; None is a share of nothing.
+    """The effect of acting above a threshold; None is a share of nothing.
 
     alerts: share of the rows at or above the threshold.
     sensitivity: share of the events that are alerted.

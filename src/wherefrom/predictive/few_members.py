@@ -114,7 +114,7 @@ def of_mixture(mixture: Mixture) -> Few:
 
 
 def of_means(means: Tensor, axes: tuple[CrossedAxis, ...], variance: Tensor) -> Few:
-    """The same from the members' means and the paper's variance.  # (*members, rows, outputs), (rows, outputs)"""
+    """Return it from the members' means and the paper's variance.  # (*members, rows, outputs), (rows, outputs)"""
     if all(axis.is_finite for axis in axes):
         return Few(variance, torch.zeros_like(variance), torch.full_like(variance, _MOST_DEGREES))
     squares = MeanSquares.of(means, axes, by_draws=True)

@@ -91,7 +91,7 @@ class LogNormals:
         return self._quantile(probability, self._above_zero)
 
     def _quantile(self, probability: float | Tensor, above_zero: Callable[[Tensor], Tensor]) -> Tensor:
-        """The same, with the quantiles that y has where it is above zero."""
+        """Return quantiles, given those that y has where it is above zero."""
         asked = torch.as_tensor(probability, dtype=torch.float64).expand_as(self.means[0])
         if self.zero is None:
             return above_zero(asked)
@@ -115,7 +115,7 @@ class LogNormals:
         return self.tails(level, self._above_zero)
 
     def tails(self, level: float | Tensor, above_zero: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        """The same interval, with other quantiles of y where it is above zero."""
+        """Return the interval with other quantiles of y where it is above zero."""
         missed = 1 - torch.as_tensor(level, dtype=torch.float64)
         above = missed / 2
         if self.zero is not None:

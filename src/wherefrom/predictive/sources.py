@@ -61,14 +61,14 @@ class Overall:
 
 
 class Sources(Mapping[str, Tensor]):
-    """Shares of the variance by source, row by row: `sources["t"]` has y's shape, and all of them add up to 1.
+    """Shares of the variance by source, for each row: `sources["t"]` has y's shape, and all shares add up to 1.
 
-    `overall["t"]` speaks of all rows together; `variance` and `standard_error` hold the unbiased components themselves,
+    `overall["t"]` is about all rows together; `variance` and `standard_error` hold the unbiased components themselves,
     in y's units squared, before anything is taken as zero. `unit` says what they are parts of: "variance" is that of y;
     others are on another scale, such as "variance of log y" or "entropy in nats". `interval` and `row_interval` give
     confidence intervals.
-    Names of interactions are joined by " x ". Of classes, it is the variance of their probabilities that is split,
-    added up, and a row has one number; or doubt in nats, which is then what `variance` holds.
+    Names of interactions are joined by " x ". For classes, the variance of their probabilities is split, added up, so
+    that a row has one number; or the doubt in nats, which `variance` then holds.
     """
 
     def __init__(

@@ -10,14 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wherefrom.predictive.panels import percent, written
 from wherefrom.predictive.row_scores import finite_or_none
 
-FAR = 3.0  # standard deviations from the mean: marked as unusual
+FAR = 3.0  # spreads from the median of the training rows: marked as unusual
 RARE = 0.02  # of the training rows have this level, or fewer: marked as unusual
+UNUSUAL = (
+    f"A number that is {FAR:g} or more spreads away from the median of the training rows, or a level that at most "
+    f"{RARE:.0%} of them have. A spread is the distance between the quartiles divided by 1.349; for a Gaussian, that "
+    "is its standard deviation."
+)
+_QUARTILES_OF_A_GAUSSIAN = 1.349  # the distance between them, in standard deviations
 _DIGITS = 4
 
 
@@ -29,7 +37,7 @@ class RawColumn:
     unusual: how far from the usual every cell is; from 1 on it is marked.
     usual: the usual values here, in words.
     trained: the usual values of the training rows, if they are others and known.
-    moved: how far the mean, or the median, is from that of training, in standard deviations.
+    moved: how far the median is from that of training, in spreads of the training rows.
     beyond: the share of rows beyond the range of training.
     """
 
@@ -63,30 +71,54 @@ class RawColumn:
         return {"cells": [self.cells[row] for row in rows], "far": [[k, value] for k, value in far.items()]}
 
 
+def spread(values: NDArray[np.float64], median: float) -> float:
+    """Return a standard deviation that a few rows cannot change: the distance between the quartiles, divided by 1.349.
+
+    If the quartiles are the same: the median distance of the values that differ from the median (0 if none do).
+
+    >>> round(spread(np.arange(101.0), 50.0), 2), spread(np.array([0.0, 0.0, 0.0, 0.0, 4.0]), 0.0)
+    (37.06, 4.0)
+    """
+    low, high = np.quantile(values, [0.25, 0.75])
+    if high > low:
+        return float(high - low) / _QUARTILES_OF_A_GAUSSIAN
+    distances = np.abs(values - median)
+    return float(np.median(distances[distances > 0])) if (distances > 0).any() else 0.0
+
+
+def how_unusual(values: NDArray[np.float64], median: float, spread: float) -> NDArray[np.float64]:
+    """Return the distance from the median of the training rows, as a multiple of `FAR` spreads: from 1 on it is marked.
+
+    >>> how_unusual(np.array([50.0, 80.0]), 50.0, 5.0).tolist()
+    [0.0, 2.0]
+    """
+    return np.abs(values - median) / (FAR * spread) if spread else np.zeros(len(values))
+
+
 def of_numbers(name: str, here: Tensor, there: Tensor | None = None) -> RawColumn:
     """Return a column of inputs that are numbers.
 
-    here: of the rows that are scored.
-    there: of the training rows (default: unknown).
+    here: the values of the rows that are scored.
+    there: the values of the training rows (default: unknown).
 
     >>> column = of_numbers("age", torch.tensor([50.0, 51.0, 80.0]), torch.arange(40.0, 61.0))
     >>> column.cells, column.usual, [value >= 1 for value in column.unusual]
     (['50', '51', '80'], '51 (50.1 to 77.1)', [False, False, True])
     >>> column.trained, round(column.moved, 2), round(column.beyond, 2)
-    ('50 (41 to 59)', 1.71, 0.33)
+    ('50 (41 to 59)', 0.13, 0.33)
     """
-    here, reference = here.double(), (here if there is None else there.double())
-    mean, std = float(reference.mean()), float(reference.std(correction=0))
-    away = (here - mean).abs() / (FAR * std) if std else torch.zeros_like(here)
-    has_other = there is not None and std > 0
+    values = here.double().numpy()
+    reference = values if there is None else there.double().numpy()
+    median = float(np.median(reference))
+    width = spread(reference, median)
     return RawColumn(
         name,
-        [f"{value:.{_DIGITS + 1}g}" for value in here.tolist()],
-        away.tolist(),
+        [f"{value:.{_DIGITS + 1}g}" for value in values.tolist()],
+        how_unusual(values, median, width).tolist(),
         usual_numbers(here),
-        usual_numbers(reference) if there is not None else None,
-        finite_or_none((float(here.mean()) - mean) / std) if has_other else None,
-        float(((here < reference.min()) | (here > reference.max())).double().mean()) if there is not None else None,
+        usual_numbers(there) if there is not None else None,
+        finite_or_none((float(np.median(values)) - median) / width) if there is not None and width else None,
+        float(((values < reference.min()) | (values > reference.max())).mean()) if there is not None else None,
     )
 
 

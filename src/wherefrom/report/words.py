@@ -18,6 +18,7 @@ from wherefrom.likelihoods import views as kinds
 from wherefrom.predictive.advice import TRY, Advice, Option, listed
 from wherefrom.predictive.background import OUTSIDE
 from wherefrom.predictive.panels import Output, Words, told_apart
+from wherefrom.report.columns import UNUSUAL
 
 Language = Literal["python", "command", "fit"]
 _LANGUAGES = ("python", "command", "fit")
@@ -202,7 +203,7 @@ class Voice:
 
     @property
     def inputs(self) -> str:
-        """What the networks are given: of a table, its columns."""
+        """Return a word for the inputs of the networks: for a table, its columns."""
         return INPUTS if self.speaks == "python" else COLUMNS
 
     def remedy(self, source: str) -> tuple[str, str]:
@@ -386,10 +387,10 @@ def further(advised: Advice, voice: Voice, samples: int) -> list[str]:
     if dear := [f"{cost} for the {voice.meaning(name)}" for name, cost in advised.costs.items() if cost > 1]:
         say.append(f"Networks for one further draw, with all draws of the others: {listed(dear)}.")
     if two := [voice.meaning(name) for name, draws in advised.draws.items() if draws < 3]:
-        say.append(f"Two draws of the {listed(two)} show no error of a variance: a third would.")
+        say.append(f"With two draws of the {listed(two)}, a variance has no error estimate: a third would give one.")
     if advised.gone_through:
         every = listed([voice.meaning(name) for name in advised.gone_through])
-        say.append(f"All values of the {every} were gone through: there are no more to draw.")
+        say.append(f"All values of the {every} were used: there are none left to draw.")
     if advised.untried:
         written = TRY if voice.speaks == "python" else _TRY
         ways = "; ".join(f"{voice.meaning(name)} ({written[name]})" for name in advised.untried)
@@ -402,15 +403,15 @@ def _to_train(advised: Advice, voice: Voice, samples: int) -> str:
     if advised.best == "samples":
         more = voice.how("samples").format(10 * samples)
         return (
-            f"More samples are missing, not more networks: {advised.sample_share:.0%} of the chance in a prediction is "
-            f"theirs, and they need no training. Predict with ten times as many ({more})."
+            f"Draw more samples, not more networks: they cause {advised.sample_share:.0%} of the chance in a "
+            f"prediction, and need no training. Predict with ten times as many ({more})."
         )
     if advised.best is None:
         if advised.now.price < _ENOUGH:
             return f"More networks are not needed: with very many of them {off}."
         if not advised.draws:
-            return f"With very many networks {off}, but no choice was left open of which more could be drawn."
-        return f"With very many networks {off}, but ten further ones do not make one further draw of any choice."
+            return f"With very many networks {off}, but no choice is uncertain of which more could be drawn."
+        return f"With very many networks {off}, but ten more are not enough for one further draw of any choice."
     chosen = _chosen(advised)
     tied = ""
     if advised.tied:
@@ -421,7 +422,7 @@ def _to_train(advised: Advice, voice: Voice, samples: int) -> str:
     if advised.now.mean_error**2 / 2 < _ENOUGH:
         now, then = told_apart(advised.now.variance_error * 100, chosen.variance_error * 100)
         return (
-            f"With very many networks {off}. More of them would rather tell better {voice.words.spread}: {networks} "
+            f"With very many networks {off}. More would mainly help to estimate {voice.words.spread}: {networks} "
             f"({_draw_more(chosen, advised, voice)}) would lower its error from {now}% to {then}%.{tied}"
         )
     now, then = told_apart(advised.now.mean_error * 100, chosen.mean_error * 100)
@@ -465,26 +466,28 @@ def glossary(outputs: Sequence[Output]) -> dict[str, list[str]]:
 _GLOSSARY = {
     "share": [
         "Share",
-        "How much of the doubt has this source: what would go if the choice were settled. Shares add up to 100%.",
+        "The part of the doubt that this source causes: what would go away if the choice were settled. Shares add up "
+        "to 100%.",
     ],
     "open": [
         "Left open",
-        "A choice of training that was not settled: the run trained, or sampled, several values of it, and averages "
-        "over them. To statisticians: marginalised.",
+        "A training choice that is treated as uncertain: the run trained or sampled several values of it, and averages "
+        "over them. Statisticians say: marginalised.",
     ],
     "without": [
         "No model",
-        "One answer for all rows, fitted on these very rows: a little better than anyone could do in advance. A model "
-        "should beat it.",
+        "The same answer for all rows, fitted on these very rows: a little better than anyone could do in advance. A "
+        "model should beat it.",
     ],
     "outside": [
         "Outside, distance",
-        "A row is outside if it is unlike those that were trained on; its distance says how unlike, and 1 is the edge. "
-        "Predictions there are guesses, however sure they look.",
+        "A row is outside if it is unlike the training rows. Its distance says how unlike; 1 is the edge. Predictions "
+        "outside are guesses, however sure they look.",
     ],
+    "unusual": ["Unusual value", UNUSUAL],
     "error": [
         "±",
-        "One standard error: with as many other rows, a score would be this much higher or lower, more or less; twice "
-        "that is rare. Of shares near 0 and 100%, brackets have the interval that holds 19 times out of 20.",
+        "One standard error: on as many other rows, a score would typically differ by this much, and rarely by twice "
+        "as much. For shares near 0 and 100%, brackets show the 95% interval instead.",
     ],
 }

@@ -63,7 +63,7 @@ class Advice:
 
     @property
     def about(self) -> tuple[About, ...]:
-        """What each item is about."""
+        """The subject of each item."""
         return tuple(item.about for item in self.items)
 
     def __str__(self) -> str:

@@ -34,6 +34,7 @@ import torch
 from numpy.typing import NDArray
 
 from wherefrom.files.codec import stored
+from wherefrom.report.columns import spread
 from wherefrom.tables.cells import Cells
 from wherefrom.tables.dates import Date
 from wherefrom.tables.raw import Column, Numbers, RawTable, as_limits, as_numbers, likely, nearest
@@ -258,7 +259,7 @@ class TableEncoder:
 
     @property
     def feature_slices(self) -> dict[str, slice]:
-        """Where the features of each column stand among all.
+        """Return the slice of features of each column.
 
         >>> numbers = [Quantity(name, "number", 0.0, 1.0, marks_missing=True) for name in ("age", "weight")]
         >>> TableEncoder(tuple(numbers)).feature_slices
@@ -633,8 +634,8 @@ def _date_format(table: RawTable, column: Column, insist: bool) -> str:
     if not formats and insist:
         first = column.first_row_of(0)
         raise ValueError(
-            f"{_place(table, column, first)}: {column.levels[0]!r} is no date as we know them: say how they are "
-            f"written, as {option('date', column.name + '=%d.%m.%Y')}"
+            f"{_place(table, column, first)}: {column.levels[0]!r} has no known date format: give it, as "
+            f"{option('date', column.name + '=%d.%m.%Y')}"
         )
     return formats[0] if formats else ""
 
@@ -688,20 +689,11 @@ def _quantity(name: str, kind: Any, values: Numbers, is_limit: NDArray[np.bool_]
     if kind == "date":
         return Date.of(name, values, date_format)
     median = float(np.median(present))
-    spread = _spread(present, median)
+    width = spread(present, median) or 1.0
     reach = float(np.abs(present - median).max())
-    is_drawn_in = kind == "number" and reach > _LONG_TAIL * spread
+    is_drawn_in = kind == "number" and reach > _LONG_TAIL * width
     low, high = float(present.min()), float(present.max())
-    return Quantity(name, kind, median, spread, has_missing, is_drawn_in, low, high, low >= 0)
-
-
-def _spread(values: Numbers, median: float) -> float:
-    """A standard deviation that a few rows cannot change: by quartiles, or by what is not the median at all."""
-    low, high = np.quantile(values, [0.25, 0.75])
-    if high > low:
-        return float(high - low) / 1.349
-    apart = np.abs(values - median)
-    return float(np.median(apart[apart > 0])) if (apart > 0).any() else 1.0
+    return Quantity(name, kind, median, width, has_missing, is_drawn_in, low, high, low >= 0)
 
 
 def _encode_quantity(

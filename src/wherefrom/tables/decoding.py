@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from wherefrom.predictive.row_scores import finite_or_none
-from wherefrom.report.columns import FAR, RARE, RawColumn, usual_levels, usual_numbers
+from wherefrom.report.columns import RARE, RawColumn, how_unusual, spread, usual_levels, usual_numbers
 from wherefrom.tables.columns import Categories, Dropped, Exposure, Quantity, Rule, written_date
 from wherefrom.tables.dates import Date
 from wherefrom.tables.labelled import Labelled
@@ -93,14 +93,15 @@ def _number_column(
     rule: Quantity | Date | Exposure, values: Numbers, limits: dict[int, str], is_new: bool
 ) -> RawColumn:
     there = values[~np.isnan(values)]
-    spread = getattr(rule, "spread", None) or float(there.std() if len(there) else 0.0)
-    away = np.abs(values - rule.median) / (FAR * spread) if spread else np.zeros(len(values))
+    here = spread(there, float(np.median(there))) if len(there) else 0.0
+    width = rule.spread if isinstance(rule, Quantity) else here  # other rules hold no spread of the training rows
+    away = how_unusual(values, rule.median, width)
     is_truth = isinstance(rule, Quantity) and rule.kind == "boolean"
     cells = [limits.get(row, _cell(rule, value)) for row, value in enumerate(values.tolist())]
     low, high = getattr(rule, "low", None), getattr(rule, "high", None)
     beyond = moved = None
     if is_new and len(there):
-        moved = finite_or_none((float(np.median(there)) - rule.median) / spread) if spread else None
+        moved = finite_or_none((float(np.median(there)) - rule.median) / width) if width else None
         beyond = None if low is None or high is None else float(((there < low) | (there > high)).mean())
     if is_truth:
         away = np.zeros(len(values))

@@ -106,41 +106,45 @@ def fit(
     target: the column to predict.
     task: "regression", "positive", "classification", "counts", "ordinal", "quantiles" or "survival" (default: by the
         target).
-    likelihood: of a quantity, "gaussian", "student" (heavy tails), "positive" (log-normal, with a hurdle for zeros) or
-        "counts" (default "auto": chosen on validation rows).
-    event: for survival times, the column that says whether the event was seen at the time in the target, or the row is
-        censored: 1 or 0, true or false, yes or no. For other words, name that of the event, as "status=dead".
-    entry: for survival times, the column of the time from which a row was observed (default: 0).
-    least: the smallest possible value of a quantity, None, or "auto" (default: 0 if none of 100 rows or more is below).
-    levels: of ordered classes (task "ordinal"), from the lowest to the highest, as ["low", "medium", "high"] (default:
-        numbers in their order).
-    exposure: of counts, a column that says how long, or how many, each row was observed: counts are proportional to it.
-    over, recipe, draws: the choices to treat as uncertain, as "theta0=5,t=swag,F=dropout", or a recipe's name and how
-        many networks it trains in each fold (default: multi_swag with 3, or with 5 where there are no folds).
-    families: "auto" (default: boosted trees and a Gaussian process are added, with weights, where that improves the
-        predictions of left-out rows), or names of them, "network,trees,process". Where over, recipe, hidden or epochs
-        are given, "auto" is "network".
-    noise: of a quantity, "auto" (default), "fit", "predicted", None, or a standard deviation.
+    likelihood: the distribution of a quantity: "gaussian", "student" (heavy tails), "positive" (log-normal, with a
+        hurdle for zeros) or "counts" (default "auto": chosen on validation rows).
+    event: for survival times, the column that says whether the event was seen (1, true, yes) or the row is censored (0,
+        false, no). For other words, name that of the event: "status=dead".
+    entry: for survival times, the column with the time from which a row was observed (default: 0).
+    least: the lowest possible value of a quantity, where intervals end; None, or "auto" (default: 0 if no value of 100
+        or more rows is negative).
+    levels: the ordered classes of task "ordinal", from the lowest to the highest, such as ["low", "medium", "high"]
+        (default: numbers in their order).
+    exposure: for counts, the column with the time, or the size, in which each row was counted; means are proportional
+        to it.
+    over, recipe, draws: the choices to treat as uncertain, such as "theta0=5,t=swag,F=dropout", or the name of a recipe
+        and how many networks it trains in each fold (default: multi_swag with 3; without folds 5).
+    families: "auto" (default: boosted trees and a Gaussian process are added, with weights, if that improves the
+        predictions of left-out rows), or names, "network,trees,process". If over, recipe, hidden or epochs are given,
+        "auto" is "network".
+    noise: the noise of a quantity: "auto" (default), "fit" (one value), "predicted" (for each row), None, or a standard
+        deviation.
     epochs: "auto" (default: chosen on validation rows), or a number.
-    budget: approximate time to spend, as "5min" or in seconds: as many draws as fit are trained.
+    budget: approximate time for training, such as "5min" or in seconds: trains as many draws as possible.
     calibrate: "auto" (default), "variance", "shape", "temperature", "conformal" or "none".
-    number, text, date, drop: columns of this type, or to leave out; a date may have a format, as "when=%d/%m/%Y".
+    number, text, date, drop: columns of this type, or to leave out; a date may have a format: "when=%d/%m/%Y".
     missing: more words for a missing value.
     group: a column, such as a patient's number: rows with the same value stay together in every split.
-    weight: a column of row weights: a weight of k is the row k times.
-    hidden, dropout, lr, batch_size: of the training (default: by the data).
+    weight: a column of row weights: a weight of k counts the row k times.
+    hidden, dropout, lr, batch_size: settings of the network and its training (default: chosen by the data).
     held_out: share of rows to hold out for calibration and testing, 6,000 rows at most (default: none up to 50,000
         rows: every row is trained on, and scored by the networks that did not see it).
     test: a table, or file, of test rows; `model.tested` has their scores.
-    test_after: a date, such as "2024-01-01": rows from then on are test rows.
-        Where there are several columns of dates, "column=2024-01-01".
-    most_rows: most rows to train on (default 1,000,000); of more, this many are drawn at random. More than a million
-        rows of a file are trained on from disk, with settings, calibration and scores from 200,000 of them.
+    test_after: a date, such as "2024-01-01": rows from this date on are test rows. If several columns hold dates,
+        "column=2024-01-01".
+    most_rows: the largest number of rows to train on (default 1,000,000). If the table has more, this many are drawn at
+        random. Above a million rows of a file, rows stay on disk, and 200,000 of them give the settings, the
+        calibration and the scores.
     level: level of the intervals (default 0.95).
-    samples: samples of each network (default: 500 of all together, and at least 20 of each).
+    samples: samples of each network (default: 500 from all together, at least 20 of each).
     seed: seed of all random choices; the same seed gives the same model (default 0).
-    compute: where and how it is computed, `wf.Compute`; device, engine and workers say some of it by themselves.
-    verbose: print what is done, and show progress (default False).
+    compute: where and how to compute, `wf.Compute`; device, engine and workers set some of its fields.
+    verbose: print messages, and show progress (default False).
 
     >>> import numpy as np
     >>> random = np.random.default_rng(0)

@@ -69,7 +69,7 @@ _LAST = 1e5  # is farther than any distance
 @stored("DrawingRule")
 @dataclass(frozen=True)
 class Rule:
-    """How donors are weighted, and adjusted."""
+    """A rule that weights donors and adjusts their values."""
 
     decay: float
     adjustment: Adjustment

@@ -59,7 +59,7 @@ class Increase:
 
 @dataclass(frozen=True)
 class Importance:
-    """How much worse predictions get without each column, those that matter most first.
+    """The importance of each column: how much worse predictions get without it, the largest first.
 
     columns: column -> name of a score ("nll", and "mae" or "brier") -> its increase. The mean absolute error is in the
         units of the target.

@@ -144,13 +144,13 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A column of a table, learnt from the others: made by `wf.fit`, and read again by `wf.load`.
+    """A model of one column of a table: made by `wf.fit`, and loaded by `wf.load`.
 
-    Tables are pandas or polars frames, dictionaries of columns, or files (CSV, Parquet). What comes back is of the same
-    kind as what was given; of a file, a dictionary.
+    Tables are pandas or polars frames, dictionaries of columns, or files (CSV, Parquet). Results have the same type as
+    the table; for a file, they are a dictionary.
 
     posterior: the networks, as `wf.marginalise` returns them.
-    scores: those of the rows that had no part in training; `print(model.scores)` shows them.
+    scores: scores of rows by networks that were not trained on them; `print(model.scores)` shows them.
     notes: what the user should know about the table.
     """
 
@@ -172,8 +172,8 @@ class Model:
         """Write the model into a folder: whole, or not at all.
 
         overwrite: replace a model that is there.
-        keeps_data: keep the held-out rows, which its report is about, and training rows to draw missing values from
-            (default True). Else these are made up, each from ten training rows that are alike.
+        keeps_data: store the held-out rows for the report, and training rows to draw missing values from (default
+            True). Otherwise missing values are drawn from made-up rows, each made from ten similar training rows.
         """
         folder = Path(folder)
         check_free(folder, overwrite)
@@ -219,7 +219,7 @@ class Model:
         """Read a model that `save` wrote, or `wherefrom fit`.
 
         partial: leave damaged members out, with a warning (default False: they are an error).
-        key: file with the key by which the run must be signed (default None: signatures are not looked at).
+        key: file with the key; the run must have been signed with it (default None: not checked).
         """
         folder = Path(folder)
         try:
@@ -287,16 +287,16 @@ class Model:
         digits: int = DIGITS,
         progress: Show = False,
     ) -> Any:
-        """Predict every row of a table: its columns are those that `wherefrom predict` writes.
+        """Predict every row of a table, with the columns that `wherefrom predict` writes.
 
         level: of the intervals (default: the model's own).
         samples: of each network (default: the model's own).
         method: "monte_carlo" (default), "one_shot" or "auto".
         keep: columns of the table to show beside the predictions.
-        out: a CSV or Parquet file to write the predictions to (default: they are returned). Files are read, predicted
-            and written some rows at a time, in memory that does not grow with them. What is returned then says how many
-            rows there were, and how good the predictions are where the target is there.
-        digits: significant ones of answers in a CSV file (default 4).
+        out: a CSV or Parquet file to write the predictions to (default: they are returned). Files are then read,
+            predicted and written some rows at a time, so memory does not grow. The result is the number of rows and, if
+            the target is in the table, the scores.
+        digits: significant digits in a CSV file (default 4).
         """
         how = How(level, samples, method, keep)
         if out is not None:
@@ -319,8 +319,8 @@ class Model:
     ) -> Iterator[dict[str, Any]]:
         """Predict a table some rows at a time: yield the columns of `predict` for each chunk of rows.
 
-        Rows of a file are read as they are predicted, in memory that does not grow with it. Answers are those of
-        `predict`. `share_gaps` is there only in chunks with missing values, in which they are drawn.
+        Rows of a file are read as they are predicted, so memory does not grow. Predictions are those of `predict`. Only
+        chunks with missing values have the column `share_gaps`.
 
         table: as for `predict`.
         rows: of a chunk (default 20,000).
@@ -368,8 +368,8 @@ class Model:
     def importance(self, table: Any = None, *, repeats: int = REPEATS) -> Importance:
         """Return how much worse predictions get if one column is shuffled among the rows (permutation importance).
 
-        Each row is answered by networks that did not see it. Columns that say the same as another seem to matter less
-        than they do.
+        Each row is predicted by networks that did not see it. If two columns hold the same information, both seem to
+        matter little.
 
         table: rows whose target is known and that were not trained on (default: those that the model kept).
         repeats: permutations of each column (default 3).
@@ -385,7 +385,7 @@ class Model:
         return importance(self.labelled(table), repeats)
 
     def unexplained(self, table: Any = None) -> Unexplained:
-        """Return where what the columns leave unexplained is large, and where it is small, by column.
+        """Return where errors are large and where they are small, by column: what the columns do not explain.
 
         Each row is answered by networks that did not see it.
 
@@ -403,7 +403,7 @@ class Model:
         return unexplained(self.labelled(table))
 
     def advice(self, table: Any = None) -> Advice:
-        """Return what to do about the model, the most severe first: three items at most, each with its figure.
+        """Return what to do about the model, the most serious first: at most three items, each with its figure.
 
         table: rows whose target is known and that were not trained on (default: those that the model kept).
 
@@ -418,7 +418,7 @@ class Model:
         return advice(self.labelled(table), self.scores if table is None else None)
 
     def report(self, path: str | Path, table: Any = None) -> Path:
-        """Write a page about the model on these rows, or on those that it kept, and return where it is."""
+        """Write a report about the model on these rows, or on those that it kept, and return its path."""
         from wherefrom.tables.reporting import report
 
         return report(self, Path(path), None if table is None else self.as_table(table)).path
@@ -483,8 +483,8 @@ class Model:
     def plot(self, kind: str | None = None, table: Any = None, *, ax: Any = None) -> Any:
         """Draw predictions of rows whose truth is known with matplotlib, and return the axes.
 
-        kind: of a quantity "intervals", "calibration" or "sources"; of classes "sources", "reliability" or
-            "risk_coverage"; of survival times "curves" or "sources" (default: the first).
+        kind: for a quantity "intervals", "calibration" or "sources"; for classes "sources", "reliability" or
+            "risk_coverage"; for survival times "curves" or "sources" (default: the first).
         table: a frame or a file with the target (default: training rows, each by networks that did not see it).
         ax: matplotlib's axes to draw on (default: a new figure).
         """
@@ -493,7 +493,7 @@ class Model:
 
     @property
     def completion(self) -> Completion | None:
-        """What draws the missing values of rows."""
+        """The rule that draws missing values of rows."""
         return None if self.donors is None else Completion(self.encoder, self.donors)
 
     @property

@@ -102,7 +102,7 @@ def _tail(values: Numbers) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _Cloud:
-    """Where the rows lie as a whole: medians, spreads, and the precision of what is standardised by them."""
+    """The location of all rows: medians, spreads, and the precision of what is standardised by them."""
 
     centre: Numbers
     spread: Numbers

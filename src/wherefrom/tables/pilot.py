@@ -291,7 +291,7 @@ def _without_hidden(best: Training, ground: _Ground) -> _Rival | None:
 
 
 def _sparse(best: Training, ground: _Ground) -> _Rival | None:
-    """Where there are few rows for each column."""
+    """Try a sparse model, if there are few rows for each column."""
     if not ground.is_wide or "decay" not in ground.tried or not best.algorithm.has("weight_decay"):
         return None
     rival = _linear(SparseLinear(), "few columns (sparse {linear})", best, ground)

@@ -60,7 +60,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Unexplained:
-    """What is not explained by the columns, by column: those with the largest ratio first.
+    """Errors that the columns do not explain, by column: the largest ratio first.
 
     columns: column -> the rows in which errors are larger, and smaller.
     rows: how many were asked.

@@ -35,10 +35,10 @@ class Algorithm:
     "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "adadelta" and "lion". Or any class of
     `torch.optim.Optimizer`'s kind, with its own arguments; members then step one by one.
 
-    "sgld" and "sghmc" sample: with noise in every step, iterates come to be distributed as
+    "sgld" and "sghmc" sample: with noise in every step, after some time the iterates have the distribution
     exp(-rows (loss + weight_decay |theta|^2 / 2) / temperature). For classes that is Bayes' posterior under a Gaussian
-    prior of precision rows * weight_decay. For squared errors it is so with temperature=2 s^2 / columns, where s is the
-    standard deviation of the noise in units of y's, and y has so many columns. "sghmc" has a `momentum`.
+    prior of precision rows * weight_decay. For squared errors, use temperature=2 s^2 / columns, where s is the standard
+    deviation of the noise in units of y's, and columns the number of columns of y. "sghmc" has a `momentum`.
     `preconditioned=True` scales each weight's step by its running mean square gradient (`alpha`, `eps`). With a
     schedule, `noise_below=0.1` leaves out the noise while the learning rate is above a tenth of lr.
 
@@ -46,10 +46,10 @@ class Algorithm:
     temperature / (rows (hess_init + weight_decay)), and the law `Variational()` takes them over. `clip_radius`, if it
     is not zero, bounds the step of each weight, in units of the learning rate.
 
-    With each of them: `clip`, the largest norm of a gradient; `schedule`, one of `wf.schedules` or any function of
-    progress in [0, 1) that gives factors of lr; `replacement`, whether each batch is drawn from all rows, uniformly and
-    with replacement, where otherwise an epoch visits every row once; and `drop_last`, whether an epoch leaves out its
-    last batch if that is short.
+    All take: `clip`, the largest norm of a gradient; `schedule`, one of `wf.schedules` or any function of progress in
+        [0, 1) that returns factors of lr; `replacement`, whether to draw each batch from all rows with replacement
+        (default: an epoch visits every row once); and `drop_last`, whether to leave out the last batch of an epoch if
+        it is short.
 
     >>> Algorithm("adam", lr=0.01, batch_size=100)
     Algorithm('adam', lr=0.01, batch_size=100)

@@ -43,7 +43,7 @@ _MOMENTS = 1000  # at which a schedule is asked
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A folder in which trainings are written down at the end of an epoch, if so many seconds have passed since.
+    """A folder to which training is saved at the end of an epoch, if `seconds` have passed since the last time.
 
     They are also written when a training is finished, and when it is interrupted by Ctrl-C or SIGTERM: training goes on
     to the end of the epoch, unless the last finished one is in its file already. The files stay: the same training,

@@ -30,25 +30,26 @@ from wherefrom.training.workers import available, available_cores
 
 @dataclass(frozen=True)
 class Compute:
-    """The way trainings are computed, for `marginalise`, `extend`, the estimators and the command alike.
+    """Settings of where and how to compute, for `marginalise`, `extend`, the estimators and the command.
 
-    device: "cpu", "cuda", "cuda:1", ... (default "cpu"), or several, as ["cuda:0", "cuda:1"]: members are divided by
-        processes, one for each device, as by `wf.executors.Processes`; predictions are made on the first.
-    dtype: torch.float32 (default) or torch.float64. On CUDA, torch multiplies float32 by TF32, with 11 of 24 bits, in
-        convolutions by default, and in products of matrices on request; see docs/devices.md.
+    device: "cpu", "cuda", "cuda:1", ... (default "cpu"), or several, such as ["cuda:0", "cuda:1"]: members are divided
+        between processes, one for each device; predictions are made on the first.
+    dtype: torch.float32 (default) or torch.float64. On CUDA, torch computes float32 convolutions in TF32, with 11 of 24
+        bits, by default, and products of matrices on request; see docs/devices.md.
     engine: "torch" (any network, any device), "native" (plain MLPs on a CPU, several times as fast; needs numba), or
-        "auto" (default: native where it can be and one training is worth a compilation), or "fastest" (native wherever
-        it can be, for many short trainings).
-    workers: how many threads (default: all cores on a CPU, else one).
-    autocast: torch.bfloat16 multiplies in half the bits while training, for devices that are faster so; weights and
-        steps stay as they are (default None).
-    checkpoints: a folder, or `wf.Checkpoints`, in which every training is written down about once a minute, so that
-        the same call goes on where it was interrupted (default None).
-    progress: True or False shows a bar or not (default: on a terminal); a function is called with the epochs done.
-    executor: who does the trainings: anything with a `map` of units of training, see docs/extending.md (default:
-        threads of this process), such as `wf.executors.Processes(8)` or `wf.executors.Ray(address)`.
-    memory_limit: bytes, or text such as "8 GB", that trainings and blocks of predictions may take, by an estimate:
-        groups of members are made smaller and fewer are trained at once (default None: no limit).
+        "auto" (default: native if it can and one training is worth a compilation), or "fastest" (native whenever it
+        can, for many short trainings).
+    workers: number of threads (default: all cores on a CPU, otherwise one).
+    autocast: torch.bfloat16 multiplies with half the bits while training, which some devices do faster; weights and
+        steps keep their precision (default None).
+    checkpoints: a folder, or `wf.Checkpoints`, to which the state of training is saved about once a minute; after an
+        interruption, the same call continues (default None).
+    progress: whether to show a progress bar (default: on a terminal), or a function that is called with the number of
+        finished epochs.
+    executor: what trains the networks, such as `wf.executors.Processes(8)` or `wf.executors.Ray(address)`; see
+        docs/extending.md for your own (default: threads of this process).
+    memory_limit: approximate memory for training and prediction, in bytes or as text such as "8 GB"; groups of members
+        are made smaller to keep it (default None: no limit).
 
     >>> Compute(engine="torch").but(workers=2, device=None).workers
     2
@@ -175,7 +176,7 @@ class Compute:
         return heard(
             lambda: (
                 f"training was interrupted: the last finished epoch of every member is in {checkpoints.folder}; make "
-                "the same call again to go on from there"
+                "the same call again to continue"
             ),
             self.announce,
         )

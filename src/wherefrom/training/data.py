@@ -120,7 +120,7 @@ class Rows:
 @stored("Schema")
 @dataclass(frozen=True)
 class Schema:
-    """What data must look like to be predicted on, without the data."""
+    """The shape and names that data must have to be predicted, without the data."""
 
     x_shape: tuple[int, ...]
     x_names: tuple[str, ...]
@@ -199,7 +199,7 @@ def _columns(x: Tensor) -> int:
 
 
 def as_weights(weights: Any, rows: int) -> Tensor:
-    """How much each row counts, in double precision.  # (rows,)"""
+    """Return the weight of each row, in double precision.  # (rows,)"""
     tensor = _as_tensor(weights, "weights").double()
     if tensor.shape != (rows,):
         raise ValueError(f"weights must have one number for each of the {rows} rows, not shape {tuple(tensor.shape)}")

@@ -25,7 +25,7 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 @stored("MLP")
 @dataclass(frozen=True, init=False)
 class MLP:
-    """Linear layers with an activation, and dropout where its rate is above zero, after each but the last.
+    """A factory of plain networks: linear layers, each but the last followed by an activation and dropout.
 
     >>> MLP([50, 50], "tanh", dropout=0.05).sized(8, 1)()
     Sequential(

@@ -411,7 +411,7 @@ class Network:
             if not answers.is_meta and agree(answers, expected):
                 continue
             raise ValueError(
-                "the model does not give the same answers when it is called with its parameters from outside. Does it "
+                "the model does not give the same outputs when it is called with its parameters from outside. Does it "
                 "keep tensors that are neither nn.Parameter nor registered buffers, cache what it computed, or drop "
                 "units although it is not training?"
             )

@@ -64,7 +64,7 @@ class Knots:
 
     @property
     def inputs(self) -> int:
-        """How many inputs of a network they are."""
+        """The number of inputs of a network."""
         return len(self.columns) * (self.ends.shape[1] - 1)
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -28,11 +28,11 @@ _LAYERS = (nn.Linear, nn.Conv2d)
 
 
 def rank_one(model: Any, networks: int = 4, spread: float | None = 0.5) -> Any:
-    """Return a model factory whose networks are ensembles that share the weights of another's.
+    """Return a model factory whose networks are ensembles that share their weights (BatchEnsemble).
 
     model: the factory of a network of linear and convolutional layers, or `wf.MLP(...)`.
-    networks: of each ensemble, a power of two (default 4).
-    spread: of the factors at the beginning, which are drawn from N(1, spread^2) (default 0.5); None: random signs.
+    networks: number of networks in each ensemble, a power of two (default 4).
+    spread: the initial factors are drawn from N(1, spread^2) (default 0.5); None: random signs.
 
     Marginalise `wf.Dropout()`, and leave its rate alone: the coins are fair.
 

@@ -63,7 +63,7 @@ class Streamed:
             if not all(map(_alike, item[1:], self.rest[number])):
                 raise ValueError(
                     f"the Dataset's item {number} does not always have the same target, {self.rest[number][0]!r} and "
-                    f"then {item[1]!r}: inputs may be drawn at random, but not what they are to be told as"
+                    f"then {item[1]!r}: inputs may be drawn at random, but not their targets"
                 )
         return torch.stack([_as_row(item) for item in items]).to(self.dtype)
 

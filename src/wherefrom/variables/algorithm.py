@@ -29,7 +29,7 @@ _SPACE = Code("{it} cannot be stored in a file, so a loaded posterior cannot dra
 
 @stored("LogUniform", arguments=lambda it: {"low": it.low, "high": it.high})
 class LogUniform(TransformedDistribution):
-    """Uniform in the logarithm, between two positive numbers.
+    """A distribution that is uniform in the logarithm, between two positive numbers.
 
     >>> LogUniform(1e-4, 1e-1)
     LogUniform(0.0001, 0.1)
@@ -49,14 +49,14 @@ class LogUniform(TransformedDistribution):
 @stored("Hyperparameters", code={"points": NOT_STORED, "*": _SPACE}, arguments=lambda it: it._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Hyperparameters(Drawn):
-    """Settings of the algorithm are random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
+    """Make settings of the algorithm random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
 
-    Each is a `torch.distributions` object, a list of values, a dictionary from value to weight, or a function of what
-    was drawn before it (in the order in which they are written) that returns one of these, a number, or None to leave
-    the setting as it is. Fields of the schedule are reached by two underscores, `schedule__final=[0.1, 0.5]`.
+    Each is a `torch.distributions` object, a list of values, a dictionary from value to weight, or a function of the
+    settings drawn before it (in the order in which they are written) that returns one of these, a number, or None to
+    keep the setting. Fields of the schedule have two underscores: `schedule__final=[0.1, 0.5]`.
 
-    With a number of draws, each draw takes a value of every setting at random. Without one, lists are gone through in
-    full: every combination of them, or exactly the `points` that are given.
+    With `draws`, each draw takes a random value of every setting. Without, every combination of the lists is trained,
+    or exactly the given `points`.
 
     >>> from torch.distributions import LogNormal
     >>> Hyperparameters(5, lr=LogNormal(-4.6, 0.3)).draws
@@ -92,7 +92,7 @@ class Hyperparameters(Drawn):
             )
         spaces = {name: space(name, values) for name, values in settings.items()}
         if points is not None and draws is not None:
-            raise ValueError("points are gone through one by one: leave draws out")
+            raise ValueError("every point is trained once: leave draws out")
         if points is None and weights is not None:
             raise ValueError("weights are for points; weigh the values of a list by a dictionary, lr={0.01: 3, 0.1: 1}")
         if points is None and draws is None and all(isinstance(values, Finite) for values in spaces.values()):
@@ -107,7 +107,7 @@ class Hyperparameters(Drawn):
     def drawn_jointly(self) -> Hyperparameters:
         """Return it as it is within `Jointly`, which says how many draws there are: lists are drawn at random."""
         if not self.settings and self.weights is not None:
-            raise ValueError("within Jointly points are gone through one by one, each as likely as the others")
+            raise ValueError("within Jointly every point is used once, all equally likely: leave out the weights")
         if not self.settings or self.points is None:
             return self
         drawn = copy.copy(self)
@@ -213,7 +213,7 @@ def _plain(value: Any) -> Any:
 @stored("BatchOrder")
 @dataclass(frozen=True)
 class BatchOrder(Drawn):
-    """The order in which batches are visited is random, and with it the dropout masks of training.
+    """Make the order of the batches random, and with it the dropout masks of training.
 
     Without it, every member sees the same batches in the same order.
 
@@ -231,11 +231,11 @@ class BatchOrder(Drawn):
 @stored("Algorithms", arguments=lambda it: it._arguments())
 @dataclass(frozen=True, init=False, eq=False)
 class Algorithms(Drawn):
-    """The algorithm itself is random: one of several, each with its own settings.
+    """Make the algorithm random: one of several, each with its own settings.
 
     Settings of each may be random too, as in `Hyperparameters`: `Algorithm("sgd", lr=LogUniform(0.01, 1), ...)`.
-    Without a number of draws the algorithms are gone through, one by one, weighted by `weights`; with one (which random
-    settings need), each draw takes an algorithm by its weight, then its settings: one share of doubt, `gamma+h`.
+    Without `draws`, each algorithm is trained once, and they are mixed by `weights`. With `draws` (which random
+    settings need), each draw chooses an algorithm by its weight, then its settings: one share of doubt, `gamma+h`.
 
     >>> both = Algorithms([Algorithm("sgd", lr=0.1, batch_size=10), Algorithm("adam", lr=0.01, batch_size=10)])
     >>> both.draws, both.slot

@@ -20,11 +20,10 @@ from wherefrom.variables.drawn import Drawn, check_draws
 @stored("Resample")
 @dataclass(frozen=True)
 class Resample(Drawn):
-    """The training rows are random: each draw takes as many of them again, with replacement (the bootstrap).
+    """Make the training rows random: each draw takes as many rows again, with replacement (the bootstrap).
 
-    With a `share` below 1, it takes that share of them, each at most once (subsampling). Standardisation and held-out
-    rows are those of the whole data, and so are the running statistics of batch normalisation where they are estimated
-    anew for sampled weights.
+    With a `share` below 1, it takes that share of them, each at most once (subsampling). Standardisation, held-out
+    rows, and the statistics of batch normalisation for sampled weights use the whole data.
 
     >>> Resample(20)
     Resample(draws=20, share=None)
@@ -57,12 +56,12 @@ class Resample(Drawn):
 @stored("Folds")
 @dataclass(frozen=True)
 class Folds(Drawn):
-    """The training rows are random: they are cut into as many parts as there are draws, and each draw leaves one out.
+    """Make the training rows random: they are split into as many folds as draws, and each draw leaves one fold out.
 
-    Parts are alike in y, and rows of one of the `groups` that `wf.marginalise` is given stay together. The rows that a
-    draw leaves out are what its members are judged by: noise, weights and calibration are fitted by them without
-    holding any row out, and `posterior.out_of_fold()` predicts every training row by the members that did not see it.
-    Standardisation is that of all rows.
+    Folds have similar y, and rows of one of the `groups` of `wf.marginalise` stay together. The rows that a draw leaves
+    out test its members: noise, weights and calibration are fitted on them without holding any row out, and
+    `posterior.out_of_fold()` predicts every training row by the members that did not see it. Standardisation uses all
+    rows.
 
     >>> Folds(5)
     Folds(draws=5)

@@ -38,7 +38,7 @@ _HOMES = {"init": "theta0", "share": "D", "leaves_out": "D"}  # choices that are
 
 @dataclass(frozen=True, init=False)
 class Jointly:
-    """Several variables drawn together: draw k takes the k-th value of each. Their doubt is one share.
+    """Draw several variables together: draw k takes the k-th value of each. They have one share of the doubt.
 
     >>> from wherefrom.variables import BatchOrder, InitialCondition
     >>> Jointly(InitialCondition(), BatchOrder(), draws=5).name

@@ -23,12 +23,12 @@ Factory = Callable[[], nn.Module]
 @stored("Dropout")
 @dataclass(frozen=True)
 class Dropout:
-    """The sub-networks M_theta of a network with dropout are random: a sample drops units as training did.
+    """Make the sub-networks M_theta of a network with dropout random: a sample drops units as in training.
 
     One sample is one sub-network f(theta * omega), the same for all rows, so that a row's prediction does not
-    depend on its neighbours. `rate` overrides the rates in the model, in training too. With `on="weights"` every
-    weight (but biases and what belongs to normalisation) is dropped by itself, in a network with or without dropout
-    of its own: the paper's edge dropout.
+    depend on its neighbours. `rate` overrides the rates in the model, in training too. With `on="weights"` single
+    weights are dropped (not biases, nor those of normalisation), in a network with or without dropout layers: the
+    paper's edge dropout.
 
     >>> Dropout()
     Dropout(rate=None, on='units')
@@ -53,9 +53,9 @@ _FACTORY = Code("a file holds no code: give the model factory {name}, as load(fo
 @stored("Families", code={"factories": _FACTORY}, without=["draws", "is_drawn"])
 @dataclass(frozen=True, init=False, eq=False)
 class Families(Drawn):
-    """The architecture is random: one of several model factories, each with a name, weighted by `weights`.
+    """Make the architecture random: one of several model factories, each with a name, weighted by `weights`.
 
-    All of them are trained, and predictions are mixed by weight. They take the place of the training's own model.
+    All of them are trained, and predictions are mixed by weight. They replace the model of the training.
 
     >>> Families({"narrow": MLP([20]), "wide": MLP([200])}, weights=[1, 3]).weights
     (0.25, 0.75)
@@ -109,7 +109,7 @@ def MLPs(
     dropout: float = 0.0,
     weights: Sequence[float] | None = None,
 ) -> Families:
-    """All MLPs of these widths, depths and activations, as a family each; they take x's and y's sizes from the data.
+    """All MLPs of these widths, depths and activations, as one family each; sizes of x and y come from the data.
 
     >>> MLPs(widths=[20, 50], depths=[1, 2])
     Families(['20 relu', '20-20 relu', '50 relu', '50-50 relu'])
@@ -123,5 +123,5 @@ def MLPs(
             raise ValueError(f"there are two MLPs {name!r}: name each width, depth and activation once")
         found[name] = MLP([width] * depth, activation, dropout)
     if len(found) < 2:
-        raise ValueError("a single MLP is no doubt about the architecture: give several widths, depths or activations")
+        raise ValueError("a single MLP leaves nothing uncertain: give several widths, depths or activations")
     return Families(found, weights)

@@ -38,7 +38,7 @@ class Finite:
         return 1 / len(self.values) if self.weights is None else self.weights[place]
 
     def written(self) -> Any:
-        """As a user writes it."""
+        """Return it as a user writes it."""
         return list(self.values) if self.weights is None else dict(zip(self.values, self.weights, strict=True))
 
     def draw(self, generator: np.random.Generator) -> Any:

@@ -18,9 +18,9 @@ _INIT = Code("InitialCondition(init=...) is code, which is not stored: do the in
 @stored("InitialCondition", code={"init": _INIT})
 @dataclass(frozen=True)
 class InitialCondition(Drawn):
-    """The initial weights are random: each draw calls the model factory anew, on a stream of its own.
+    """Make the initial weights random: each draw calls the model factory again, with its own random stream.
 
-    `init`, where given, is called with the fresh network and sets its weights in place.
+    `init`, if given, is called with the new network and sets its weights in place.
 
     >>> InitialCondition(5)
     InitialCondition(draws=5, init=None)

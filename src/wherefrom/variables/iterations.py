@@ -20,15 +20,14 @@ _LEAST_SHARE, _LEAST_EPOCHS = 0.25, 5  # at the end of training, that are collec
 @stored("Iterations", code={"law": own_class("laws")})
 @dataclass(frozen=True, repr=False)
 class Iterations:
-    """The moment training stops is random: the trajectory leaves a law.
+    """Make the time when training stops random: a law summarises the weights along the trajectory.
 
-    law: how the collected iterations are summarised: SWAG, TRADI, Snapshots, Laplace, Variational, or your own.
-    start: where collecting begins (default 0.5): a fraction of the epochs, a number of epochs (1, 2, ...), or "auto":
-        where each member's training loss has levelled off, for which it is trained twice.
-    every: how often it collects: "epoch", or a number of steps (default: as the law has it: TRADI at every step, the
-        others once an epoch).
-    steps: the very steps to collect, instead of `start` and `every`: their numbers, counted from 1, or fractions of the
-        training, up to 1.0. [0.25, 0.5, 0.75, 1.0] are the ends of four cycles of the learning rate.
+    law: how to summarise the collected weights: SWAG, TRADI, Snapshots, Laplace, Variational, or your own.
+    start: when to start collecting (default 0.5): a fraction of the epochs, a number of epochs (1, 2, ...), or "auto":
+        when each member's training loss has levelled off, for which it is trained twice.
+    every: how often to collect: "epoch", or a number of steps (default: TRADI at every step, the others once an epoch).
+    steps: the steps at which to collect, instead of `start` and `every`: their numbers, counted from 1, or fractions of
+        the training, up to 1.0. [0.25, 0.5, 0.75, 1.0] are the ends of four cycles of the learning rate.
 
     >>> from wherefrom.laws import SWAG
     >>> Iterations(SWAG(diagonal_only=True), start=0.75, every="epoch")

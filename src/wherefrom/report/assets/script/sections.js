@@ -133,7 +133,7 @@ function detail(row, keys, sources) {
   return [
     measure && h("p", { class: "measure" }, `Measure ${measure[0]} next: the doubt about this row would fall by about ${percent(measure[1])}.`),
     facts([...keys.map((key) => [nameOf(fieldOf(key)), textOf(key, row) + mark(key)]), ...causes.map(([one, share]) => [meaningOf(one), percent(share, 1)])]),
-    inOrder.length > 0 && [h("h3", { class: "minor" }, "Values", values.some((one) => one.far) && h("span", { class: "soft" }, " (unusual ones first, marked)")),
+    inOrder.length > 0 && [h("h3", { class: "minor" }, "Values", values.some((one) => one.far) && h("span", { class: "soft" }, " (", term("unusual", "unusual ones"), " first, marked)")),
       facts(inOrder.map(({ name, value, usual, far }) => [name, value || "missing", far, `usual: ${usual}`]), "values")]];
 }
 
@@ -169,7 +169,7 @@ function further() {
   const { table, more } = plainTable(about.columns, about.rows, 3, { label: "What further trainings would buy", first: 12 });
   return card("What further training would buy", null, about.say.map((words) => h("p", null, words)),
     h("details", null, h("summary", null, "Errors that each budget leaves"), table, more,
-      soft("What chance leaves for want of networks and samples: of the mean, in standard deviations of a prediction; the others relative to what they are errors of.")));
+      soft("Errors because networks and samples are few: of the mean, in standard deviations of a prediction; the others relative to what they are errors of.")));
 }
 
 function calibrationInFull() {
@@ -254,7 +254,7 @@ function dataUsed() {
     { name: "Usual", value: (one) => one.usual, title: "The median, and the range of nine rows in ten; or the most frequent levels" },
     has("trained") && { name: "In training", value: (one) => one.trained },
     { name: "Missing", number: true, value: (one) => one.missing, cell: (one) => (one.missing ? percent(one.missing, 1) : "") },
-    has("moved") && { name: "Moved", number: true, value: (one) => (one.moved ?? null) && Math.abs(one.moved), title: "How far the middle moved since training, in standard deviations", cell: (one) => h("span", { class: Math.abs(one.moved) > 0.5 ? "far" : null }, fixed(one.moved, 2)) },
+    has("moved") && { name: "Moved", number: true, value: (one) => (one.moved ?? null) && Math.abs(one.moved), title: "How far the median moved since training, in spreads: the distance between the quartiles divided by 1.349", cell: (one) => h("span", { class: Math.abs(one.moved) > 0.5 ? "far" : null }, fixed(one.moved, 2)) },
     has("beyond") && { name: "Beyond", number: true, value: (one) => one.beyond, cell: (one) => percent(one.beyond, 1), title: "Rows beyond the range of training" },
   ].filter(Boolean);
   const made = items.length > 0 && sortable(columns, items, { label: "Columns", first: 12 });
