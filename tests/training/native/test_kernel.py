@@ -80,6 +80,30 @@ def test_outer_products(rows, width):
     np.testing.assert_allclose(g, x.astype(float) @ a.astype(float), rtol=0, atol=1e-5)
 
 
+@entry
+def sum_gated(a, g, c, one, depth, rows, width, a_row):
+    matrices.gated_sums(
+        matrices.rows_of(a, 0, a_row),
+        matrices.rows_of(g, 0, width),
+        matrices.rows_of(c, 0, width),
+        one,
+        depth,
+        rows,
+        width,
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9, 14, 15, 31])
+@pytest.mark.parametrize("width", [16, 32, 48, 112])
+def test_gated_sums(rows, width):
+    """At every height and width of a tile; what is no number opens no gate."""
+    depth = 37
+    a, g, c = filled(depth, rows + 2), filled(depth, width, seed=1), filled(rows, width, seed=2)
+    g[3, 5], g[4, 6] = np.nan, 0
+    sum_gated(a.ravel(), g.ravel(), c.ravel(), f(1), depth, rows, width, rows + 2)
+    np.testing.assert_allclose(c, a[:, :rows].T.astype(float) @ (g > 0), rtol=0, atol=1e-5)
+
+
 def test_a_relu_keeps_what_is_not_a_number():
     a, b, s, c = floats(3, 2), filled(2, 16), floats(16), floats(3, 16)
     a[1] = np.nan

@@ -29,6 +29,7 @@ from wherefrom.training.native.matrices import (
     NOT_GATED,
     ONE,
     ZERO,
+    gated_sums,
     outer_products,
     plain_product,
     product,
@@ -260,6 +261,9 @@ def backward(net, theta, masks, space, rows):
     _bias_of_last(net, space, delta, rows)
     # One output above ReLUs, as in most regressions: delta_{L-1} and dloss/dW_L come in one pass over a_{L-1}.
     at_once = net.width[last] == 1 and last > 1 and net.slope[last - 1] == SLOPE_SIGN
+    if at_once and last == 2:
+        _gradient_of_one_hidden(net, theta, space, delta, rows, sign_scale(net, 1, masks))
+        return
     if not at_once:
         _weights_of_last(net, space, delta, rows)
     for level in range(last - 1, 0, -1):
@@ -281,6 +285,41 @@ def backward(net, theta, masks, space, rows):
         delta, other = other, delta
         _times_slopes(net, level, space, delta, rows)
         _gradient_of_hidden(net, level, space, delta, rows)
+
+
+@jit
+def _gradient_of_one_hidden(net, theta, space, delta, rows, scale):
+    """One hidden level of ReLUs below one output: the whole gradient comes from one product.
+
+        G = x^T (delta_2 where a_1 > 0, else 0)
+        dloss/dW_1 = scale * G * W_2,     dloss/dW_2 = scale * sum over inputs of G * W_1       (x and W_1 with b_1)
+
+    since a_1 = scale * (x W_1 + b_1) where it is not zero, whether a ReLU or dropout made it so.
+    """
+    stride, gradient = net.padded[1], space.gradient
+    below = net.width[0] + (1 if net.has_bias[1] else 0)
+    x = space.values[net.values[0] : net.values[1]]
+    for r in range(rows):
+        for k in range(net.padded[0]):
+            x[r * net.padded[0] + k] *= delta[r]
+    gated_sums(
+        rows_of(x, 0, net.padded[0]),
+        rows_of(space.values, net.values[1], stride),
+        rows_of(gradient, net.weights[1], stride),
+        space.ones[0],
+        rows,
+        below,
+        stride,
+    )
+    of_last = gradient[net.weights[2] : net.weights[2] + stride]
+    head = theta[net.weights[2] : net.weights[2] + stride]
+    of_last[:] = ZERO
+    for k in range(below):
+        first = net.weights[1] + k * stride
+        sums, weights = gradient[first : first + stride], theta[first : first + stride]
+        for j in range(stride):
+            of_last[j] += scale * (sums[j] * weights[j])
+            sums[j] *= scale * head[j]
 
 
 @merged

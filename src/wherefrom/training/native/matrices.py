@@ -29,6 +29,11 @@ from wherefrom.training.native.jit import CHECKED, LANES, REGISTERS, inlined, ji
 
 TILE_ROWS = 6
 TILE_VECTORS = 4 if REGISTERS == 32 else 2  # 6 x 4 sums of 32 registers, or 6 x 2 of 16
+GATED_ROWS, GATED_VECTORS = (
+    14 if REGISTERS == 32 else 6,
+    2,
+)  # sums of gated rows: tall tiles, so that gates are read once
+MASKED_SUMS = LANES == 16  # AVX-512
 NO_LOWEST = np.float32(-np.inf)
 ZERO, ONE = np.float32(0), np.float32(1)
 NOT_GATED = np.bool_(False)
@@ -120,6 +125,28 @@ def outer_products(x, w, w0, a, c, g, g0, rows, width, scale):
 
 
 @jit
+def gated_sums(a, g, c, one, depth, rows, width):
+    """C[k, j] = sum of A[r, k] over the rows r with G[r, j] > 0; `depth` is the number of these rows.
+
+    `one` is a one that the compiler does not know.
+    """
+    vectors = width // LANES
+    tiles_across = (vectors + GATED_VECTORS - 1) // GATED_VECTORS
+    tiles_down = (rows + GATED_ROWS - 1) // GATED_ROWS
+    k = 0
+    for down in range(tiles_down):
+        left = tiles_down - down
+        some_rows = (rows - k + left - 1) // left
+        for across in range(tiles_across):
+            j = across * GATED_VECTORS * LANES
+            _gated(
+                a.data, a.start + k, a.row, g.data, g.start + j, g.row, c.data, c.start + k * c.row + j, c.row,
+                depth, some_rows, min(np.int64(GATED_VECTORS), vectors - across * GATED_VECTORS), one,
+            )  # fmt: skip
+        k += some_rows
+
+
+@jit
 def products_with_row(a, rows, b, b0, width, c, c0, plus):
     """c_r = plus + sum_j A[r, j] b_j for every row of A; `width` is a whole number of vectors."""
     whole = rows - rows % LANES
@@ -171,6 +198,17 @@ def _plain_outer(x, w, w0, a, a0, a_row, c, c0, c_row, g, g0, rows, vectors, sca
             total += x[r] * a[a0 + r * a_row + j]
             c[c0 + r * c_row + j] = scale * x[r] * w[w0 + j] if a[a0 + r * a_row + j] > ZERO else ZERO
         g[g0 + j] = total
+
+
+@jit
+def _plain_gated(a, a0, a_row, g, g0, g_row, c, c0, c_row, depth, rows, vectors, one):
+    for k in range(rows):
+        for j in range(vectors * LANES):
+            total = ZERO
+            for r in range(depth):
+                if g[g0 + r * g_row + j] > ZERO:
+                    total += one * a[a0 + r * a_row + k]
+            c[c0 + k * c_row + j] = total
 
 
 @jit
@@ -252,6 +290,12 @@ class _Writer:
 
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         return self.builder.fadd(self.builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
+
+    def fused_multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """The same as one instruction, whatever else uses the product."""
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        name = f"llvm.fma.v{LANES}f32"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
 
     def times(self, count: ir.Value) -> Any:
         return cgutils.for_range(self.builder, count, intp=_INT)
@@ -377,6 +421,60 @@ def _vector_outer(typing, x, w, w0, a, a0, a_row, c, c0, c_row, g, g0, rows, vec
 
 
 @intrinsic
+def _vector_gated(typing, a, a0, a_row, g, g0, g_row, c, c0, c_row, depth, rows, vectors, one):
+    """Sums of some lanes, by the processor's masks where it has them.
+
+    Every other sum is written as a product with one: processors that add and multiply in different units do both at
+    the same time, and to the others it is the same.
+    """
+    signature = types.void(
+        a, _place, _place, g, _place, _place, c, _place, _place, _place, _place, _place, types.float32
+    )  # fmt: skip
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: list[ir.Value]) -> ir.Value:
+        _, a0, a_row, _, g0, g_row, _, c0, c_row, depth, rows, vectors, one = values
+        write, kinds = _Writer(context, builder), signature.args
+        a, g, c = (write.data(kinds[i], values[i]) for i in (0, 3, 6))
+        builder.function.attributes.add("noinline")
+        zero, one = ir.Constant(_VECTOR, [0.0] * LANES), write.splat(one)
+
+        def added(total: ir.Value, a_rk: ir.Value, is_open: ir.Value, by_product: bool) -> ir.Value:
+            if not MASKED_SUMS:
+                return write.multiply_add(a_rk, builder.select(is_open, one, zero), total)
+            more = write.fused_multiply_add(a_rk, one, total) if by_product else builder.fadd(total, a_rk)
+            return builder.select(is_open, more, total)
+
+        def tile(row_count: int, vector_count: int) -> None:
+            offsets = [_number(v * LANES) for v in range(vector_count)]
+            sums = [[write.variable(zero) for _ in offsets] for _ in range(row_count)]
+            with write.times(depth) as loop:
+                row_of_a = write.after(a0, builder.mul(loop.index, a_row))
+                row_of_g = write.after(g0, builder.mul(loop.index, g_row))
+                gates = [write.load(g, write.after(row_of_g, offset)) for offset in offsets]
+                are_open = [builder.fcmp_ordered(">", gate, zero) for gate in gates]
+                for k, row_of_sums in enumerate(sums):
+                    a_rk = write.splat_at(a, write.after(row_of_a, _number(k)))
+                    for is_open, total in zip(are_open, row_of_sums, strict=True):
+                        builder.store(added(builder.load(total), a_rk, is_open, k % 2 == 1), total)
+            for k, row_of_sums in enumerate(sums):
+                for offset, total in zip(offsets, row_of_sums, strict=True):
+                    write.store(builder.load(total), c, write.after(write.at(c0, c_row, k), offset))
+
+        _choose(
+            builder,
+            builder.add(builder.mul(vectors, _number(GATED_ROWS + 1)), rows),
+            {
+                v * (GATED_ROWS + 1) + r: functools.partial(tile, r, v)
+                for v in range(1, GATED_VECTORS + 1)
+                for r in range(1, GATED_ROWS + 1)
+            },
+        )
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
 def _vector_dot(typing, a, a0, b, b0, vectors):
     signature = types.float32(a, _place, b, _place, _place)
 
@@ -474,6 +572,7 @@ def _vector_transpose_square(typing, source, s0, s_row, target, t0, t_row):
 _tile = _plain_tile if CHECKED else _vector_tile
 _transpose_square = _plain_transpose_square if CHECKED else _vector_transpose_square
 _outer = _plain_outer if CHECKED else _vector_outer
+_gated = _plain_gated if CHECKED else _vector_gated
 _dot = _plain_dot if CHECKED else _vector_dot
 _many_dots = _plain_many_dots if CHECKED else _vector_many_dots
 copy = _plain_copy if CHECKED else _vector_copy  # (target, t0, source, s0, vectors)
