@@ -81,12 +81,16 @@ def test_outer_products(rows, width):
 
 
 @entry
-def sum_gated(a, g, c, one, depth, rows, width, a_row):
+def sum_gated(a, g, w, h, c, last, one, scale, depth, rows, width, a_row):
     matrices.gated_sums(
         matrices.rows_of(a, 0, a_row),
         matrices.rows_of(g, 0, width),
+        matrices.rows_of(w, 0, width),
+        matrices.same_row(w, h),
         matrices.rows_of(c, 0, width),
+        matrices.same_row(c, last),
         one,
+        scale,
         depth,
         rows,
         width,
@@ -98,10 +102,14 @@ def sum_gated(a, g, c, one, depth, rows, width, a_row):
 def test_gated_sums(rows, width):
     """At every height and width of a tile; what is no number opens no gate."""
     depth = 37
-    a, g, c = filled(depth, rows + 2), filled(depth, width, seed=1), filled(rows, width, seed=2)
+    a, g = filled(depth, rows + 2), filled(depth, width, seed=1)
+    w, c = filled(rows + 1, width, seed=2), filled(rows + 1, width, seed=3)
     g[3, 5], g[4, 6] = np.nan, 0
-    sum_gated(a.ravel(), g.ravel(), c.ravel(), f(1), depth, rows, width, rows + 2)
-    np.testing.assert_allclose(c, a[:, :rows].T.astype(float) @ (g > 0), rtol=0, atol=1e-5)
+    end = rows * width
+    sum_gated(*map(np.ravel, (a, g, w)), end, c.ravel(), end, f(1), f(1.5), depth, rows, width, rows + 2)
+    sums = 1.5 * a[:, :rows].T.astype(float) @ (g > 0)
+    np.testing.assert_allclose(c[:rows], sums * w[rows], rtol=0, atol=3e-5)
+    np.testing.assert_allclose(c[rows], (sums * w[:rows]).sum(0), rtol=0, atol=1e-4)
 
 
 def test_a_relu_keeps_what_is_not_a_number():
@@ -279,8 +287,8 @@ def test_gradients_are_shortened():
 
 
 @entry
-def drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last):
-    layers._drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last)
+def drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places):
+    layers._drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places)
 
 
 def masks_of(
@@ -290,9 +298,9 @@ def masks_of(
     table = poisson_cumulative(batch_size * units * -math.log1p(-rate))
     limit = thresholds(np.array([rate]))[0] if rate >= SPARSE else np.uint64(0)
     kept = np.ones((steps, units, padded(batch_size)) if last else (steps, rows, padded(units)), dtype=np.float32)
-    stride = kept.shape[2]
+    stride, places = kept.shape[2], np.zeros(16, dtype=np.int64)
     for step in range(steps):
-        drop(kept[step].ravel(), np.uint64(key), step, limit, table, units, rows, batch_size, stride, last)
+        drop(kept[step].ravel(), np.uint64(key), step, limit, table, units, rows, batch_size, stride, last, places)
     outside = kept[..., rows:] if last else kept[..., units:]
     assert (outside == 1).all()
     return kept[..., :rows].swapaxes(1, 2) if last else kept[..., :units]

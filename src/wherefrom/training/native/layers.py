@@ -37,6 +37,7 @@ from wherefrom.training.native.matrices import (
     rows_of,
     same_number,
     same_row,
+    scale_rows,
     transpose,
     transposed,
 )
@@ -44,6 +45,7 @@ from wherefrom.training.native.numbers import cell, number, poisson
 
 # How the slopes of a level are known: all one; scale where a > 0 and else zero (a ReLU and what dropout left); kept.
 SLOPE_ONE, SLOPE_SIGN, SLOPE_KEPT = range(3)
+_FEW_CELLS = 8
 _LOWER, _UPPER = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -92,6 +94,7 @@ class Space(NamedTuple):
     tagged: Any  # for sorting
     spare: Any
     counts: Any
+    places: Any  # of some cells that are dropped
     y: Any  # the batch's targets
     w: Any  # and weights
     offset: Any  # and what is added to their outputs
@@ -190,8 +193,8 @@ def _operations(net, level, masks, space, rows, batch_size, step):
             for i in range(count):
                 values[i] *= scale
                 slopes[i] *= scale
-            _drop(slopes, key, step, threshold, table, width, rows, batch_size, stride, is_last)
-        _drop(values, key, step, threshold, table, width, rows, batch_size, stride, is_last)
+            _drop(slopes, key, step, threshold, table, width, rows, batch_size, stride, is_last, space.places)
+        _drop(values, key, step, threshold, table, width, rows, batch_size, stride, is_last, space.places)
     if not by_sign and not is_last:
         for r in range(rows):
             for j in range(r * stride + width, r * stride + stride):
@@ -199,10 +202,10 @@ def _operations(net, level, masks, space, rows, batch_size, step):
 
 
 @jit
-def _drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last):
+def _drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places):
     """Zero the cells that a step drops, as `training.dropout` has it: some, or asking all."""
     if threshold == 0:
-        _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last)
+        _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last, places)
     else:
         _ask_all(values, key, step, threshold, units, rows, stride, is_last)
 
@@ -213,14 +216,38 @@ def _place(row, unit, stride, is_last):
 
 
 @jit
-def _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last):
+def _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last, places):
     """A Poisson number of cells, for low rates"""
-    for index in range(poisson(cumulative, key, step)):
-        number_of_cell = np.uint32(cell(key, step, index, units * batch_size))  # short divisions take half the time
-        unit = number_of_cell // np.uint32(batch_size)
-        row = number_of_cell - unit * np.uint32(batch_size)
-        if row < rows:  # those beyond a short batch are not there to be dropped
-            values[_place(np.int64(row), np.int64(unit), stride, is_last)] = ZERO
+    count = poisson(cumulative, key, step)
+    if count < _FEW_CELLS:
+        for index in range(count):
+            number_of_cell = np.uint32(cell(key, step, index, units * batch_size))  # short divisions take half the time
+            unit = number_of_cell // np.uint32(batch_size)
+            row = number_of_cell - unit * np.uint32(batch_size)
+            if row < rows:  # those beyond a short batch are not there to be dropped
+                values[_place(np.int64(row), np.int64(unit), stride, is_last)] = ZERO
+    else:
+        _drop_many(values, key, step, count, units, rows, batch_size, stride, is_last, places)
+
+
+@jit
+def _drop_many(values, key, step, count, units, rows, batch_size, stride, is_last, places):
+    """The same, with the places of some cells computed first, in vectors, and then visited.
+
+    There is no division in vectors. To multiply by 1 / batch_size is as exact: the half keeps (cell + 1/2) / batch_size
+    farther away from whole numbers than double precision rounds.
+    """
+    share = 1.0 / batch_size
+    for first in range(0, count, len(places)):
+        some = places[: min(len(places), count - first)]
+        for i in range(len(some)):
+            number_of_cell = cell(key, step, first + i, units * batch_size)
+            unit = np.int64((number_of_cell + 0.5) * share)
+            row = number_of_cell - unit * batch_size
+            some[i] = _place(row, unit, stride, is_last) if row < rows else -1
+        for i in range(len(some)):
+            if some[i] >= 0:
+                values[some[i]] = ZERO
 
 
 @jit
@@ -291,35 +318,27 @@ def backward(net, theta, masks, space, rows):
 def _gradient_of_one_hidden(net, theta, space, delta, rows, scale):
     """One hidden level of ReLUs below one output: the whole gradient comes from one product.
 
-        G = x^T (delta_2 where a_1 > 0, else 0)
+        G = (delta_2 x)^T (1 where a_1 > 0, else 0)
         dloss/dW_1 = scale * G * W_2,     dloss/dW_2 = scale * sum over inputs of G * W_1       (x and W_1 with b_1)
 
     since a_1 = scale * (x W_1 + b_1) where it is not zero, whether a ReLU or dropout made it so.
     """
-    stride, gradient = net.padded[1], space.gradient
-    below = net.width[0] + (1 if net.has_bias[1] else 0)
-    x = space.values[net.values[0] : net.values[1]]
-    for r in range(rows):
-        for k in range(net.padded[0]):
-            x[r * net.padded[0] + k] *= delta[r]
+    stride = net.padded[1]
+    x = rows_of(space.values, net.values[0], net.padded[0])
+    scale_rows(x, delta, rows, net.padded[0])
     gated_sums(
-        rows_of(x, 0, net.padded[0]),
+        x,
         rows_of(space.values, net.values[1], stride),
-        rows_of(gradient, net.weights[1], stride),
+        rows_of(theta, net.weights[1], stride),
+        same_row(theta, net.weights[2]),
+        rows_of(space.gradient, net.weights[1], stride),
+        same_row(space.gradient, net.weights[2]),
         space.ones[0],
+        scale,
         rows,
-        below,
+        net.width[0] + (1 if net.has_bias[1] else 0),
         stride,
     )
-    of_last = gradient[net.weights[2] : net.weights[2] + stride]
-    head = theta[net.weights[2] : net.weights[2] + stride]
-    of_last[:] = ZERO
-    for k in range(below):
-        first = net.weights[1] + k * stride
-        sums, weights = gradient[first : first + stride], theta[first : first + stride]
-        for j in range(stride):
-            of_last[j] += scale * (sums[j] * weights[j])
-            sums[j] *= scale * head[j]
 
 
 @merged
