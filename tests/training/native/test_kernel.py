@@ -164,7 +164,7 @@ def logs(values):
 
 @entry
 def activate(kind, parameter, values, slopes):
-    functions.apply(kind, parameter, values, slopes)
+    functions.apply(kind, parameter, f(2), values, slopes)
 
 
 def test_exp_and_log_to_the_last_few_bits():
@@ -176,6 +176,36 @@ def test_exp_and_log_to_the_last_few_bits():
     found = u.copy()
     logs(found)
     np.testing.assert_allclose(found, np.log1p(u.astype(float)), rtol=3e-7)
+
+
+@entry
+def evaluate_functions(values, exps, logistic, tanhs):
+    for i in range(len(values)):
+        exps[i] = functions.exp(values[i])
+        logistic[i] = functions.sigmoid(values[i])
+        tanhs[i] = functions.tanh(values[i], f(0))[0]
+
+
+def test_functions_in_units_of_the_last_place():
+    """Against double precision, everywhere: 2 units for exp, 3 for the logistic function, 5 for tanh."""
+    z = np.concatenate([np.linspace(-87, 87, 200_001), np.linspace(-9, 9, 200_001), np.logspace(-30, 0, 2000)])
+    z = np.concatenate([z, -np.logspace(-30, 0, 2000)]).astype(np.float32)
+    ours = floats(3, len(z))
+    evaluate_functions(z, *ours)
+    exact = z.astype(float)
+    for result, right, units in zip(
+        ours, (np.exp(exact), 1 / (1 + np.exp(-exact)), np.tanh(exact)), (2, 3, 5), strict=True
+    ):
+        assert (np.abs(result - right) <= units * np.spacing(np.abs(right).astype(np.float32))).all()
+
+
+@pytest.mark.parametrize("kind", [codes.TANH, codes.SILU, codes.GELU, codes.GELU_TANH, codes.SOFTPLUS])
+def test_activations_keep_what_is_not_a_number(kind):
+    values, slopes = floats(3), floats(3)
+    values[1] = np.nan
+    activate(kind, f(1), values, slopes)
+    assert np.isnan(values[1])
+    assert np.isfinite(values[[0, 2]]).all()
 
 
 def test_exp_of_what_is_no_number_or_infinite():
@@ -202,12 +232,12 @@ ACTIVATIONS = {
 def test_activations_and_their_slopes(kind, parameter, reference):
     """Against torch in double precision, from far below to far above, and near zero."""
     z = np.concatenate([np.linspace(-60, 60, 30_001), np.linspace(-1, 1, 30_002), np.logspace(-30, 0, 1000)])
-    values, slopes = z.astype(np.float32), np.full(len(z), 2, dtype=np.float32)
+    values, slopes = z.astype(np.float32), floats(len(z))
     exact = torch.from_numpy(values.astype(float)).requires_grad_()
     expected = reference(exact)
     (slope,) = torch.autograd.grad(expected.sum(), exact)
     activate(kind, f(parameter), values, slopes)
-    np.testing.assert_allclose(values, expected.detach().numpy(), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(values, 2 * expected.detach().numpy(), rtol=1e-6, atol=2e-6)
     np.testing.assert_allclose(slopes, 2 * slope.numpy(), rtol=1e-6, atol=2e-6)
 
 
@@ -288,7 +318,7 @@ def test_gradients_are_shortened():
 
 @entry
 def drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places):
-    layers._drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places)
+    layers._drop(values, values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places)
 
 
 def masks_of(
