@@ -367,7 +367,7 @@ def _gradient_of_one_hidden(net, theta, space, delta, rows):
             row[j] *= head[j]
 
 
-@jit
+@merged
 def _gradient_of_relus(net, theta, space, delta, rows, scale):
     """One hidden level of ReLUs below one output: the whole gradient comes from one product.
 

@@ -31,7 +31,7 @@ from wherefrom.training.native.codes import (
     ZERO_INFLATED,
 )
 from wherefrom.training.native.functions import exp, log_1_plus, softplus
-from wherefrom.training.native.jit import inlined, jit
+from wherefrom.training.native.jit import inlined, jit, merged
 from wherefrom.training.negative_binomial import LEAST_DISPERSION
 from wherefrom.training.survival import LEAST_Z, MOST_Z
 
@@ -449,7 +449,7 @@ def _erfcx(x):
 # ---------------------------------------------------------------------- all losses
 
 
-@jit
+@merged
 def loss(kind, numbers, outputs, y, w, delta, rows, width, stride):
     if kind == SQUARED_ERROR:
         return _squared_error(outputs, y, w, numbers, delta, rows, width, stride)
