@@ -45,7 +45,7 @@ from wherefrom.training.native.numbers import cell, number, poisson
 
 # How the slopes of a level are known: all one; scale where a > 0 and else zero (a ReLU and what dropout left); kept.
 SLOPE_ONE, SLOPE_SIGN, SLOPE_KEPT = range(3)
-_FEW_CELLS = 8
+_FEW_CELLS = 8  # that are dropped one by one
 _LOWER, _UPPER = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -180,7 +180,6 @@ def _operations(net, level, masks, space, rows, batch_size, step):
     is_last = level == len(net.width) - 1
     stride, width = net.padded[level], net.width[level]
     first, end = net.first[level], net.first[level + 1]
-    scale = ONE  # of the dropout in hand
     for operation in range(first, end):
         if net.kind[operation] != DROPOUT:
             scale = ONE
@@ -217,7 +216,7 @@ def _operations(net, level, masks, space, rows, batch_size, step):
 
 @jit
 def _activate(kind, parameter, scale, values, slopes, space, follows):
-    """Apply an activation, after others of its level or not."""
+    """Apply an activation; where it follows other operations of its level, the slopes multiply."""
     before = space.other[: len(slopes)]  # which only the backward pass needs
     if follows:
         for i in range(len(slopes)):
@@ -349,7 +348,7 @@ def backward(net, theta, masks, space, rows):
         _gradient_of_hidden(net, level, space, delta, rows)
 
 
-@jit
+@merged
 def _gradient_of_one_hidden(net, theta, space, delta, rows):
     """dloss/dW_1 = W_2 * (delta_2 x)^T s_1, below one output: delta_1 need not be written"""
     stride, x = net.padded[1], rows_of(space.values, net.values[0], net.padded[0])
@@ -448,7 +447,7 @@ def _bias_of_last(net, space, delta, rows):
             space.gradient[net.bias[last] + q] = total
 
 
-@jit
+@merged
 def _weights_of_last(net, space, delta, rows):
     """delta_L^T a_{L-1}, and nothing for the padding of a_{L-1}, where f(0) need not be 0"""
     last = len(net.width) - 1

@@ -29,11 +29,9 @@ from wherefrom.training.native.jit import CHECKED, LANES, REGISTERS, inlined, ji
 
 TILE_ROWS = 6
 TILE_VECTORS = 4 if REGISTERS == 32 else 2  # 6 x 4 sums of 32 registers, or 6 x 2 of 16
-GATED_ROWS, GATED_VECTORS = (
-    14 if REGISTERS == 32 else 6,
-    2,
-)  # sums of gated rows: tall tiles, so that gates are read once
-MASKED_SUMS = LANES == 16  # AVX-512
+GATED_ROWS = 14 if REGISTERS == 32 else 6  # tall tiles where gates are read: each is then read once
+GATED_VECTORS = 2
+MASKED_SUMS = LANES == 16  # AVX-512 has masks for every instruction
 NO_LOWEST = np.float32(-np.inf)
 ZERO, ONE = np.float32(0), np.float32(1)
 NOT_GATED = np.bool_(False)

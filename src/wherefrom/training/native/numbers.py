@@ -12,7 +12,7 @@ from wherefrom.training.native.jit import inlined, jit
 _u = np.uint64
 _GOLDEN, _MIX_1, _MIX_2 = streams.GOLDEN, streams.MIX_1, streams.MIX_2
 _UNIT = 2.0**-53
-_FEW, _COUNTED = 8, 256  # entries of a table
+_FEW, _COUNTED = 8, 256  # entries of a table that are compared one by one, and in vectors
 
 
 @inlined
@@ -110,7 +110,7 @@ def poisson(cumulative, key, step):
         else:
             beyond = middle
     some = cumulative[below:beyond]
-    for i in range(len(some)):  # in vectors: so few are sooner compared than halved again, by branches no one foresees
+    for i in range(len(some)):  # comparing all takes less time than more halving, whose branches cannot be predicted
         below += some[i] <= uniform
     return below
 
