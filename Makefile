@@ -113,6 +113,7 @@ dist: $(VENV)/.supply
 
 bench: setup
 	$(BIN)/python benchmarks/training.py --markdown docs/benchmarks.md
+	$(BIN)/python benchmarks/native_speed.py --markdown benchmarks/results/native_speed.md
 	$(BIN)/python benchmarks/convnet.py --markdown docs/benchmarks.md
 	$(BIN)/python benchmarks/prediction.py
 	$(BIN)/python benchmarks/one_shot.py --markdown docs/one_shot_measured.md

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import nn
 
 DROPOUT = 0.01
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "ReLU": nn.ReLU,
+    "leaky ReLU": nn.LeakyReLU,
+    "tanh": nn.Tanh,
+    "SiLU": nn.SiLU,
+    "GELU": nn.GELU,
+    "GELU by tanh": partial(nn.GELU, approximate="tanh"),
+    "softplus": nn.Softplus,
+}
 LEARNING_RATE = 0.001  # small enough that nothing diverges; it has no say in the cost
 
 
@@ -20,6 +31,7 @@ class Shape:
     batch_size: int
     rows: int
     optimiser: str  # "adam" or "sgd"
+    activation: str = "ReLU"
 
     def __str__(self) -> str:
         layers = "-".join(map(str, self.widths))
@@ -42,7 +54,7 @@ class Shape:
     def network(self) -> nn.Sequential:
         modules: list[nn.Module] = []
         for inputs, outputs in self.layers:
-            modules += [nn.Linear(inputs, outputs), nn.ReLU(), nn.Dropout(DROPOUT)]
+            modules += [nn.Linear(inputs, outputs), ACTIVATIONS[self.activation](), nn.Dropout(DROPOUT)]
         return nn.Sequential(*modules[:-2])
 
     def data(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -72,8 +72,7 @@ def importable(name: str) -> bool:
     return True
 
 
-def measure(shape: Shape, rounds: int) -> Results:
-    field = contestants(shape)
+def measure(field: dict[str, Contestant], rounds: int) -> Results:
     units = {name: enough_units(contestant) for name, contestant in field.items()}
     results = {name: Times([], []) for name in field}
     for _ in range(rounds):
@@ -122,7 +121,7 @@ class Comparison(NamedTuple):
         for name in (self.name, self.against):
             if name not in results:
                 return f"no {NEEDS[name]}"
-        return " / ".join(_number(speed(results, self.name, self.against, clock)) for clock in self.clocks)
+        return " / ".join(number(speed(results, self.name, self.against, clock)) for clock in self.clocks)
 
 
 WITH_THE_LOOP = (
@@ -147,7 +146,7 @@ def step_table(results: Results) -> Table:
     for name in (LOOP, TORCH, TORCH_2, NATIVE, NATIVE_2, JAX, JAX_TUNED, PRODUCTS):
         if name in results:
             each_step = (f"{1e6 * statistics.median(times):,.1f}" for times in results[name])
-            rows.append((name, *each_step, *(_number(speed(results, name, LOOP, clock)) for clock in get_args(Clock))))
+            rows.append((name, *each_step, *(number(speed(results, name, LOOP, clock)) for clock in get_args(Clock))))
         else:
             rows.append((name, f"no {NEEDS[name]}", "", "", ""))
     return Table(("", "CPU us/step", "wall us/step", "x loop (CPU)", "x loop (wall)"), rows)
@@ -185,7 +184,7 @@ def _markdown_table(title: str, columns: tuple[Comparison, ...], measured: dict[
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
@@ -202,7 +201,7 @@ def main() -> None:
     measured: dict[Shape, Results] = {}
     for shape in SHAPES:
         if arguments.shape in (None, shape.name):
-            measured[shape] = measure(shape, arguments.rounds)
+            measured[shape] = measure(contestants(shape), arguments.rounds)
             print(f"\n{shape.name}: {shape}")
             print(step_table(measured[shape]))
             print(f"\n{native_table(measured[shape])}", flush=True)

@@ -80,6 +80,38 @@ def test_outer_products(rows, width):
     np.testing.assert_allclose(g, x.astype(float) @ a.astype(float), rtol=0, atol=1e-5)
 
 
+@entry
+def sum_gated(a, g, w, h, c, last, one, scale, depth, rows, width, a_row):
+    matrices.gated_sums(
+        matrices.rows_of(a, 0, a_row),
+        matrices.rows_of(g, 0, width),
+        matrices.rows_of(w, 0, width),
+        matrices.same_row(w, h),
+        matrices.rows_of(c, 0, width),
+        matrices.same_row(c, last),
+        one,
+        scale,
+        depth,
+        rows,
+        width,
+    )
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9, 14, 15, 31])
+@pytest.mark.parametrize("width", [16, 32, 48, 112])
+def test_gated_sums(rows, width):
+    """At every height and width of a tile; what is no number opens no gate."""
+    depth = 37
+    a, g = filled(depth, rows + 2), filled(depth, width, seed=1)
+    w, c = filled(rows + 1, width, seed=2), filled(rows + 1, width, seed=3)
+    g[3, 5], g[4, 6] = np.nan, 0
+    end = rows * width
+    sum_gated(*map(np.ravel, (a, g, w)), end, c.ravel(), end, f(1), f(1.5), depth, rows, width, rows + 2)
+    sums = 1.5 * a[:, :rows].T.astype(float) @ (g > 0)
+    np.testing.assert_allclose(c[:rows], sums * w[rows], rtol=0, atol=3e-5)
+    np.testing.assert_allclose(c[rows], (sums * w[:rows]).sum(0), rtol=0, atol=1e-4)
+
+
 def test_a_relu_keeps_what_is_not_a_number():
     a, b, s, c = floats(3, 2), filled(2, 16), floats(16), floats(3, 16)
     a[1] = np.nan
@@ -132,7 +164,7 @@ def logs(values):
 
 @entry
 def activate(kind, parameter, values, slopes):
-    functions.apply(kind, parameter, values, slopes)
+    functions.apply(kind, parameter, f(2), values, slopes)
 
 
 def test_exp_and_log_to_the_last_few_bits():
@@ -144,6 +176,36 @@ def test_exp_and_log_to_the_last_few_bits():
     found = u.copy()
     logs(found)
     np.testing.assert_allclose(found, np.log1p(u.astype(float)), rtol=3e-7)
+
+
+@entry
+def evaluate_functions(values, exps, logistic, tanhs):
+    for i in range(len(values)):
+        exps[i] = functions.exp(values[i])
+        logistic[i] = functions.sigmoid(values[i])
+        tanhs[i] = functions.tanh(values[i], f(0))[0]
+
+
+def test_functions_in_units_of_the_last_place():
+    """Against double precision, everywhere: 2 units for exp, 3 for the logistic function, 5 for tanh."""
+    z = np.concatenate([np.linspace(-87, 87, 200_001), np.linspace(-9, 9, 200_001), np.logspace(-30, 0, 2000)])
+    z = np.concatenate([z, -np.logspace(-30, 0, 2000)]).astype(np.float32)
+    ours = floats(3, len(z))
+    evaluate_functions(z, *ours)
+    exact = z.astype(float)
+    for result, right, units in zip(
+        ours, (np.exp(exact), 1 / (1 + np.exp(-exact)), np.tanh(exact)), (2, 3, 5), strict=True
+    ):
+        assert (np.abs(result - right) <= units * np.spacing(np.abs(right).astype(np.float32))).all()
+
+
+@pytest.mark.parametrize("kind", [codes.TANH, codes.SILU, codes.GELU, codes.GELU_TANH, codes.SOFTPLUS])
+def test_activations_keep_what_is_not_a_number(kind):
+    values, slopes = floats(3), floats(3)
+    values[1] = np.nan
+    activate(kind, f(1), values, slopes)
+    assert np.isnan(values[1])
+    assert np.isfinite(values[[0, 2]]).all()
 
 
 def test_exp_of_what_is_no_number_or_infinite():
@@ -170,12 +232,12 @@ ACTIVATIONS = {
 def test_activations_and_their_slopes(kind, parameter, reference):
     """Against torch in double precision, from far below to far above, and near zero."""
     z = np.concatenate([np.linspace(-60, 60, 30_001), np.linspace(-1, 1, 30_002), np.logspace(-30, 0, 1000)])
-    values, slopes = z.astype(np.float32), np.full(len(z), 2, dtype=np.float32)
+    values, slopes = z.astype(np.float32), floats(len(z))
     exact = torch.from_numpy(values.astype(float)).requires_grad_()
     expected = reference(exact)
     (slope,) = torch.autograd.grad(expected.sum(), exact)
     activate(kind, f(parameter), values, slopes)
-    np.testing.assert_allclose(values, expected.detach().numpy(), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(values, 2 * expected.detach().numpy(), rtol=1e-6, atol=2e-6)
     np.testing.assert_allclose(slopes, 2 * slope.numpy(), rtol=1e-6, atol=2e-6)
 
 
@@ -255,8 +317,8 @@ def test_gradients_are_shortened():
 
 
 @entry
-def drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last):
-    layers._drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last)
+def drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places):
+    layers._drop(values, values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places)
 
 
 def masks_of(
@@ -266,9 +328,9 @@ def masks_of(
     table = poisson_cumulative(batch_size * units * -math.log1p(-rate))
     limit = thresholds(np.array([rate]))[0] if rate >= SPARSE else np.uint64(0)
     kept = np.ones((steps, units, padded(batch_size)) if last else (steps, rows, padded(units)), dtype=np.float32)
-    stride = kept.shape[2]
+    stride, places = kept.shape[2], np.zeros(16, dtype=np.int64)
     for step in range(steps):
-        drop(kept[step].ravel(), np.uint64(key), step, limit, table, units, rows, batch_size, stride, last)
+        drop(kept[step].ravel(), np.uint64(key), step, limit, table, units, rows, batch_size, stride, last, places)
     outside = kept[..., rows:] if last else kept[..., units:]
     assert (outside == 1).all()
     return kept[..., :rows].swapaxes(1, 2) if last else kept[..., :units]

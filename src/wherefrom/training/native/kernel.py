@@ -157,11 +157,15 @@ def gather(net, task, tables, offset, space, start, rows):
     """Copy the batch's rows into level 0, and their targets and weights."""
     stride, targets = net.padded[0], task.targets
     chosen = space.order[start : start + rows]
-    for r in range(rows):
-        copy(space.values, net.values[0] + r * stride, tables.x, (offset + chosen[r]) * stride, stride // LANES)
-    for q in range(targets):
+    if targets == 1 and stride == LANES:
         for r in range(rows):
-            space.y[r * targets + q] = tables.y[(offset + chosen[r]) * targets + q]
+            copy(space.values, net.values[0] + r * LANES, tables.x, (offset + chosen[r]) * LANES, 1)
+            space.y[r] = tables.y[offset + chosen[r]]
+    else:
+        for r in range(rows):
+            copy(space.values, net.values[0] + r * stride, tables.x, (offset + chosen[r]) * stride, stride // LANES)
+            for q in range(targets):
+                space.y[r * targets + q] = tables.y[(offset + chosen[r]) * targets + q]
     if len(tables.w) > 0:
         for r in range(rows):
             space.w[r] = tables.w[offset + chosen[r]]

@@ -29,6 +29,7 @@ from wherefrom.training.native.matrices import (
     NOT_GATED,
     ONE,
     ZERO,
+    gated_sums,
     outer_products,
     plain_product,
     product,
@@ -36,6 +37,7 @@ from wherefrom.training.native.matrices import (
     rows_of,
     same_number,
     same_row,
+    scale_rows,
     transpose,
     transposed,
 )
@@ -43,6 +45,7 @@ from wherefrom.training.native.numbers import cell, number, poisson
 
 # How the slopes of a level are known: all one; scale where a > 0 and else zero (a ReLU and what dropout left); kept.
 SLOPE_ONE, SLOPE_SIGN, SLOPE_KEPT = range(3)
+_FEW_CELLS = 8  # that are dropped one by one
 _LOWER, _UPPER = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
@@ -91,6 +94,7 @@ class Space(NamedTuple):
     tagged: Any  # for sorting
     spare: Any
     counts: Any
+    places: Any  # of some cells that are dropped
     y: Any  # the batch's targets
     w: Any  # and weights
     offset: Any  # and what is added to their outputs
@@ -173,37 +177,65 @@ def _operations(net, level, masks, space, rows, batch_size, step):
     values = space.values[start : start + count]
     slopes = space.slopes[start : start + count]
     by_sign = net.slope[level] == SLOPE_SIGN  # the product has done the ReLU and the scale
-    if not by_sign:
-        slopes[:] = ONE
     is_last = level == len(net.width) - 1
     stride, width = net.padded[level], net.width[level]
-    for operation in range(net.first[level], net.first[level + 1]):
+    first, end = net.first[level], net.first[level + 1]
+    for operation in range(first, end):
         if net.kind[operation] != DROPOUT:
+            scale = ONE
+            if operation + 1 < end and net.kind[operation + 1] == DROPOUT:  # its scale comes at no cost
+                scale = masks.scale[net.site[operation + 1]]
             if not by_sign:
-                apply(net.kind[operation], net.parameter[operation], values, slopes)
+                _activate(
+                    net.kind[operation], net.parameter[operation], scale, values, slopes, space, operation > first
+                )
             continue
         site = net.site[operation]
-        key, threshold, scale = masks.keys[site], masks.threshold[site], masks.scale[site]
-        table = masks.cumulative[masks.start[masks.table[site]] : masks.start[masks.table[site] + 1]]
-        if not by_sign:
+        if not by_sign and (operation == first or net.kind[operation - 1] == DROPOUT):
+            scale = masks.scale[site]
             for i in range(count):
                 values[i] *= scale
-                slopes[i] *= scale
-            _drop(slopes, key, step, threshold, table, width, rows, batch_size, stride, is_last)
-        _drop(values, key, step, threshold, table, width, rows, batch_size, stride, is_last)
-    if not by_sign and not is_last:
-        for r in range(rows):
-            for j in range(r * stride + width, r * stride + stride):
-                values[j] = ZERO  # f(0) need not be 0
+                slopes[i] = scale if operation == first else scale * slopes[i]
+        key, threshold = masks.keys[site], masks.threshold[site]
+        table = masks.cumulative[masks.start[masks.table[site]] : masks.start[masks.table[site] + 1]]
+        _drop(
+            values,
+            values if by_sign else slopes,
+            key,
+            step,
+            threshold,
+            table,
+            width,
+            rows,
+            batch_size,
+            stride,
+            is_last,
+            space.places,
+        )
 
 
 @jit
-def _drop(values, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last):
-    """Zero the cells that a step drops, as `training.dropout` has it: some, or asking all."""
+def _activate(kind, parameter, scale, values, slopes, space, follows):
+    """Apply an activation; where it follows other operations of its level, the slopes multiply."""
+    before = space.other[: len(slopes)]  # which only the backward pass needs
+    if follows:
+        for i in range(len(slopes)):
+            before[i] = slopes[i]
+    apply(kind, parameter, scale, values, slopes)
+    if follows:
+        for i in range(len(slopes)):
+            slopes[i] *= before[i]
+
+
+@jit
+def _drop(values, slopes, key, step, threshold, cumulative, units, rows, batch_size, stride, is_last, places):
+    """Zero the cells that a step drops, as `training.dropout` has it: some, or asking all. Both may be one array."""
     if threshold == 0:
-        _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last)
+        _drop_some(values, slopes, key, step, cumulative, units, rows, batch_size, stride, is_last, places)
     else:
         _ask_all(values, key, step, threshold, units, rows, stride, is_last)
+        if slopes is not values:
+            _ask_all(slopes, key, step, threshold, units, rows, stride, is_last)
 
 
 @inlined
@@ -212,14 +244,41 @@ def _place(row, unit, stride, is_last):
 
 
 @jit
-def _drop_some(values, key, step, cumulative, units, rows, batch_size, stride, is_last):
+def _drop_some(values, slopes, key, step, cumulative, units, rows, batch_size, stride, is_last, places):
     """A Poisson number of cells, for low rates"""
-    for index in range(poisson(cumulative, key, step)):
-        number_of_cell = np.uint32(cell(key, step, index, units * batch_size))  # short divisions take half the time
-        unit = number_of_cell // np.uint32(batch_size)
-        row = number_of_cell - unit * np.uint32(batch_size)
-        if row < rows:  # those beyond a short batch are not there to be dropped
-            values[_place(np.int64(row), np.int64(unit), stride, is_last)] = ZERO
+    count = poisson(cumulative, key, step)
+    if count < _FEW_CELLS:
+        for index in range(count):
+            number_of_cell = np.uint32(cell(key, step, index, units * batch_size))  # short divisions take half the time
+            unit = number_of_cell // np.uint32(batch_size)
+            row = number_of_cell - unit * np.uint32(batch_size)
+            if row < rows:  # those beyond a short batch are not there to be dropped
+                place = _place(np.int64(row), np.int64(unit), stride, is_last)
+                values[place] = ZERO
+                slopes[place] = ZERO
+    else:
+        _drop_many(values, slopes, key, step, count, units, rows, batch_size, stride, is_last, places)
+
+
+@jit
+def _drop_many(values, slopes, key, step, count, units, rows, batch_size, stride, is_last, places):
+    """The same, with the places of some cells computed first, in vectors, and then visited.
+
+    There is no division in vectors. To multiply by 1 / batch_size is as exact: the half keeps (cell + 1/2) / batch_size
+    farther away from whole numbers than double precision rounds.
+    """
+    share = 1.0 / batch_size
+    for first in range(0, count, len(places)):
+        some = places[: min(len(places), count - first)]
+        for i in range(len(some)):
+            number_of_cell = cell(key, step, first + i, units * batch_size)
+            unit = np.int64((number_of_cell + 0.5) * share)
+            row = number_of_cell - unit * batch_size
+            some[i] = _place(row, unit, stride, is_last) if row < rows else -1
+        for i in range(len(some)):
+            if some[i] >= 0:
+                values[some[i]] = ZERO
+                slopes[some[i]] = ZERO
 
 
 @jit
@@ -258,7 +317,13 @@ def backward(net, theta, masks, space, rows):
     delta, other = space.delta, space.other
     _times_slopes(net, last, space, delta, rows)
     _bias_of_last(net, space, delta, rows)
-    # One output above ReLUs, as in most regressions: delta_{L-1} and dloss/dW_L come in one pass over a_{L-1}.
+    if net.width[last] == 1 and last == 2 and net.slope[1] != SLOPE_ONE:  # as in most regressions
+        if net.slope[1] == SLOPE_SIGN:
+            _gradient_of_relus(net, theta, space, delta, rows, sign_scale(net, 1, masks))
+        else:
+            _gradient_of_one_hidden(net, theta, space, delta, rows)
+        return
+    # One output above ReLUs: delta_{L-1} and dloss/dW_L come in one pass over a_{L-1}.
     at_once = net.width[last] == 1 and last > 1 and net.slope[last - 1] == SLOPE_SIGN
     if not at_once:
         _weights_of_last(net, space, delta, rows)
@@ -281,6 +346,51 @@ def backward(net, theta, masks, space, rows):
         delta, other = other, delta
         _times_slopes(net, level, space, delta, rows)
         _gradient_of_hidden(net, level, space, delta, rows)
+
+
+@merged
+def _gradient_of_one_hidden(net, theta, space, delta, rows):
+    """dloss/dW_1 = W_2 * (delta_2 x)^T s_1, below one output: delta_1 need not be written"""
+    stride, x = net.padded[1], rows_of(space.values, net.values[0], net.padded[0])
+    _weights_of_last(net, space, delta, rows)
+    below = net.width[0] + (1 if net.has_bias[1] else 0)
+    scale_rows(x, delta, rows, net.padded[0])
+    gradient = rows_of(space.gradient, net.weights[1], stride)
+    plain_product(
+        transposed(x), rows_of(space.slopes, net.values[1], stride), gradient, space.zeros, below, rows, stride
+    )
+    head = theta[net.weights[2] : net.weights[2] + stride]
+    for k in range(below):
+        row = space.gradient[net.weights[1] + k * stride : net.weights[1] + (k + 1) * stride]
+        for j in range(stride):
+            row[j] *= head[j]
+
+
+@merged
+def _gradient_of_relus(net, theta, space, delta, rows, scale):
+    """One hidden level of ReLUs below one output: the whole gradient comes from one product.
+
+        G = (delta_2 x)^T (1 where a_1 > 0, else 0)
+        dloss/dW_1 = scale * G * W_2,     dloss/dW_2 = scale * sum over inputs of G * W_1       (x and W_1 with b_1)
+
+    since a_1 = scale * (x W_1 + b_1) where it is not zero, whether a ReLU or dropout made it so.
+    """
+    stride = net.padded[1]
+    x = rows_of(space.values, net.values[0], net.padded[0])
+    scale_rows(x, delta, rows, net.padded[0])
+    gated_sums(
+        x,
+        rows_of(space.values, net.values[1], stride),
+        rows_of(theta, net.weights[1], stride),
+        same_row(theta, net.weights[2]),
+        rows_of(space.gradient, net.weights[1], stride),
+        same_row(space.gradient, net.weights[2]),
+        space.ones[0],
+        scale,
+        rows,
+        net.width[0] + (1 if net.has_bias[1] else 0),
+        stride,
+    )
 
 
 @merged
@@ -339,7 +449,7 @@ def _bias_of_last(net, space, delta, rows):
 
 @merged
 def _weights_of_last(net, space, delta, rows):
-    """delta_L^T a_{L-1}"""
+    """delta_L^T a_{L-1}, and nothing for the padding of a_{L-1}, where f(0) need not be 0"""
     last = len(net.width) - 1
     below = net.padded[last - 1]
     plain_product(
@@ -351,6 +461,10 @@ def _weights_of_last(net, space, delta, rows):
         rows,
         below,
     )
+    for q in range(net.width[last]):
+        first = net.weights[last] + q * below
+        for j in range(first + net.width[last - 1], first + below):
+            space.gradient[j] = ZERO
 
 
 @merged

@@ -31,7 +31,7 @@ from wherefrom.training.native.codes import (
     ZERO_INFLATED,
 )
 from wherefrom.training.native.functions import exp, log_1_plus, softplus
-from wherefrom.training.native.jit import inlined, jit
+from wherefrom.training.native.jit import inlined, jit, merged
 from wherefrom.training.negative_binomial import LEAST_DISPERSION
 from wherefrom.training.survival import LEAST_Z, MOST_Z
 
@@ -49,16 +49,25 @@ LOG_ROOT, ROOT_HALF, ROOT_TWO_BY_PI = _f(0.5 * math.log(2 * math.pi)), _f(math.s
 def _of_each(term):
     """Return the loss, mean of w term, of a term and its slope by each output: (f, y, numbers, column) -> both."""
 
+    @inlined
+    def column(outputs, y, w, numbers, delta, share, q, width):
+        total = 0.0
+        for r in range(len(outputs)):
+            value, slope = term(outputs[r], y[r * width + q], numbers, q)
+            delta[r] = share * w[r] * slope
+            total += w[r] * value
+        return total
+
     @jit
     def mean(outputs, y, w, numbers, delta, rows, width, stride):
         share = ONE / _f(rows * width)
+        if width == 1:  # where targets lie together, in vectors
+            return column(outputs[:rows], y, w, numbers, delta, share, 0, 1) * share
         total = 0.0
         for q in range(width):
-            for r in range(rows):
-                value, slope = term(outputs[q * stride + r], y[r * width + q], numbers, q)
-                delta[q * stride + r] = share * w[r] * slope
-                total += w[r] * value
-        return total / (rows * width)
+            first = q * stride
+            total += column(outputs[first : first + rows], y, w, numbers, delta[first:], share, q, width)
+        return total * share
 
     return mean
 
@@ -440,7 +449,7 @@ def _erfcx(x):
 # ---------------------------------------------------------------------- all losses
 
 
-@jit
+@merged
 def loss(kind, numbers, outputs, y, w, delta, rows, width, stride):
     if kind == SQUARED_ERROR:
         return _squared_error(outputs, y, w, numbers, delta, rows, width, stride)

@@ -29,6 +29,9 @@ from wherefrom.training.native.jit import CHECKED, LANES, REGISTERS, inlined, ji
 
 TILE_ROWS = 6
 TILE_VECTORS = 4 if REGISTERS == 32 else 2  # 6 x 4 sums of 32 registers, or 6 x 2 of 16
+GATED_ROWS = 14 if REGISTERS == 32 else 6  # tall tiles where gates are read: each is then read once
+GATED_VECTORS = 2
+MASKED_SUMS = LANES == 16  # AVX-512 has masks for every instruction
 NO_LOWEST = np.float32(-np.inf)
 ZERO, ONE = np.float32(0), np.float32(1)
 NOT_GATED = np.bool_(False)
@@ -66,6 +69,16 @@ def same_number(data):
     return Matrix(data, np.int64(0), np.int64(0), np.int64(0))
 
 
+@inlined
+def shares(count, most):
+    """Return how many tiles hold `count`, at most `most` each, the least of them, and how many hold one more."""
+    tiles = (count + most - 1) // most
+    if tiles == 1:  # most often, and a division takes long
+        return tiles, count, np.int64(0)
+    least = np.int64(np.uint32(count) // np.uint32(tiles))
+    return tiles, least, count - least * tiles
+
+
 @jit
 def product(a, b, s, c, rows, depth, width, lowest, scale, gated, gate):
     """C (rows, width) from A (rows, depth), B (depth, width), S (rows, width) and, where gated, G (rows, width).
@@ -74,25 +87,24 @@ def product(a, b, s, c, rows, depth, width, lowest, scale, gated, gate):
     vectors are divided as evenly as they can be, so that no tile is much thinner than the others.
     """
     vectors = width // LANES
-    tiles_across = (vectors + TILE_VECTORS - 1) // TILE_VECTORS
-    tiles_down = (rows + TILE_ROWS - 1) // TILE_ROWS
+    tiles_across, least_vectors, wider = shares(vectors, TILE_VECTORS)
+    tiles_down, least_rows, taller = shares(rows, TILE_ROWS)
     v = 0
     for across in range(tiles_across):
-        left = tiles_across - across
-        some_vectors = (vectors - v + left - 1) // left
+        some_vectors = least_vectors + (across < wider)
         r, j = 0, v * LANES
-        for down in range(tiles_down):
-            left = tiles_down - down
-            some_rows = (rows - r + left - 1) // left
-            _tile(
-                a.data, a.start + r * a.row, a.row, a.column,
-                b.data, b.start + j, b.row,
-                s.data, s.start + r * s.row + j, s.row,
-                c.data, c.start + r * c.row + j, c.row,
-                gate.data, gate.start + r * gate.row + j, gate.row,
-                some_rows, depth, some_vectors, lowest, scale, gated,
-            )  # fmt: skip
-            r += some_rows
+        for longer in range(1, -1, -1):  # the tiles with one row more, and the others
+            tiles, some_rows = (taller, least_rows + 1) if longer else (tiles_down - taller, least_rows)
+            if tiles > 0:
+                _tile(
+                    a.data, a.start + r * a.row, a.row, a.column,
+                    b.data, b.start + j, b.row,
+                    s.data, s.start + r * s.row + j, s.row,
+                    c.data, c.start + r * c.row + j, c.row,
+                    gate.data, gate.start + r * gate.row + j, gate.row,
+                    tiles, some_rows, depth, some_vectors, lowest, scale, gated,
+                )  # fmt: skip
+            r += tiles * some_rows
         v += some_vectors
 
 
@@ -107,16 +119,51 @@ def plain_product(a, b, c, zeros, rows, depth, width):
 def outer_products(x, w, w0, a, c, g, g0, rows, width, scale):
     """C[r, j] = scale * x_r w_j where A[r, j] > 0, else 0, and g_j = sum_r x_r A[r, j], in one pass over A."""
     vectors = width // LANES
-    tiles_across = (vectors + TILE_VECTORS - 1) // TILE_VECTORS
+    tiles_across, least_vectors, wider = shares(vectors, TILE_VECTORS)
     v = 0
     for across in range(tiles_across):
-        left = tiles_across - across
-        some_vectors = (vectors - v + left - 1) // left
+        some_vectors = least_vectors + (across < wider)
         j = v * LANES
         _outer(
             x, w, w0 + j, a.data, a.start + j, a.row, c.data, c.start + j, c.row, g, g0 + j, rows, some_vectors, scale
         )
         v += some_vectors
+
+
+@jit
+def gated_sums(a, g, w, h, c, last, one, scale, depth, rows, width):
+    """C[k, j] = S[k, j] h_j and last_j = sum_k S[k, j] W[k, j], S[k, j] = scale * sum of A[r, k] with G[r, j] > 0.
+
+    `depth` is the number of rows r. W and C are matrices alike, h and last are rows beside them, and `one` is a one
+    that the compiler does not know.
+    """
+    vectors = width // LANES
+    tiles_across = (vectors + GATED_VECTORS - 1) // GATED_VECTORS
+    tiles_down, least_rows, taller = shares(rows, GATED_ROWS)
+    k = 0
+    for down in range(tiles_down):
+        some_rows = least_rows + (down < taller)
+        for across in range(tiles_across):
+            j = across * GATED_VECTORS * LANES
+            _gated(
+                a.data, a.start + k, a.row, g.data, g.start + j, g.row,
+                w.data, w.start + k * w.row + j, h.start + j, w.row,
+                c.data, c.start + k * c.row + j, last.start + j, c.row,
+                depth, some_rows, min(np.int64(GATED_VECTORS), vectors - across * GATED_VECTORS),
+                one, scale, k > 0,
+            )  # fmt: skip
+        k += some_rows
+
+
+@jit
+def scale_rows(a, x, rows, width):
+    """A[r, :] *= x_r; `width` is a whole number of vectors."""
+    if width == LANES:  # the compiler knows that there is nothing to repeat
+        for r in range(rows):
+            _scale(a.data, a.start + r * LANES, x[r], 1)
+    else:
+        for r in range(rows):
+            _scale(a.data, a.start + r * a.row, x[r], width // LANES)
 
 
 @jit
@@ -150,9 +197,9 @@ def transpose(source, target, rows, columns):
 @jit
 def _plain_tile(
     a, a0, a_row, a_column, b, b0, b_row, s, s0, s_row, c, c0, c_row, g, g0, g_row,
-    rows, depth, vectors, lowest, scale, gated,
+    tiles, rows, depth, vectors, lowest, scale, gated,
 ):  # fmt: skip
-    for r in range(rows):
+    for r in range(tiles * rows):
         for j in range(vectors * LANES):
             total = s[s0 + r * s_row + j]
             for k in range(depth):
@@ -174,6 +221,22 @@ def _plain_outer(x, w, w0, a, a0, a_row, c, c0, c_row, g, g0, rows, vectors, sca
 
 
 @jit
+def _plain_gated(
+    a, a0, a_row, g, g0, g_row, w, w0, h0, w_row, c, c0, last0, c_row, depth, rows, vectors, one, scale, adds
+):  # fmt: skip
+    for j in range(vectors * LANES):
+        last = c[last0 + j] if adds else ZERO
+        for k in range(rows):
+            total = ZERO
+            for r in range(depth):
+                if g[g0 + r * g_row + j] > ZERO:
+                    total += one * a[a0 + r * a_row + k]
+            last += scale * total * w[w0 + k * w_row + j]
+            c[c0 + k * c_row + j] = scale * total * w[h0 + j]
+        c[last0 + j] = last
+
+
+@jit
 def _plain_dot(a, a0, b, b0, vectors):
     total = ZERO
     for j in range(vectors * LANES):
@@ -191,6 +254,12 @@ def _plain_many_dots(a, a0, a_row, b, b0, vectors, c, c0, plus):
 def _plain_copy(target, t0, source, s0, vectors):
     for j in range(vectors * LANES):
         target[t0 + j] = source[s0 + j]
+
+
+@jit
+def _plain_scale(target, t0, number, vectors):
+    for j in range(vectors * LANES):
+        target[t0 + j] *= number
 
 
 @jit
@@ -253,6 +322,12 @@ class _Writer:
     def multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
         return self.builder.fadd(self.builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
 
+    def fused_multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
+        """The same as one instruction, whatever else uses the product."""
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        name = f"llvm.fma.v{LANES}f32"
+        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
+
     def times(self, count: ir.Value) -> Any:
         return cgutils.for_range(self.builder, count, intp=_INT)
 
@@ -282,22 +357,32 @@ def _choose(builder: ir.IRBuilder, number: ir.Value, ways: dict[int, Callable[[]
 @intrinsic
 def _vector_tile(
     typing, a, a0, a_row, a_column, b, b0, b_row, s, s0, s_row, c, c0, c_row, g, g0, g_row,
-    rows, depth, vectors, lowest, scale, gated,
+    tiles, rows, depth, vectors, lowest, scale, gated,
 ):  # fmt: skip
+    """So many tiles of so many rows, one below the other."""
     signature = types.void(
         a, _place, _place, _place, b, _place, _place, s, _place, _place, c, _place, _place, g, _place, _place,
-        _place, _place, _place, types.float32, types.float32, types.boolean,
+        _place, _place, _place, _place, types.float32, types.float32, types.boolean,
     )  # fmt: skip
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: list[ir.Value]) -> ir.Value:
         _, a0, a_row, a_column, _, b0, b_row, _, s0, s_row, _, c0, c_row, _, g0, g_row, *rest = values
-        rows, depth, vectors, lowest, scale, gated = rest
+        tiles, rows, depth, vectors, lowest, scale, gated = rest
         write, kinds = _Writer(context, builder), signature.args
         a, b, s, c, g = (write.data(kinds[i], values[i]) for i in (0, 4, 7, 10, 13))
         builder.function.attributes.add("noinline")  # one copy of all the tiles serves all products
         lowest, scale, zero = write.splat(lowest), write.splat(scale), ir.Constant(_VECTOR, [0.0] * LANES)
+        matrices, strides = (a0, s0, c0, g0), (a_row, s_row, c_row, g_row)
 
         def tile(row_count: int, vector_count: int) -> None:
+            with write.times(tiles) as loop:
+                first = builder.mul(loop.index, _number(row_count))
+                starts = [
+                    write.after(start, builder.mul(first, row)) for start, row in zip(matrices, strides, strict=True)
+                ]
+                one_tile(row_count, vector_count, *starts)
+
+        def one_tile(row_count: int, vector_count: int, a0: ir.Value, s0: ir.Value, c0: ir.Value, g0: ir.Value) -> None:
             across, down = range(vector_count), range(row_count)
             sums = {
                 (r, v): write.variable(write.load(s, write.after(write.at(s0, s_row, r), _number(v * LANES))))
@@ -377,6 +462,70 @@ def _vector_outer(typing, x, w, w0, a, a0, a_row, c, c0, c_row, g, g0, rows, vec
 
 
 @intrinsic
+def _vector_gated(
+    typing, a, a0, a_row, g, g0, g_row, w, w0, h0, w_row, c, c0, last0, c_row,
+    depth, rows, vectors, one, scale, adds,
+):  # fmt: skip
+    """Sums of some lanes, by the processor's masks where it has them.
+
+    Every other sum is written as a product with one: processors that add and multiply in different units do both at
+    the same time, and to the others it is the same.
+    """
+    signature = types.void(
+        a, _place, _place, g, _place, _place, w, _place, _place, _place, c, _place, _place, _place,
+        _place, _place, _place, types.float32, types.float32, types.boolean,
+    )  # fmt: skip
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: list[ir.Value]) -> ir.Value:
+        _, a0, a_row, _, g0, g_row, _, w0, h0, w_row, _, c0, last0, c_row, *rest = values
+        depth, rows, vectors, one, scale, adds = rest
+        write, kinds = _Writer(context, builder), signature.args
+        a, g, w, c = (write.data(kinds[i], values[i]) for i in (0, 3, 6, 10))
+        builder.function.attributes.add("noinline")
+        zero, one, scale = ir.Constant(_VECTOR, [0.0] * LANES), write.splat(one), write.splat(scale)
+
+        def added(total: ir.Value, a_rk: ir.Value, is_open: ir.Value, by_product: bool) -> ir.Value:
+            if not MASKED_SUMS:
+                return write.multiply_add(a_rk, builder.select(is_open, one, zero), total)
+            more = write.fused_multiply_add(a_rk, one, total) if by_product else builder.fadd(total, a_rk)
+            return builder.select(is_open, more, total)
+
+        def tile(row_count: int, vector_count: int) -> None:
+            offsets = [_number(v * LANES) for v in range(vector_count)]
+            sums = [[write.variable(zero) for _ in offsets] for _ in range(row_count)]
+            with write.times(depth) as loop:
+                row_of_a = write.after(a0, builder.mul(loop.index, a_row))
+                row_of_g = write.after(g0, builder.mul(loop.index, g_row))
+                gates = [write.load(g, write.after(row_of_g, offset)) for offset in offsets]
+                are_open = [builder.fcmp_ordered(">", gate, zero) for gate in gates]
+                for k, row_of_sums in enumerate(sums):
+                    a_rk = write.splat_at(a, write.after(row_of_a, _number(k)))
+                    for is_open, total in zip(are_open, row_of_sums, strict=True):
+                        builder.store(added(builder.load(total), a_rk, is_open, k % 2 == 1), total)
+            for v, offset in enumerate(offsets):
+                h_j, last_j = write.load(w, write.after(h0, offset)), write.after(last0, offset)
+                last = builder.select(adds, write.load(c, last_j), zero)
+                for k, row_of_sums in enumerate(sums):
+                    total = builder.fmul(builder.load(row_of_sums[v]), scale)
+                    last = write.multiply_add(total, write.load(w, write.after(write.at(w0, w_row, k), offset)), last)
+                    write.store(builder.fmul(total, h_j), c, write.after(write.at(c0, c_row, k), offset))
+                write.store(last, c, last_j)
+
+        _choose(
+            builder,
+            builder.add(builder.mul(vectors, _number(GATED_ROWS + 1)), rows),
+            {
+                v * (GATED_ROWS + 1) + r: functools.partial(tile, r, v)
+                for v in range(1, GATED_VECTORS + 1)
+                for r in range(1, GATED_ROWS + 1)
+            },
+        )
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
 def _vector_dot(typing, a, a0, b, b0, vectors):
     signature = types.float32(a, _place, b, _place, _place)
 
@@ -447,6 +596,22 @@ def _vector_copy(typing, target, t0, source, s0, vectors):
 
 
 @intrinsic
+def _vector_scale(typing, target, t0, number, vectors):
+    signature = types.void(target, _place, types.float32, _place)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, values: list[ir.Value]) -> ir.Value:
+        write = _Writer(context, builder)
+        _, t0, number, vectors = values
+        target, factor = write.data(signature.args[0], values[0]), write.splat(number)
+        with write.times(vectors) as loop:
+            place = write.after(t0, builder.mul(loop.index, _number(LANES)))
+            write.store(builder.fmul(write.load(target, place), factor), target, place)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
 def _vector_transpose_square(typing, source, s0, s_row, target, t0, t_row):
     """Interleaving the rows of the upper half with those of the lower one, log2(LANES) times, transposes a square."""
     signature = types.void(source, _place, _place, target, _place, _place)
@@ -474,6 +639,8 @@ def _vector_transpose_square(typing, source, s0, s_row, target, t0, t_row):
 _tile = _plain_tile if CHECKED else _vector_tile
 _transpose_square = _plain_transpose_square if CHECKED else _vector_transpose_square
 _outer = _plain_outer if CHECKED else _vector_outer
+_gated = _plain_gated if CHECKED else _vector_gated
 _dot = _plain_dot if CHECKED else _vector_dot
 _many_dots = _plain_many_dots if CHECKED else _vector_many_dots
+_scale = _plain_scale if CHECKED else _vector_scale
 copy = _plain_copy if CHECKED else _vector_copy  # (target, t0, source, s0, vectors)

@@ -12,6 +12,7 @@ from wherefrom.training.native.jit import inlined, jit
 _u = np.uint64
 _GOLDEN, _MIX_1, _MIX_2 = streams.GOLDEN, streams.MIX_1, streams.MIX_2
 _UNIT = 2.0**-53
+_FEW, _COUNTED = 8, 256  # entries of a table that are compared one by one, and in vectors
 
 
 @inlined
@@ -98,12 +99,19 @@ def poisson(cumulative, key, step):
     """Return the number of cells that a step drops: the first entry of the table beyond a uniform number."""
     uniform = np.float64(number(key, step, 0) >> _u(11)) * _UNIT
     below, beyond = 0, len(cumulative)
-    while below < beyond:
+    if cumulative[_FEW] > uniform:
+        while cumulative[below] <= uniform:
+            below += 1
+        return below
+    while beyond - below > _COUNTED:
         middle = (below + beyond) // 2
         if cumulative[middle] <= uniform:
             below = middle + 1
         else:
             beyond = middle
+    some = cumulative[below:beyond]
+    for i in range(len(some)):  # comparing all takes less time than more halving, whose branches cannot be predicted
+        below += some[i] <= uniform
     return below
 
 

@@ -27,6 +27,7 @@ from wherefrom.training.network import Layout
 from wherefrom.training.survival import SurvivalNLL
 
 _ROWS_AT_ONCE = 2**16
+_PLACES = 64  # of dropped cells, computed at a time
 
 
 def floats(*shape: int) -> NDArray[np.float32]:
@@ -148,6 +149,7 @@ class Packing:
             tagged=np.zeros(rows, dtype=np.uint64),
             spare=np.zeros(rows, dtype=np.uint64),
             counts=np.zeros(2 << 11, dtype=np.int64),
+            places=np.zeros(_PLACES, dtype=np.int64),
             y=floats(batch_size * targets),
             w=np.ones(batch_size, dtype=np.float32),
             offset=floats(batch_size),

@@ -25,14 +25,14 @@ from wherefrom.training.native.codes import (
     TEMPERATURE,
     WEIGHT_DECAY,
 )
-from wherefrom.training.native.jit import inlined, jit
+from wherefrom.training.native.jit import inlined, jit, merged
 from wherefrom.training.native.numbers import normal_pair
 
 _f = np.float32
 ONE = _f(1)
 
 
-@jit
+@merged
 def step(kind, theta, gradient, first, second, powers, settings, lr, noise, mean, away):
     """Take one step in place. `powers` holds beta1^t and beta2^t, and moves on.
 
