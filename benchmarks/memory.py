@@ -66,7 +66,7 @@ def main() -> None:
 def shown(values: list[dict[str, float]], name: str) -> str:
     """The exponent of a cost by parameters, in words."""
     sizes, costs = ([each[key] for each in values] for key in ("parameters", name))
-    return str(exponent(sizes, costs) or "flat")
+    return str(exponent(sizes, costs) or "not fitted")
 
 
 def measured(size: int, way: str, members: int) -> dict[str, float]:

@@ -64,6 +64,7 @@ def test_points_beyond_the_budget_are_left_out():
     assert over_budget([_point(10, 1.0)], 100) is None
     assert over_budget([_point(10, 7.0)], 100) == "predict would take about 70 CPU seconds"
     assert over_budget([_point(1, 0.1), _point(10, 5.0)], 100) == "predict would take about 250 CPU seconds"
+    assert over_budget([_point(1, 1e-3), _point(10, 0.5)], 100) is None  # noise, not an exponent of 2.7
     assert over_budget([_point(10, 1.0, memory=2000.0)], 100) == "predict would take about 20,000 MB"
 
 
@@ -76,11 +77,11 @@ def _made_results() -> list[dict]:
 
 def test_the_page_counts_what_is_above_linear_and_says_what_was_left_out():
     text = written(_made_results(), "picture.png")
-    assert "**2 of 3 costs that grow are linear or below; 1 grow clearly faster than linear.**" in text
+    assert "**2 of 3 costs that grow are linear or below; 1 grow clearly faster than that.**" in text
     assert (
         "| predict, samples | CPU seconds | 10 to 31,623 | 0.003162 | 562.3 | 1.50 ± 0.00 | 1,000 to 31,623 |" in text
     )
-    assert "| predict, samples | MB of memory | 10 to 31,623 | 2 | 2 | flat |  |" in text
+    assert "| predict, samples | MB of memory | 10 to 31,623 | 2 | 2 | not fitted |  |" in text
     assert "- predict, samples, CPU seconds: 1.50 ± 0.00. Not explained yet." in text
     assert "- samples, 100,000: predict would take about 70 CPU seconds" in text
     assert "![CPU time and memory by size](picture.png)" in text

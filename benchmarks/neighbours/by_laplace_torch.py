@@ -13,7 +13,7 @@ torchvision_operators.declare()
 from laplace import Laplace  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
-from neighbours.given import Fit, Given, Moments, Numbers, Predict  # noqa: E402
+from neighbours.given import Fit, Given, Predict, by_batches  # noqa: E402
 from neighbours.plain_loop import train  # noqa: E402
 
 torch.set_num_threads(1)
@@ -29,12 +29,7 @@ def laplace(given: Given, seed: int) -> Predict:
     approximation = Laplace(network, "regression", "all", "kron", sigma_noise=noise)
     approximation.fit(DataLoader(TensorDataset(x, y), batch_size=256))
     approximation.optimize_prior_precision()
-
-    def predict(x: Numbers) -> Moments:
-        mean, variance = approximation(torch.from_numpy(x))
-        return mean.detach().numpy(), variance.detach().numpy()
-
-    return predict
+    return by_batches(approximation)
 
 
 METHODS: dict[str, Fit] = {"Laplace": laplace}

@@ -25,7 +25,7 @@ from torch_uncertainty.post_processing import LaplaceApprox  # noqa: E402
 from torch_uncertainty.routines import RegressionRoutine  # noqa: E402
 from torch_uncertainty.transforms import RepeatTarget  # noqa: E402
 
-from neighbours.given import Fit, Given, Moments, Numbers, Predict, moments  # noqa: E402
+from neighbours.given import Fit, Given, Moments, Numbers, Predict, by_batches, moments  # noqa: E402
 from neighbours.lightning_parts import QUIETLY, loader  # noqa: E402
 
 torch.set_num_threads(1)
@@ -98,12 +98,7 @@ def laplace(given: Given, seed: int) -> Predict:
     approximation = LaplaceApprox("regression", network, weight_subset="all", hessian_struct="kron")
     approximation.la.sigma_noise = (network(x) - y).square().mean().sqrt().detach()
     approximation.fit(loader((x, y), 256, shuffle=False))
-
-    def predict(x: Numbers) -> Moments:
-        mean, variance = approximation.la(torch.from_numpy(x))
-        return mean.detach().numpy(), variance.detach().numpy()
-
-    return predict
+    return by_batches(approximation.la)
 
 
 METHODS: dict[str, Fit] = {"deep ensemble": deep_ensemble, "SWAG": swag, "MC-dropout": mc_dropout, "Laplace": laplace}

@@ -46,6 +46,18 @@ def package(neighbour: str) -> str:
     return f"{name} {version(name)}"
 
 
+def peak() -> float:
+    """The most memory that this process has held, in MB.
+
+    Linux passes ru_maxrss on to what a process starts, so that it would be no less than what the parent holds.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        (kilobytes,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(kilobytes) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
+
+
 def main() -> None:
     neighbour, method, root, most_rows, epochs = sys.argv[1:]
     out = os.fdopen(os.dup(1), "w")  # results only; whatever libraries print goes to standard error
@@ -69,8 +81,7 @@ def main() -> None:
         else:
             problem = read(task["table"], Path(root), int(most_rows))
             scored = result(compete, problem, task["repeat"], task["fold"], PREDICTED)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
-        print(json.dumps(task | about | {"peak": round(peak, 1)} | scored), file=out, flush=True)
+        print(json.dumps(task | about | {"peak": round(peak(), 1)} | scored), file=out, flush=True)
 
 
 if __name__ == "__main__":
