@@ -1,6 +1,7 @@
 """The comparison with other libraries: its page from made results, and what it does with answers."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
-from interpreters import Environment, Store
+import interpreters
+from interpreters import Environment, Store, make
 from neighbours import page
 from neighbours.given import PREDICTED_NOISE, Given, Setting, answered, noise
 from neighbours.listing import DEFAULTS, LOOP, METHODS, NEIGHBOURS, OURS
@@ -17,6 +19,7 @@ from neighbours.runner import contenders
 from tabular.answers import Z
 from tabular.runner import made, result
 
+BENCHMARKS = str(Path(interpreters.__file__).parent)
 ROWS = 40
 
 
@@ -187,3 +190,29 @@ def test_ours_train_and_predict(method):
 def test_the_plain_loop_trains_and_predicts(method):
     first, _ = contenders(LOOP, method, 4)
     assert np.isfinite(result(first, made(), 0, 0)["scores"]["nll"]).all()
+
+
+def test_the_peak_of_memory_is_that_of_the_process_and_not_of_its_parent():
+    much = np.ones(10**8)  # 800 MB here, while a child starts
+    code = f"import sys; sys.path.append({BENCHMARKS!r}); from neighbours.runner import peak; print(peak())"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert 10 < float(child.stdout) < much.nbytes / 2**20
+
+
+def test_an_environment_is_made_once(tmp_path, monkeypatch):
+    calls = []
+
+    def run(command, **_):
+        calls.append(command)
+        (Path(command[-1]) / "lib" / "python3" / "site-packages").mkdir(parents=True, exist_ok=True)
+        failed = "install" in command and "impossible" in command
+        return subprocess.CompletedProcess(command, int(failed), "", "a word\nERROR: first\nERROR: last\n")
+
+    monkeypatch.setattr(interpreters.subprocess, "run", run)
+    first = make(tmp_path / "a", ("skorch",))
+    assert first == make(tmp_path / "a", ("skorch",)) == Environment(("skorch",))
+    assert len(calls) == 2  # venv and pip
+    impossible = make(tmp_path / "b", ("impossible",))
+    assert impossible == make(tmp_path / "b", ("impossible",)) == Environment(("impossible",), "ERROR: last")
+    make(tmp_path / "a", ("skorch", "other"))
+    assert len(calls) == 6

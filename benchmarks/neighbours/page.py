@@ -133,13 +133,13 @@ def written(
         "Written by `make peers`.",
         _sentence(compared),
         _counts(compared),
-        "\n".join(_about(results, setting, most_rows)),
+        "\n".join(_about(results, most_rows)),
         "## What is compared",
         _explained(setting),
         "## Costs",
         "Theirs divided by ours: above 1, this library is cheaper. The median over all tables and rounds, and the "
         "smallest and the largest.",
-        _ratios(compared, results),
+        _ratios(compared),
         "## Scores",
         "On the same rows, lower is better for NLL and CRPS; coverage is that of intervals of 95%. ± is the standard "
         "error over rows of the difference to ours. Bold: the better one, by more than it.",
@@ -185,7 +185,7 @@ def _counts(compared: Sequence[Compared]) -> str:
     return markdown_table(("", "won", "level", "lost"), rows)
 
 
-def _about(results: Sequence[Result], setting: Setting, most_rows: int) -> list[str]:
+def _about(results: Sequence[Result], most_rows: int) -> list[str]:
     packages = sorted({each["package"] for each in results if each["package"]})
     torches = Counter(each["torch"] for each in results if each["torch"])
     usual = torches.most_common(1)[0][0] if torches else "none"
@@ -224,7 +224,7 @@ def _explained(setting: Setting) -> str:
   earlier runs is cached where a library does that by itself, as this one does."""
 
 
-def _ratios(compared: Sequence[Compared], results: Sequence[Result]) -> str:
+def _ratios(compared: Sequence[Compared]) -> str:
     rows = []
     for neighbour, method in dict.fromkeys((each.neighbour, each.method) for each in compared):
         some = [each for each in compared if (each.neighbour, each.method) == (neighbour, method)]
