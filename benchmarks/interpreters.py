@@ -86,8 +86,8 @@ class Runner:
             self._process.wait()
 
 
-class EndedError(Exception):
-    """An interpreter ended before its result."""
+class EndedError(SystemExit):
+    """An interpreter ended before its result; a run that is not prepared for it ends, too, with this message."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def make(folder: Path, packages: Sequence[str], shared: Path | None = None) -> E
 
     shared: the environment whose packages this one sees, too.
     """
-    note = folder.with_name(f"{folder.name}.json")
+    note = folder / "made.json"
     if note.exists():
         state = json.loads(note.read_text(encoding="utf-8"))
         if state["packages"] == list(packages):

@@ -39,8 +39,10 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Compared:
-    """One comparison: `middle` is the median ratio of a cost, or the difference of a score, ours - theirs.
+    """One comparison.
 
+    theirs, ours: the median of a cost over rounds, or the mean of a score over rows.
+    middle: the median ratio of a cost, theirs / ours, or the difference of a score, ours - theirs.
     low, high: the smallest and the largest ratio over rounds; of a score, the difference plus or minus its error.
     """
 
@@ -48,6 +50,8 @@ class Compared:
     method: str
     table: str
     measure: str
+    theirs: float
+    ours: float
     middle: float
     low: float
     high: float
@@ -57,8 +61,23 @@ class Compared:
         if self.measure in COSTS:
             return f"{factor(self.middle)} ({factor(self.low)} to {factor(self.high)})"
         if self.measure == "covered":
-            return f"{100 * self.middle:+.1f} ± {50 * (self.high - self.low):.1f} points"
-        return f"{self.middle:+.3g} ± {(self.high - self.low) / 2:.2g}"
+            return f"{100 * self.middle:+.1f} ± {self.error} points"
+        return f"{self.middle:+.3g} ± {self.error}"
+
+    @property
+    def error(self) -> str:
+        """Half of the way from low to high; of coverage, in points."""
+        half = (self.high - self.low) / 2
+        return f"{100 * half:.1f}" if self.measure == "covered" else f"{half:.2g}"
+
+    @property
+    def values(self) -> list[str]:
+        """Their score and ours; the better one is bold."""
+        shown = [
+            f"{100 * each:.1f}%" if self.measure == "covered" else digits(each) for each in (self.theirs, self.ours)
+        ]
+        better = {"won": 1, "lost": 0}.get(self.verdict)
+        return [f"**{text}**" if k == better else text for k, text in enumerate(shown)]
 
 
 def factor(ratio: float) -> str:
@@ -97,7 +116,8 @@ def _cost(neighbour: str, method: str, table: str, cost: str, pairs: Sequence[tu
     ratios = [max(theirs[cost], 1e-6) / max(ours[cost], 1e-6) for theirs, ours in pairs]
     low, high = min(ratios), max(ratios)
     verdict: Verdict = "won" if low > 1 else "lost" if high < 1 else "level"
-    return Compared(neighbour, method, table, cost, statistics.median(ratios), low, high, verdict)
+    middles = (statistics.median(pair[k][cost] for pair in pairs) for k in range(2))
+    return Compared(neighbour, method, table, cost, *middles, statistics.median(ratios), low, high, verdict)
 
 
 def _scores(neighbour: str, method: str, table: str, pairs: Sequence[tuple[Result, Result]]) -> list[Compared]:
@@ -110,7 +130,8 @@ def _scores(neighbour: str, method: str, table: str, pairs: Sequence[tuple[Resul
             worse = abs(ours.mean(score) - LEVEL) - abs(theirs.mean(score) - LEVEL)
         verdict: Verdict = "level" if abs(worse) <= difference.error else "won" if worse < 0 else "lost"
         ends = difference.difference - difference.error, difference.difference + difference.error
-        compared.append(Compared(neighbour, method, table, score, difference.difference, *ends, verdict))
+        means = theirs.mean(score), ours.mean(score)
+        compared.append(Compared(neighbour, method, table, score, *means, difference.difference, *ends, verdict))
     return compared
 
 
@@ -137,13 +158,13 @@ def written(
         "## What is compared",
         _explained(setting),
         "## Costs",
-        "Theirs divided by ours: above 1, this library is cheaper. The median over all tables and rounds, and the "
-        "smallest and the largest.",
+        "Theirs divided by ours: above 1, this library is cheaper. The median over tables of the medians over rounds, "
+        "and the smallest and the largest ratio.",
         _ratios(compared),
         "## Scores",
         "On the same rows, lower is better for NLL and CRPS; coverage is that of intervals of 95%. ± is the standard "
         "error over rows of the difference to ours. Bold: the better one, by more than it.",
-        *(f"### {table}\n\n{_scored(compared, results, table)}" for table in tables),
+        *(f"### {table}\n\n{_scored(compared, table)}" for table in tables),
         "## CPU seconds and memory",
         "Medians over rounds: seconds of training, seconds of a prediction of "
         f"{PREDICTED:,} rows, MB of memory at most, seconds of start-up.",
@@ -239,43 +260,13 @@ def _ratios(compared: Sequence[Compared]) -> str:
     return markdown_table(("", "method", *COSTS.values()), rows)
 
 
-def _scored(compared: Sequence[Compared], results: Sequence[Result], table: str) -> str:
-    there = [each for each in results if each["table"] == table and "scores" in each]
-    rows = []
-    for neighbour, method in dict.fromkeys((each.neighbour, each.method) for each in compared if each.table == table):
-        cells = []
-        folds = [
-            {(each["repeat"], each["fold"]) for each in there if (each["neighbour"], each["method"]) == (who, method)}
-            for who in (neighbour, OURS)
-        ]
-        for score in SCORES:
-            theirs, ours = (
-                _record(
-                    [
-                        each
-                        for each in there
-                        if (each["neighbour"], each["method"]) == (who, method)
-                        and (each["repeat"], each["fold"]) in folds[0] & folds[1]
-                    ]
-                ).mean(score)
-                for who in (neighbour, OURS)
-            )
-            (of_score,) = (
-                each
-                for each in compared
-                if (each.neighbour, each.method, each.table, each.measure) == (neighbour, method, table, score)
-            )
-            shown = [f"{100 * each:.1f}%" if score == "covered" else digits(each) for each in (theirs, ours)]
-            better = {"won": 1, "lost": 0}.get(of_score.verdict)
-            cells += [f"**{text}**" if k == better else text for k, text in enumerate(shown)]
-            cells.append(f"{100 * (of_score.high - of_score.low) / 2:.1f}" if score == "covered" else _error(of_score))
-        rows.append((neighbour, method, *cells))
+def _scored(compared: Sequence[Compared], table: str) -> str:
+    rows: dict[tuple[str, str], list[str]] = {}
+    for each in compared:
+        if each.table == table and each.measure in SCORES:
+            rows.setdefault((each.neighbour, each.method), []).extend([*each.values, each.error])
     columns = [column for name in SCORES.values() for column in (f"{name}, theirs", "ours", "±")]
-    return markdown_table(("", "method", *columns), rows)
-
-
-def _error(compared: Compared) -> str:
-    return f"{(compared.high - compared.low) / 2:.2g}"
+    return markdown_table(("", "method", *columns), [(*who, *cells) for who, cells in rows.items()])
 
 
 def _seconds(results: Sequence[Result], table: str) -> str:
@@ -316,6 +307,6 @@ def _missing(results: Sequence[Result], environments: Mapping[str, Environment])
 
 
 def _numbers(each: Compared) -> dict[str, Any]:
-    numbers = {name: float(f"{getattr(each, name):.6g}") for name in ("middle", "low", "high")}
+    numbers = {name: float(f"{getattr(each, name):.6g}") for name in ("theirs", "ours", "middle", "low", "high")}
     words = {name: getattr(each, name) for name in ("neighbour", "method", "table", "measure", "verdict")}
     return words | numbers
