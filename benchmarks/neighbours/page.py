@@ -218,8 +218,8 @@ def _about(results: Sequence[Result], most_rows: int) -> list[str]:
         f"- {date.today().isoformat()}, {machine()}, one thread for each contender",
         f"- {', '.join(packages)}",
         f"- torch {usual}" + (f"; {', '.join(others)}" if others else ", the same for all that use it"),
-        f"- {rounds} round{'s' * (rounds != 1)}, each with another fold; in a round, all contenders take their turn on "
-        f"a table before the next table. At most {most_rows:,} rows of a table",
+        f"- {'1 round' if rounds == 1 else f'Up to {rounds} rounds, each with another fold'}; in a round, all "
+        f"contenders take their turn on a table before the next table. At most {most_rows:,} rows of a table",
     ]
 
 
