@@ -163,7 +163,8 @@ def written(
         _ratios(compared),
         "## Scores",
         "On the same rows, lower is better for NLL and CRPS; coverage is that of intervals of 95%. ± is the standard "
-        "error over rows of the difference to ours. Bold: the better one, by more than it.",
+        "error over rows of the difference to ours. Bold: the better one, by more than it. It leaves out that another "
+        "seed trains another network: in few rounds, some methods of one network win or lose by chance.",
         *(f"### {table}\n\n{_scored(compared, table)}" for table in tables),
         "## CPU seconds and memory",
         "Medians over rounds: seconds of training, seconds of a prediction of "
