@@ -96,7 +96,7 @@ class Environment:
 
     packages: what pip was asked for.
     error: the last line of pip's error; empty if it is there.
-    other_torch: the first line of pip's error with this project's torch, if the packages need another one.
+    other_torch: the last line of pip's error with this project's torch, if the packages need another one.
     """
 
     packages: tuple[str, ...]

@@ -6,7 +6,7 @@
     python benchmarks/peers.py --page                 write the page of the results so far
 
 Each neighbour has a virtual environment in .venvs; all see the torch of one of them. One that cannot be installed is
-named on the page. Results are appended to a file of JSON lines beside the page, so an interrupted run goes on where it
+named on the page; remove its folder to try again. Results are appended to a file of JSON lines beside the page, so an interrupted run goes on where it
 stopped; `--again wherefrom` runs a contender anew. Tables are UCI sets, where `--data` has them, and one that
 scikit-learn holds.
 """
@@ -72,9 +72,9 @@ def run(asked: argparse.Namespace, there: list[str], store: Store) -> None:
         task: dict[str, Any] = {"table": table, "repeat": repeat, "fold": fold}
         try:
             result = runner.run(task)
-        except EndedError as error:
+        except EndedError:
             about = {"neighbour": neighbour, "method": method, "package": "", "torch": ""}
-            result = task | about | {"error": str(error)}
+            result = task | about | {"error": "its interpreter ended before a result"}
         runner.close()
         store.append(result)
         outcome = result.get("error") or f"{result['fit']:.2f} + {result['predict']:.3f} CPU s, {result['peak']:.0f} MB"
