@@ -6,9 +6,9 @@
     python benchmarks/peers.py --page                 write the page of the results so far
 
 Each neighbour has a virtual environment in .venvs; all see the torch of one of them. One that cannot be installed is
-named on the page; remove its folder to try again. Results are appended to a file of JSON lines beside the page, so an interrupted run goes on where it
-stopped; `--again wherefrom` runs a contender anew. Tables are UCI sets, where `--data` has them, and one that
-scikit-learn holds.
+named on the page; remove its folder to try again. Results are appended to a file of JSON lines beside the page, so an
+interrupted run goes on where it stopped; `--again wherefrom` runs a contender anew. Tables are UCI sets, where `--data`
+has them, and one that scikit-learn holds.
 """
 
 from __future__ import annotations
