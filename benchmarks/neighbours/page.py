@@ -243,8 +243,10 @@ def _explained(setting: Setting) -> str:
 - CatBoost, LightGBM and NGBoost stop early on 15% of the training rows; beside them stands `wf.fit` with its defaults,
   which chooses its own networks. [Real tables](tables.md) has more of this comparison.
 - Two things were needed for neighbours to run at all: fortuna gets JAX below 0.4.36, since its flax fails with later
-  ones; and two operators of torchvision, which no table needs, are declared empty where its build does not match torch's.
-- laplace-torch, and torch-uncertainty with it, predicts {BATCH_OF_PREDICTION} rows at a time: 10,000 at once took 12 GB.
+  ones; and two operators of torchvision, which no table needs, are declared empty where its build does not match that
+  of torch.
+- laplace-torch, also within torch-uncertainty, predicts {BATCH_OF_PREDICTION} rows at a time: 10,000 at once needed more
+  than 12 GB.
 - Start-up is what imports and a first training and prediction of 80 rows take, networks for 4 epochs. Compiled code of
   earlier runs is cached where a library does that by itself, as this one does."""
 
