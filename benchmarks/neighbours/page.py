@@ -245,8 +245,8 @@ def _explained(setting: Setting) -> str:
 - Two things were needed for neighbours to run at all: fortuna gets JAX below 0.4.36, since its flax fails with later
   ones; and two operators of torchvision, which no table needs, are declared empty where its build does not match that
   of torch.
-- laplace-torch, also within torch-uncertainty, predicts {BATCH_OF_PREDICTION} rows at a time: 10,000 at once needed more
-  than 12 GB.
+- laplace-torch, also within torch-uncertainty, predicts {BATCH_OF_PREDICTION} rows at a time: 10,000 at once needed
+  more than 12 GB.
 - Start-up is what imports and a first training and prediction of 80 rows take, networks for 4 epochs. Compiled code of
   earlier runs is cached where a library does that by itself, as this one does."""
 
