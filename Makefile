@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test lint lint-js plot-library axe screenshots format pretended gpu docs gallery dist bench bench-tables lock \
-	licences audit clean
+.PHONY: help setup demo check test lint lint-js plot-library axe screenshots format pretended gpu docs gallery dist bench bench-tables \
+	peers growth lock licences audit clean
 
 help:
 	@echo "make demo    set up, then train and explain an example (under a minute after set-up)"
@@ -24,6 +24,8 @@ help:
 	@echo "make dist    wheel and source distribution in dist/, checked by twine"
 	@echo "make bench   the side-by-side measurements in benchmarks/, which write docs/benchmarks.md (a quarter of an hour)"
 	@echo "make bench-tables   real tables beside CatBoost, LightGBM, NGBoost and others, in benchmarks/results/tables.md (hours)"
+	@echo "make peers   all neighbours beside this library, in benchmarks/results/peers.md (hours; QUICK=yes: twenty minutes)"
+	@echo "make growth  how time and memory grow with members, rows, columns and others, in benchmarks/results/growth.md"
 	@echo "make lock    resolve the dependencies anew into requirements.lock; make licences then lists their licences"
 	@echo "make audit   known vulnerabilities of the locked packages, where PyPI can be asked"
 	@echo "make clean   remove the virtual environment and caches"
@@ -125,6 +127,13 @@ bench-tables: setup .venv-peers
 .venv-peers:
 	$(BIN)/python benchmarks/tables.py --set-up
 
+# Each neighbour gets a virtual environment of its own, in .venvs; an interrupted run goes on where it stopped.
+peers: setup
+	$(BIN)/python benchmarks/peers.py $(if $(QUICK),--quick)
+
+growth: setup
+	$(BIN)/python benchmarks/growth.py $(if $(FULL),--full)
+
 $(VENV)/.supply: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[supply]"
 	@touch $(VENV)/.supply
@@ -140,4 +149,4 @@ audit: setup
 	$(BIN)/python tools/audit.py
 
 clean:
-	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache dist site
+	rm -rf $(VENV) .venv-peers .venvs .pytest_cache .mypy_cache .ruff_cache dist site

@@ -2,8 +2,8 @@
 
 Each size is measured in processes of its own: a training of one member by SWAG with its deviations in memory, in
 bfloat16 and on disk, and a prediction with it. Memory is what the process holds at most beyond what it held before: all
-of it, and without pages of files, which the system drops when memory is short (Linux tells). The exponents are slopes
-of straight lines through the logarithms of the larger half of the sizes.
+of it, and without pages of files, which the system drops when memory is short (Linux tells). `scaling.py`
+fits the exponents.
 
     python benchmarks/memory.py [--sizes 100000 300000 ...] [--markdown file]
 """
@@ -15,12 +15,12 @@ import json
 import math
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from scaling import Watched, exponent
 
 RANK, EPOCHS, ROWS, SAMPLES = 10, 20, 64, 10
 WAYS = {"float32": None, "bfloat16": "bfloat16", "disk": "disk"}
@@ -56,48 +56,17 @@ def main() -> None:
     lines += ["", "| exponent of | memory of training | time of training | memory of prediction | time of prediction |"]
     lines += ["|---|---:|---:|---:|---:|"]
     for way, values in found.items():
-        slopes = [exponent(values, name) for name in ("anonymous", "seconds", "predicting", "answering")]
-        lines.append(f"| {way} | {' | '.join(f'{slope:.2f}' for slope in slopes)} |")
+        slopes = [shown(values, name) for name in ("anonymous", "seconds", "predicting", "answering")]
+        lines.append(f"| {way} | {' | '.join(slopes)} |")
     print(*lines[-len(found) - 3 :], sep="\n")
     if asked.markdown:
         asked.markdown.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def exponent(values: list[dict[str, float]], name: str) -> float:
-    """Slope of log(value) by log(parameters), over the larger half of the sizes."""
-    larger = values[len(values) // 2 :]
-    x, y = ([math.log(each[key]) for each in larger] for key in ("parameters", name))
-    return float(np.polyfit(x, y, 1)[0])
-
-
-class Watched:
-    """The most memory that this process holds while it lasts, beyond what it held before, in MB."""
-
-    def __enter__(self) -> Watched:
-        self.before, self.most = held(), {"VmRSS": 0.0, "RssAnon": 0.0}
-        self.ended, self.begun = threading.Event(), time.process_time()
-        self.thread = threading.Thread(target=self._watch)
-        self.thread.start()
-        return self
-
-    def _watch(self) -> None:
-        while not self.ended.wait(0.01):
-            self._look()
-
-    def _look(self) -> None:
-        now = held()
-        self.most = {name: max(self.most[name], now[name] - self.before[name]) for name in self.most}
-
-    def __exit__(self, *_: Any) -> None:
-        self.seconds = time.process_time() - self.begun
-        self.ended.set()
-        self.thread.join()
-        self._look()
-
-
-def held() -> dict[str, float]:
-    lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
-    return {words[0][:-1]: int(words[1]) / 1024 for words in lines if words[0] in ("VmRSS:", "RssAnon:")}
+def shown(values: list[dict[str, float]], name: str) -> str:
+    """The exponent of a cost by parameters, in words."""
+    sizes, costs = ([each[key] for each in values] for key in ("parameters", name))
+    return str(exponent(sizes, costs) or "not fitted")
 
 
 def measured(size: int, way: str, members: int) -> dict[str, float]:

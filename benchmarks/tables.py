@@ -20,86 +20,32 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
-from typing import Any
 
+from interpreters import ROOT, Runner, Store, make, python_of
 from tabular import page
 from tabular.sets import FOLDS, SETS
 
-ROOT = Path(__file__).resolve().parents[1]
 PEER_PACKAGES = ("catboost", "lightgbm", "ngboost", "scikit-learn", "pandas")
 ROWS = {"quick": 2000, "full": 10_000}
 REPEATS = {"quick": 1, "full": 5}
 Task = tuple[str, int, int, str]  # table, repeat, fold, contender
 
 
-class Store:
-    """Results as lines of JSON, in the order in which they came."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = Lock()
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return all results; a last line that was cut off is left out."""
-        if not self.path.exists():
-            return []
-        lines = self.path.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines if line.endswith("}")]
-
-    def append(self, result: dict[str, Any]) -> None:
-        """Add a result at the end."""
-        with self._lock, self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(result) + "\n")
-
-    def forget(self, contenders: Sequence[str]) -> None:
-        """Remove all results of these contenders."""
-        kept = [result for result in self.read() if result["contender"] not in contenders]
-        self.path.write_text("".join(json.dumps(result) + "\n" for result in kept), encoding="utf-8")
-
-
 def set_up(folder: Path) -> None:
     """Make the peers' virtual environment."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, *PEER_PACKAGES], check=True)
+    if error := make(folder, PEER_PACKAGES).error:
+        raise SystemExit(error)
 
 
-class Runner:
-    """A contender's interpreter; it is started with its first task."""
-
-    def __init__(self, contender: str, asked: argparse.Namespace) -> None:
-        source = asked.before if contender == "before" else ROOT
-        source = source / "src" if (source / "src").is_dir() else source
-        is_peer = contender in page.IN_PEERS_VENV
-        self._command = [str(asked.peers / "bin" / "python") if is_peer else sys.executable, "-m", "tabular.runner"]
-        self._command += [contender, str(asked.data), str(asked.rows)]
-        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        path = [str(Path(__file__).parent), *([] if is_peer else [str(source)])]
-        self._environment = os.environ | threads | {"PYTHONPATH": os.pathsep.join(path), "PYTHONWARNINGS": "ignore"}
-        self._process: subprocess.Popen[str] | None = None
-        self._revision = "" if is_peer or contender == "ensemble" else f"wherefrom ({contender}) {revision(source)}"
-
-    def run(self, task: dict[str, Any]) -> dict[str, Any]:
-        """Send a task, and wait for its result."""
-        if self._process is None:
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            self._process = subprocess.Popen(self._command, env=self._environment, **pipes)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(task) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise SystemExit(f"the interpreter of a contender ended: {' '.join(self._command)}")
-        result = json.loads(line)
-        return result | {"package": result["package"] or self._revision}
-
-    def close(self) -> None:
-        """End the interpreter."""
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-            self._process.wait()
+def runner(contender: str, asked: argparse.Namespace) -> tuple[Runner, str]:
+    """The interpreter of a contender, and the revision of this library in it, if it is one of ours."""
+    words = ["tabular.runner", contender, str(asked.data), str(asked.rows)]
+    if contender in page.IN_PEERS_VENV:
+        return Runner(python_of(asked.peers), words), ""
+    source = asked.before if contender == "before" else ROOT
+    source = source / "src" if (source / "src").is_dir() else source
+    about = "" if contender == "ensemble" else f"wherefrom ({contender}) {revision(source)}"
+    return Runner(sys.executable, words, [source]), about
 
 
 def revision(source: Path) -> str:
@@ -122,15 +68,17 @@ def run(asked: argparse.Namespace, store: Store) -> None:
     pending = [task for task in tasks(asked) if task not in done]
 
     def work(contenders: Sequence[str]) -> None:
-        runners = {contender: Runner(contender, asked) for contender in contenders}
+        runners = {contender: runner(contender, asked) for contender in contenders}
         for table, repeat, fold, contender in pending:
             if contender in runners:
-                result = runners[contender].run({"table": table, "repeat": repeat, "fold": fold})
+                interpreter, about = runners[contender]
+                result = interpreter.run({"table": table, "repeat": repeat, "fold": fold})
+                result["package"] = result["package"] or about
                 store.append(result)
                 outcome = result.get("error") or result.get("skipped") or f"{result['fit']:.1f} CPU s"
                 print(f"{table} {repeat}/{fold} {contender}: {outcome}", flush=True)
-        for runner in runners.values():
-            runner.close()
+        for interpreter, _ in runners.values():
+            interpreter.close()
 
     with ThreadPoolExecutor(asked.jobs) as pool:
         for thread in [pool.submit(work, asked.contenders[k :: asked.jobs]) for k in range(asked.jobs)]:
@@ -179,7 +127,7 @@ def main() -> None:
     store = Store(asked.out.with_name(f"{asked.out.stem}-{asked.rows}.jsonl"))
     if not asked.page:
         if asked.again:
-            store.forget(asked.again)
+            store.forget(lambda result: result["contender"] in asked.again)
         run(asked, store)
     text, summary = page.written(store.read(), asked.tables, asked.data, asked.rows)
     asked.out.write_text(text, encoding="utf-8")

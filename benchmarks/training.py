@@ -157,6 +157,24 @@ def native_table(results: Results) -> Table:
     return Table(("native engine, 1 worker, against", "x (CPU)"), rows)
 
 
+ELSEWHERE = """\
+## Beside other libraries
+
+`make peers` runs torch-uncertainty, lightning-uq-box, laplace-torch, posteriors, ivon-opt, bde, fortuna, probly,
+skorch, CatBoost, LightGBM and NGBoost beside this library, each in its own virtual environment: training, prediction,
+memory, start-up, NLL, CRPS and coverage on the same splits, with the same network, epochs, batches, learning rate and
+members.
+[The page](../benchmarks/results/peers.md) begins with how often this library wins and loses, and lists every loss.
+
+## How costs grow
+
+`make growth` measures CPU time and memory against members, rows, columns, parameters, samples, draws and the rows of a
+report, each point in a process of its own. [The page](../benchmarks/results/growth.md) has the exponents, with errors.
+
+![CPU time and memory by size](images/growth.png)
+"""
+
+
 def markdown(measured: dict[Shape, Results], rounds: int) -> str:
     return f"""# Training, side by side
 
@@ -175,7 +193,8 @@ Processor time unless said; for JAX, which uses all cores, processor / wall time
 Processor time, one worker; the last column is wall time.
 
 {_markdown_table("native engine", OF_THE_NATIVE_ENGINE, measured)}
-"""
+
+{ELSEWHERE}"""
 
 
 def _markdown_table(title: str, columns: tuple[Comparison, ...], measured: dict[Shape, Results]) -> str:

@@ -90,7 +90,7 @@ def written(results: Sequence[Result], tables: Iterable[str], data: Path, most_r
         "## Coverage of the 95% interval, in percent: all rows (± standard error), worst fifth",
         _by_contender(records, quantities, _coverage),
         "## Mean width of the 95% interval",
-        _by_contender(records, quantities, lambda each: _digits(each.mean("width"))),
+        _by_contender(records, quantities, lambda each: digits(each.mean("width"))),
         "## AUC",
         _by_contender(
             records, [name for name in classes if len(problems[name].labels) == 2], lambda each: f"{each.auc():.3f}"
@@ -101,7 +101,9 @@ def written(results: Sequence[Result], tables: Iterable[str], data: Path, most_r
         ),
         *_claims(records),
         "## Tables",
-        _table(("table", "rows", "columns", "target", "group"), [_described(problems[name]) for name in records]),
+        markdown_table(
+            ("table", "rows", "columns", "target", "group"), [_described(problems[name]) for name in records]
+        ),
     ]
     if missing := sorted({_missing(each) for each in results if "scores" not in each}):
         sections += ["## Not run", "\n".join(f"- {line}" for line in missing)]
@@ -156,7 +158,7 @@ def _short(records: Records, quantities: Sequence[str], classes: Sequence[str]) 
                     cells = [str(counts[verdict]) for verdict in ("first", "level", "behind")]
                     good = counts["first"] + counts["level"]
                     rows.append((CONTENDERS[who], f"{title}, {NAMES[score]}", *cells, f"{good} of {len(compared)}"))
-    verdicts = _table(("", "score", "first", "level", "behind", "first or level"), rows)
+    verdicts = markdown_table(("", "score", "first", "level", "behind", "first or level"), rows)
     rows = []
     for who in CONTENDERS:
         there = [records[name][who] for name in quantities if who in records[name]]
@@ -164,7 +166,7 @@ def _short(records: Records, quantities: Sequence[str], classes: Sequence[str]) 
             good = sum(COVERAGE[0] <= each.mean("covered") <= COVERAGE[1] for each in there)
             even = sum(each.worst_fifth() >= WORST_FIFTH for each in there)
             rows.append((CONTENDERS[who], f"{good} of {len(there)}", f"{even} of {len(there)}"))
-    coverage = _table(("", "coverage from 93% to 97%", "no fifth below 88%"), rows)
+    coverage = markdown_table(("", "coverage from 93% to 97%", "no fifth below 88%"), rows)
     lines = [line for name in records for line in _losses(name, records[name])]
     return [verdicts, coverage, "Where this library (`wf.fit`) is behind:", "\n".join(lines) or "- nowhere"]
 
@@ -189,19 +191,19 @@ def _scores(records: Records, names: Sequence[str], score: str) -> str:
         means = {who: of_table[who].mean(score) for who in there if who in of_table}
         best = min(means.values())
         cells = [
-            (f"**{_digits(means[who])}**" if means[who] == best else _digits(means[who])) if who in means else ""
+            (f"**{digits(means[who])}**" if means[who] == best else digits(means[who])) if who in means else ""
             for who in there
         ]
         compared = _compared(of_table, "now", score)
         against = "" if compared is None else f"{_difference(compared)} {compared.verdict}"
         rows.append((name, *cells, against))
-    return _table(("", *(CONTENDERS[who] for who in there), "`wf.fit` - best rival"), rows)
+    return markdown_table(("", *(CONTENDERS[who] for who in there), "`wf.fit` - best rival"), rows)
 
 
 def _by_contender(records: Records, names: Sequence[str], cell: Callable[[Record], str]) -> str:
     there = [who for who in CONTENDERS if any(who in records[name] for name in names)]
     rows = [(name, *(cell(records[name][who]) if who in records[name] else "" for who in there)) for name in names]
-    return _table(("", *(CONTENDERS[who] for who in there)), rows)
+    return markdown_table(("", *(CONTENDERS[who] for who in there)), rows)
 
 
 def _claims(records: Records) -> list[str]:
@@ -224,7 +226,7 @@ def _claims(records: Records) -> list[str]:
         f"the folds. Over all {len(zs)} folds, z has mean {mean:+.2f} and standard deviation {spread:.2f}; the median "
         f"difference of a table is {sorted(gaps)[len(gaps) // 2]:+.3f}."
     )
-    return ["## How far `fit` may be believed about itself", words, _table(("", "difference", "z"), rows)]
+    return ["## How far `fit` may be believed about itself", words, markdown_table(("", "difference", "z"), rows)]
 
 
 def _coverage(each: Record) -> str:
@@ -265,14 +267,14 @@ def _numbers(of_table: dict[str, Record], is_classes: bool) -> dict[str, Any]:
 # ---------------------------------------------------------------------- words
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [columns, ["---", *("---:" for _ in columns[1:])], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _digits(value: float) -> str:
+def digits(value: float) -> str:
     """
-    >>> _digits(0.012345), _digits(1.5), _digits(1234.5)
+    >>> digits(0.012345), digits(1.5), digits(1234.5)
     ('0.01235', '1.500', '1,234')
     """
     if not math.isfinite(value):

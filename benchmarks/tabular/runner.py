@@ -53,18 +53,23 @@ def contender(name: str) -> Contender:
     return partial(peers.run, fits[name])
 
 
-def result(compete: Contender, problem: Problem, repeat: int, fold: int) -> dict[str, Any]:
-    """Scores by row and CPU seconds of one fold; an error, or the reason why it was skipped, in words."""
+def result(compete: Contender, problem: Problem, repeat: int, fold: int, fewest: int = 0) -> dict[str, Any]:
+    """Scores by row and CPU seconds of one fold; an error, or the reason why it was skipped, in words.
+
+    fewest: rows to predict at least, so that the time of prediction is more than that of a call; the test rows are
+        repeated for it, and scored once.
+    """
     train, test = problem.fold(repeat, fold)
+    rows = np.resize(test, max(fewest, len(test)))
     try:
-        answer, fitting, predicting = compete(problem, train, test, 100 * repeat + fold)
-        scores = answer.scored(problem.y[test])
+        answer, fitting, predicting = compete(problem, train, rows, 100 * repeat + fold)
+        scores = {name: values[: len(test)] for name, values in answer.scored(problem.y[rows]).items()}
     except Skipped as reason:
         return {"skipped": str(reason)}
     except Exception as error:  # the others go on
         traceback.print_exc()
         return {"error": f"{type(error).__name__}: {error}"}
-    seconds = {"fit": round(fitting, 3), "predict": round(predicting, 3)}
+    seconds = {"fit": round(fitting, 6), "predict": round(predicting, 6)}
     claim = {} if answer.claim is None else {"claim": list(answer.claim)}
     return {"rows": test.tolist(), "scores": scores} | seconds | claim
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from wherefrom.predictive.components import CrossedAxis, hoeffding
 from wherefrom.predictive.mean_squares import Chances, MeanSquares, _inverse_chi_squares, names_of
@@ -106,3 +107,35 @@ def test_intervals_of_all_rows_hold(simulation, draws):
     for name, values in simulation.covered_overall(draws, 120).items():
         for level, coverage in zip(simulation.LEVELS * 2, values[:4], strict=True):
             assert coverage > level - 4 * math.sqrt(level * (1 - level) / 120), (name, level, coverage)
+
+
+class _Largest(TorchDispatchMode):
+    """Note the number of entries of the largest tensor that is made."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        self.entries = max(self.entries, made.numel() if isinstance(made, torch.Tensor) else 0)
+        return made
+
+
+def test_memory_is_linear_in_the_draws():
+    draws, rows = 2000, 5
+    values = torch.randn(draws, rows, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    with _Largest() as largest:
+        MeanSquares.of(values, (CrossedAxis("a", draws, False),), over_rows=True)
+    assert largest.entries == draws * rows
+
+
+def test_degrees_of_freedom_are_those_of_the_gram_matrix_of_the_draws():
+    """With more draws than rows, products are taken over rows: the traces are the same."""
+    draws, rows = 40, 6
+    values = torch.randn(draws, rows, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    values[:, 3:] = values[:, :3] + 0.1 * values[:, 3:]  # rows that vary together
+    degrees = MeanSquares.of(values, (CrossedAxis("a", draws, False),), over_rows=True).degrees[0,]
+    effect = (values - values.mean(0)).flatten(1)
+    gram = effect @ effect.T
+    trace, square, d = float(gram.trace()), float(gram.square().sum()), draws - 1
+    rho = (d * square - trace**2) / ((d + 1) * trace**2 - 2 * square)
+    assert float(degrees) == pytest.approx(d / (rho * (1 + 2 / d)), rel=1e-9)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from reloaded import reloaded
-from wherefrom.tables.columns import Categories, Dropped, Quantity, TableEncoder
+from wherefrom.tables.columns import Categories, Dropped, Encoded, Quantity, TableEncoder
 from wherefrom.tables.dates import Date
 from wherefrom.tables.raw import Format
 from wherefrom.tables.reading import read
@@ -299,3 +299,11 @@ def test_levels_beyond_the_room_keep_their_frequency(tmp_path, monkeypatch):
     assert encoder.rules[0].levels == ("often 5", "often 4", "often 3")
     after = encoder.encode(table).values
     np.testing.assert_array_equal(after[:, encoder.features.index("c (log frequency)")], before[:, 7])
+
+
+@pytest.mark.parametrize("rows", [np.array([3, 0, 3, 1]), np.arange(4) > 0, slice(1, 4), np.empty(0, dtype=int)])
+def test_levels_that_were_never_seen_move_with_their_rows(rows):
+    whole = Encoded(np.zeros((4, 1)), ("a",), ((3, "ward", "X"), (1, "ward", "Y"), (3, "kind", "Z")))
+    kept = np.arange(4)[rows].tolist()
+    expected = [(k, name, level) for k, row in enumerate(kept) for of, name, level in whole.never_seen if of == row]
+    assert list(whole.take(rows).never_seen) == expected

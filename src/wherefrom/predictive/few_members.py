@@ -157,5 +157,5 @@ def variance_of_mean(mixture: Mixture) -> Tensor:
 
 def _arranged(mixture: Mixture, axes: tuple[CrossedAxis, ...]) -> Tensor:
     """The members' means, by their axes.  # (*members, rows, outputs)"""
-    means = mixture.answers.double().mean(1)
+    means = mixture.answers.mean(1, dtype=torch.float64)  # no copy of all answers in double precision
     return means.unflatten(0, [axis.draws for axis in axes]) if axes else means.squeeze(0)

@@ -196,7 +196,8 @@ def _together(
     if over_rows:
         effect = effect.flatten(1, 2).unsqueeze(2)  # and so do rows
     each = effect.permute(2, 3, 0, 1)  # (rows, outputs, draws, levels)
-    gram = each @ each.transpose(2, 3)
+    # tr (X X')^2 = tr (X' X)^2: the smaller of the two, or memory would grow with the square of the draws.
+    gram = each @ each.transpose(2, 3) if each.shape[2] <= each.shape[3] else each.transpose(2, 3) @ each
     squares, trace = gram.square().sum((2, 3)), gram.diagonal(dim1=2, dim2=3).sum(2)
     whole = ((degrees + 1) * trace.square() - 2 * squares).sum(0, keepdim=True)
     apart = (degrees * squares - trace.square()).sum(0, keepdim=True)

@@ -186,7 +186,8 @@ class Encoded:
         unseen: dict[int, list[tuple[str, str]]] = {}
         for row, name, level in self.never_seen:
             unseen.setdefault(row, []).append((name, level))
-        never_seen = tuple((index, *each) for index, row in enumerate(kept.tolist()) for each in unseen.get(row, ()))
+        indices = np.flatnonzero(np.isin(kept, list(unseen))).tolist() if unseen else ()  # few of many rows
+        never_seen = tuple((index, *each) for index in indices for each in unseen[int(kept[index])])
         raw = self.raw[rows] if len(self.raw) else self.raw
         cells = None if self.cells is None else self.cells.take(rows)
         return Encoded(self.values[rows], self.columns, never_seen, raw=raw, cells=cells)
