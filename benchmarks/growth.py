@@ -392,7 +392,7 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     figure.suptitle("Costs by size, on logarithmic axes; the dotted line is linear growth", fontsize=10)
     figure.tight_layout(rect=(0, 0, 1, 0.98))
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=85)
     pyplot.close(figure)
 
 

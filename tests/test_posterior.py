@@ -215,7 +215,7 @@ def test_a_calibration_that_is_dropped_is_told_at_the_users_line(problem, change
     how = training(wf.MLP([8]), likelihood=wf.Regression(noise=0.5))
     posterior = wf.marginalise(how, (x[:60], y[:60]), over)
     unpickled = pickle.loads(pickle.dumps(posterior.calibrated("variance", (x[60:], y[60:]))))
-    with pytest.warns(UserWarning, match="the calibration by variance was of other members") as caught:
+    with pytest.warns(UserWarning, match="the calibration by variance belongs to other members") as caught:
         change(unpickled, (x[:60], y[:60]))
     assert [each.filename for each in caught] == [__file__]
 

@@ -207,7 +207,7 @@ def test_two_draws_show_no_error():
     found = advice(prediction(drawn(2, 4, 20, np.random.default_rng(9))[0], 2, 4).advice_subject())
     assert math.isnan(found.now.variance_error)
     assert math.isnan(found.now.mean_error_se)
-    assert "Two draws of theta0 show no error" in str(found)
+    assert "With two draws of theta0, a variance has no error estimate" in str(found)
 
 
 @pytest.mark.parametrize("budget", [0, (), (1, -2), "five", 2.5])
@@ -236,7 +236,7 @@ def test_a_posterior_advises(kind, problem, tmp_path):
     posterior.save(tmp_path)
     with pytest.raises(ValueError, match=r"as advise\(x\)"):
         wf.load(tmp_path, model=own.model).advise()
-    with pytest.raises(ValueError, match="before they are weighted"):
+    with pytest.raises(ValueError, match="ask for advice before you weight them"):
         posterior.weighted([1, 2, 3, 4, 5, 6, 7, 8, 9]).advise(x, samples=20)
     one_shot = advice(posterior.one_shot(x).advice_subject(), 3)
     assert "samples" not in {each.variable for each in one_shot.options}
@@ -244,5 +244,5 @@ def test_a_posterior_advises(kind, problem, tmp_path):
 
 def test_nothing_random_has_nothing_to_advise(problem):
     posterior = wf.marginalise(training(), problem, [], progress=False)
-    with pytest.raises(ValueError, match="marginalise a variable first"):
+    with pytest.raises(ValueError, match="add one to `over` first"):
         posterior.advise()
