@@ -1,4 +1,4 @@
-"""How costs grow: CPU time and memory against members, rows, columns, parameters, samples, draws and rows of a report.
+"""Growth of costs: CPU time and memory against members, rows, columns, parameters, samples, draws and rows of a report.
 
     python benchmarks/growth.py                       points of up to 60 CPU seconds and 8 GB
     python benchmarks/growth.py --full                all points
@@ -47,7 +47,7 @@ def _powers(first: int, last: int, step: float = 0.5) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Size:
-    """What grows.
+    """A size that grows.
 
     parts: what is measured at each size, with its title.
     measure: train and predict at a size, in a process of its own.

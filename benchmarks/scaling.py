@@ -1,4 +1,4 @@
-"""How a cost grows: the memory and time of a block of code, and the exponent of a cost by size.
+"""Growth of a cost: the memory and time of a block of code, and the exponent of a cost by size.
 
     log cost = a + b log size
 

@@ -1,4 +1,4 @@
-"""What every library is given, and how its answer is scored.
+"""Rows and settings that every library gets, and scores of its answers.
 
 Inputs and target are standardised by the training rows. A tenth of these is held out, for the noise. A library trains a
 network of one hidden layer, and returns the mean and the variance of new rows:
@@ -36,7 +36,7 @@ TEMPERATURE = 0.2  # of what samples weights: twice a noise variance of 0.1, in 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all libraries have in common."""
+    """Settings that all libraries have in common."""
 
     epochs: int
     units: int = 50

@@ -253,9 +253,9 @@ def _drop_some(values, slopes, key, step, cumulative, units, rows, batch_size, s
             unit = number_of_cell // np.uint32(batch_size)
             row = number_of_cell - unit * np.uint32(batch_size)
             if row < rows:  # those beyond a short batch are not there to be dropped
-                place = _place(np.int64(row), np.int64(unit), stride, is_last)
-                values[place] = ZERO
-                slopes[place] = ZERO
+                dropped = _place(np.int64(row), np.int64(unit), stride, is_last)
+                values[dropped] = ZERO
+                slopes[dropped] = ZERO
     else:
         _drop_many(values, slopes, key, step, count, units, rows, batch_size, stride, is_last, places)
 

@@ -323,7 +323,7 @@ class _Writer:
         return self.builder.fadd(self.builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
 
     def fused_multiply_add(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """The same as one instruction, whatever else uses the product."""
+        """Write a b + c as one instruction, whatever else uses the product."""
         kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
         name = f"llvm.fma.v{LANES}f32"
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, name), [a, b, c])
@@ -339,6 +339,16 @@ class _Writer:
 
     def _vector(self, data: ir.Value, place: ir.Value) -> ir.Value:
         return self.builder.bitcast(self.builder.gep(data, [place]), _VECTOR.as_pointer())
+
+
+def _choose_tile(
+    builder: ir.IRBuilder, rows: ir.Value, vectors: ir.Value, most: tuple[int, int], tile: Callable[[int, int], None]
+) -> None:
+    """Write the tile of every size up to the most rows and vectors, and a jump to that of the size at hand."""
+    most_rows, most_vectors = most
+    sizes = [(r, v) for v in range(1, most_vectors + 1) for r in range(1, most_rows + 1)]
+    number = builder.add(builder.mul(vectors, _number(most_rows + 1)), rows)
+    _choose(builder, number, {v * (most_rows + 1) + r: functools.partial(tile, r, v) for r, v in sizes})
 
 
 def _choose(builder: ir.IRBuilder, number: ir.Value, ways: dict[int, Callable[[], None]]) -> None:
@@ -411,15 +421,7 @@ def _vector_tile(
                         result = builder.fmul(builder.select(too_low, lowest, builder.load(z)), scale)
                         write.store(result, c, write.after(write.at(c0, c_row, r), _number(v * LANES)))
 
-        _choose(
-            builder,
-            builder.add(builder.mul(vectors, _number(TILE_ROWS + 1)), rows),
-            {
-                v * (TILE_ROWS + 1) + r: functools.partial(tile, r, v)
-                for v in range(1, TILE_VECTORS + 1)
-                for r in range(1, TILE_ROWS + 1)
-            },
-        )
+        _choose_tile(builder, rows, vectors, (TILE_ROWS, TILE_VECTORS), tile)
         return context.get_dummy_value()
 
     return signature, generate
@@ -511,15 +513,7 @@ def _vector_gated(
                     write.store(builder.fmul(total, h_j), c, write.after(write.at(c0, c_row, k), offset))
                 write.store(last, c, last_j)
 
-        _choose(
-            builder,
-            builder.add(builder.mul(vectors, _number(GATED_ROWS + 1)), rows),
-            {
-                v * (GATED_ROWS + 1) + r: functools.partial(tile, r, v)
-                for v in range(1, GATED_VECTORS + 1)
-                for r in range(1, GATED_ROWS + 1)
-            },
-        )
+        _choose_tile(builder, rows, vectors, (GATED_ROWS, GATED_VECTORS), tile)
         return context.get_dummy_value()
 
     return signature, generate
@@ -604,8 +598,8 @@ def _vector_scale(typing, target, t0, number, vectors):
         _, t0, number, vectors = values
         target, factor = write.data(signature.args[0], values[0]), write.splat(number)
         with write.times(vectors) as loop:
-            place = write.after(t0, builder.mul(loop.index, _number(LANES)))
-            write.store(builder.fmul(write.load(target, place), factor), target, place)
+            here = write.after(t0, builder.mul(loop.index, _number(LANES)))
+            write.store(builder.fmul(write.load(target, here), factor), target, here)
         return context.get_dummy_value()
 
     return signature, generate
