@@ -428,7 +428,9 @@ def test_both_engines_train_the_same_member(engine):
             torch.testing.assert_close(tensor, b.law.tensors()[name], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("law", [wf.SWAG(rank=0), wf.SWAG(rank=4), wf.SWAG(rank=50), wf.Snapshots(keep=5)], ids=repr)
+@pytest.mark.parametrize(
+    "law", [wf.SWAG(rank=0), wf.SWAG(rank=4), wf.SWAG(rank=50), wf.Snapshots(keep=5), wf.TRADI(0.5)], ids=repr
+)
 @pytest.mark.parametrize(
     "steps", [range(1, 37), range(4, 37, 4), range(20, 37, 3), (1, 2, 4, 8, 16, 32), (5, 36)], ids=str
 )

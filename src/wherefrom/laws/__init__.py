@@ -18,13 +18,14 @@ from wherefrom.laws.law import (
 from wherefrom.laws.rotated import Rotated
 from wherefrom.laws.snapshots import Snapshots
 from wherefrom.laws.swag import SWAG
-from wherefrom.laws.tradi import TRADI
+from wherefrom.laws.tradi import TRADI, Filters
 from wherefrom.laws.variational import Variational
 
 __all__ = [
     "SWAG",
     "TRADI",
     "Collector",
+    "Filters",
     "Finished",
     "FinishingLaw",
     "Gaussian",

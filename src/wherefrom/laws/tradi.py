@@ -34,11 +34,13 @@ _SHORTEST = 10.0  # memory, in iterations: a line and the scatter about it take 
 @stored("TRADI")
 @dataclass(frozen=True)
 class TRADI:
-    """Track each weight's mean and variance; older iterates fade to 1/e within `memory`, a share of the iterations.
+    """Track each weight's mean and variance along the trajectory, by a Kalman filter.
+
+    memory: older iterates fade to 1/e within this share of the iterations (default 0.25).
 
     There is nothing else to set, because all noise is relative: the noise of an observation is the tracked variance
-        itself, and the noise of the state lets the past fade. Movement slower than the memory counts as drift, not as
-        variance: a longer memory finds more variance, and its mean lags behind where trajectories bend.
+    itself, and the noise of the state lets the past fade. Movement slower than the memory counts as drift, not as
+    variance: a longer memory finds more variance, and its mean lags behind where trajectories bend.
 
     >>> TRADI(memory=0.5)
     TRADI(memory=0.5)
@@ -77,17 +79,26 @@ class Filters:
         self.deviation, self.drift, self.variance = (torch.zeros_like(theta) for _ in range(3))
 
     def collect(self, theta: Tensor) -> None:
-        gain, drift_gain = self._gains()
+        gain, drift_gain, new = self._gains()
         if self.count > 1:
             step = theta - self.last
             innovation = self.deviation.add_(step).sub_(self.drift)
             self.drift.add_(innovation, alpha=drift_gain)
-            if self.count > 2:
-                self.squares_weight = 1 + self.discount * self.squares_weight
-                new = 1 / self.squares_weight
-                self.variance.mul_(1 - new).addcmul_(innovation, innovation, value=new * (1 - gain))
+            self.variance.mul_(1 - new).addcmul_(innovation, innovation, value=new * (1 - gain))
             self.deviation.mul_(1 - gain)
         self.last.copy_(theta)
+
+    def gains(self, iterations: int) -> list[tuple[float, float, float]]:
+        """Return the gains at so many iterates, from the first on, for an engine that moves the tensors itself."""
+        filters = Filters(self.last[:0], self.discount)
+        return [filters._gains() for _ in range(iterations)]
+
+    def filled(self, positions: Tensor) -> Filters:
+        """Return it after an engine has moved the tensors, with coordinate k at positions[k]."""
+        self.last, self.deviation, self.drift, self.variance = (
+            tensor.index_select(-1, positions) for tensor in (self.last, self.deviation, self.drift, self.variance)
+        )
+        return self
 
     def laws(self) -> list[Law]:
         """Make the laws in place, and bring them to main memory, where other laws are.
@@ -98,12 +109,15 @@ class Filters:
         none = mean.new_zeros(0, mean.shape[1])
         return [Gaussian(m, v, none) for m, v in zip(mean, variance, strict=True)]
 
-    def _gains(self) -> tuple[float, float]:
-        """Return the gains of the mean and of the drift at the next iterate."""
+    def _gains(self) -> tuple[float, float, float]:
+        """Return the gains of the mean and of the drift, and the weight of a square, at the next iterate."""
         d, (w, wj, wjj) = self.discount, self.sums
         self.count += 1
         self.sums = w, wj, wjj = 1 + d * w, d * (w + wj), d * (w + 2 * wj + wjj)
         if self.count == 1:
-            return 1.0, 0.0  # one iterate tells of no drift
+            return 1.0, 0.0, 0.0  # one iterate tells of no drift
         determinant = w * wjj - wj**2
-        return wjj / determinant, wj / determinant
+        if self.count == 2:
+            return wjj / determinant, wj / determinant, 0.0  # and two make a line, without a scatter about it
+        self.squares_weight = 1 + d * self.squares_weight
+        return wjj / determinant, wj / determinant, 1 / self.squares_weight

@@ -25,7 +25,7 @@ import importlib.util
 
 import torch
 
-from wherefrom.laws import Iterates
+from wherefrom.laws import Filters, Iterates
 from wherefrom.training.cohort import Cohort
 from wherefrom.training.native.codes import LOSSES, OPTIMISERS, SETTINGS
 from wherefrom.training.native.plain import NotPlain, PlainMLP, recognise
@@ -71,7 +71,8 @@ def examine(cohort: Cohort, device: torch.device) -> PlainMLP:
         raise Obstacle("it drops units, not weights")
     if cohort.collection:
         collector = cohort.collection.collector(torch.zeros(1, 1))
-        if collector is not None and (not isinstance(collector, Iterates) or collector.rounds):
+        is_known = isinstance(collector, Filters) or (isinstance(collector, Iterates) and not collector.rounds)
+        if collector is not None and not is_known:
             raise Obstacle(f"it does not know how to collect {cohort.collection.law!r}")
     try:
         mlp = recognise(cohort.network, x, cohort.batch_sizes)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from wherefrom.laws import Iterates
+from wherefrom.laws import Filters, Iterates
 from wherefrom.training import streams, torch_engine
 from wherefrom.training.cohort import Cohort, Examples, Trained, Trainee, parts
 from wherefrom.training.finishing import finished
@@ -55,9 +55,9 @@ class NativeEngine:
         """More groups than threads, and none that needs much memory beside what training leaves."""
         count = len(self.cohort.members)
         busy = threads * _GROUPS_FOR_EACH_THREAD if threads > 1 else 1
-        collector = self._collector(1)
-        kept = 0 if collector is None else 2 * (2 * len(collector.mean) + collector.points.shape[1])
-        largest = max(1, _GROUP_NUMBERS // ((3 + kept) * self.packing.size))
+        kept = self._kept(self._collector(1))
+        kept_numbers = 2 * (2 * len(kept.mean) + kept.points.shape[1] + 4 * len(kept.last))  # of each weight
+        largest = max(1, _GROUP_NUMBERS // ((3 + kept_numbers) * self.packing.size))
         return parts(count, min(count, max(busy, -(-count // largest))))
 
     def train(
@@ -149,24 +149,36 @@ class NativeEngine:
         space = shape.space(cohort.rows, cohort.batch_size, self.targets)
         return shape.net, self.task, self.tables, draws, state, kept, space, 0, 0, 0
 
-    def _collector(self, members: int) -> Iterates | None:
+    def _collector(self, members: int) -> Iterates | Filters | None:
         collection = self.cohort.collection
         if collection is None:
             return None
         theta = torch.zeros(members, self.packing.size, dtype=torch.float32)
         collector = collection.collector(theta)
-        assert collector is None or isinstance(collector, Iterates)
+        assert collector is None or isinstance(collector, Iterates | Filters)
         return collector
 
-    def _kept(self, collector: Iterates | None) -> Kept:
+    def _kept(self, collector: Iterates | Filters | None) -> Kept:
         """Return the collector's tensors, for the kernel to fill."""
         collection = self.cohort.collection
         if collector is None or collection is None:
             return packing.NOTHING_KEPT
+        steps = np.array(collection.steps, dtype=np.int64)
+        if isinstance(collector, Filters):
+            return packing.NOTHING_KEPT._replace(
+                steps=steps,
+                points_of=np.full(len(steps), -1),
+                gains=np.array(collector.gains(len(steps)), dtype=np.float32),
+                last=collector.last.numpy(),
+                deviation=collector.deviation.numpy(),
+                drift=collector.drift.numpy(),
+                variance=collector.variance.numpy(),
+            )
         return Kept(
-            np.array(collection.steps, dtype=np.int64),
+            steps,
             collector.mean.numpy(),
             collector.squares.numpy(),
             collector.points.numpy(),
             np.array(collector.points_of, dtype=np.int64),
+            *packing.NO_FILTERS,
         )

@@ -78,6 +78,11 @@ class Kept(NamedTuple):
     squares: Any
     points: Any  # (members, kept, size)
     points_of: Any  # the number of the point that each collected iterate is kept as, or -1
+    gains: Any  # (iterates, 3) of the filters of TRADI, or (0, 3)
+    last: Any  # (members, size), or (0, 0) without filters
+    deviation: Any
+    drift: Any
+    variance: Any
 
 
 @entry
@@ -184,7 +189,7 @@ def add(outputs, offset, rows, width, stride):
 
 @jit
 def collect(kept, member, theta, index):
-    """Add the index-th iterate to the running mean and squares (Welford), and keep it if it is one of the points."""
+    """Add the index-th iterate to the running mean and squares (Welford), to the points, or to TRADI's filters."""
     if kept.points_of[index] >= 0:
         point = kept.points[member, kept.points_of[index]]
         for i in range(len(theta)):
@@ -196,3 +201,30 @@ def collect(kept, member, theta, index):
             change = theta[i] - mean[i]
             mean[i] += share * change
             squares[i] += change * (theta[i] - mean[i])
+    if kept.last.shape[0] > 0:
+        gain, drift_gain, new = kept.gains[index]
+        filtered(
+            theta,
+            kept.last[member],
+            kept.deviation[member],
+            kept.drift[member],
+            kept.variance[member],
+            gain,
+            drift_gain,
+            new,
+            index > 0,
+        )
+
+
+@jit
+def filtered(theta, last, deviation, drift, variance, gain, drift_gain, new, has_last):
+    """Move the filters of all weights by one iterate (see laws/tradi.py)."""
+    one = np.float32(1.0)
+    if has_last:
+        for i in range(len(theta)):
+            innovation = deviation[i] + (theta[i] - last[i]) - drift[i]
+            drift[i] += drift_gain * innovation
+            variance[i] = (one - new) * variance[i] + new * (one - gain) * innovation * innovation
+            deviation[i] = (one - gain) * innovation
+    for i in range(len(theta)):
+        last[i] = theta[i]

@@ -244,4 +244,5 @@ def draws(cohort: Cohort, members: Sequence[Trainee]) -> Draws:
     )
 
 
-NOTHING_KEPT = Kept(_whole([]), floats(0, 0), floats(0, 0), floats(0, 0, 0), _whole([]))
+NO_FILTERS = (floats(0, 3), *(floats(0, 0) for _ in range(4)))
+NOTHING_KEPT = Kept(_whole([]), floats(0, 0), floats(0, 0), floats(0, 0, 0), _whole([]), *NO_FILTERS)
