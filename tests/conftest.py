@@ -91,6 +91,19 @@ def training(model: Callable[[], nn.Module] | None = None, **changes) -> wf.Trai
     return wf.Training(**settings | changes)
 
 
+def assert_same_members(one: wf.Posterior, other: wf.Posterior) -> None:
+    """Assert that two trainings left the same bits."""
+    assert len(one) == len(other)
+    for a, b in zip(one.mixture, other.mixture, strict=True):
+        assert a.run.labels == b.run.labels
+        assert torch.equal(a.trained.last, b.trained.last)
+        np.testing.assert_array_equal(a.trained.losses, b.trained.losses)
+        assert (a.trained.law is None) == (b.trained.law is None)
+        if a.trained.law is not None:
+            tensors = b.trained.law.tensors()
+            assert all(torch.equal(value, tensors[name]) for name, value in a.trained.law.tensors().items())
+
+
 def data_root() -> Path | None:
     """Where the UCI sets lie, in the layout uci/<set>/data.csv.gz."""
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -15,9 +15,9 @@ from torch import nn
 import oracle
 import wherefrom as wf
 from apart import alone
-from conftest import mlp, training
+from conftest import assert_same_members, mlp, training
 from wherefrom.files.reading import read_tensors
-from wherefrom.training import checkpoints
+from wherefrom.training import checkpoints, identity
 from wherefrom.training.cohort import Examples
 from wherefrom.training.noise import Noise
 from wherefrom.training.optimisers import OPTIMISERS
@@ -57,18 +57,6 @@ def beginnings():
         yield found
 
 
-def assert_same(one: wf.Posterior, other: wf.Posterior) -> None:
-    assert len(one) == len(other)
-    for a, b in zip(one.mixture, other.mixture, strict=True):
-        assert a.run.labels == b.run.labels
-        assert torch.equal(a.trained.last, b.trained.last)
-        np.testing.assert_array_equal(a.trained.losses, b.trained.losses)
-        assert (a.trained.law is None) == (b.trained.law is None)
-        if a.trained.law is not None:
-            tensors = b.trained.law.tensors()
-            assert all(torch.equal(value, tensors[name]) for name, value in a.trained.law.tensors().items())
-
-
 def interrupted_and_resumed(folder: Path, stop: int, *args, **kwargs) -> wf.Posterior:
     with pytest.raises(Interrupted):
         wf.marginalise(*args, **kwargs, checkpoints=folder, progress=after(stop))
@@ -84,12 +72,12 @@ def interrupted_and_resumed(folder: Path, stop: int, *args, **kwargs) -> wf.Post
 
 def check(folder: Path, stop: int, *args, **kwargs) -> None:
     expected = wf.marginalise(*args, **kwargs)
-    assert_same(interrupted_and_resumed(folder, stop, *args, **kwargs), expected)
+    assert_same_members(interrupted_and_resumed(folder, stop, *args, **kwargs), expected)
     # Everything is there now, and nothing is trained again.
     with beginnings() as begun:
         again = wf.marginalise(*args, **kwargs, checkpoints=folder)
     assert begun == []
-    assert_same(again, expected)
+    assert_same_members(again, expected)
     assert [c.trained.engine for c in again.mixture] == [c.trained.engine for c in expected.mixture]
 
 
@@ -188,7 +176,7 @@ def test_laws_dropout_and_batch_normalisation(law, stop, problem, tmp_path):
     check(tmp_path, 3 * stop, training(normalised, epochs=EPOCHS), problem, over)
 
 
-@pytest.mark.parametrize("law", [None, wf.SWAG(4), wf.Snapshots(keep=3)], ids=str)
+@pytest.mark.parametrize("law", [None, wf.SWAG(4), wf.Snapshots(keep=3), wf.TRADI()], ids=str)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_native_engine(law, workers, problem, tmp_path, monkeypatch):
     """Members one after another, in blocks of epochs: some are done, one is on its way, others have not begun."""
@@ -231,7 +219,7 @@ def test_families_algorithms_and_folds(problem, tmp_path):
         wf.marginalise_folds(setup, problem, folds, over, checkpoints=tmp_path / "two", progress=after(60))
     found = wf.marginalise_folds(setup, problem, folds, over, checkpoints=tmp_path / "two")
     for one, other in zip(found, expected, strict=True):
-        assert_same(one, other)
+        assert_same_members(one, other)
 
 
 def test_where_the_start_is_found_by_a_first_look(problem, tmp_path):
@@ -241,7 +229,7 @@ def test_where_the_start_is_found_by_a_first_look(problem, tmp_path):
     for stop in (2 * 5, 2 * EPOCHS + 5):
         with pytest.raises(Interrupted):
             wf.marginalise(setup, problem, over, checkpoints=tmp_path, progress=after(stop))
-    assert_same(wf.marginalise(setup, problem, over, checkpoints=tmp_path), expected)
+    assert_same_members(wf.marginalise(setup, problem, over, checkpoints=tmp_path), expected)
 
 
 def test_diverged_members(problem, tmp_path):
@@ -251,7 +239,7 @@ def test_diverged_members(problem, tmp_path):
         with pytest.raises(wf.DivergedError, match="1 of 2 members diverged"):
             wf.marginalise(setup, problem, over, checkpoints=tmp_path)
     found = wf.marginalise(setup, problem, over, checkpoints=tmp_path, on_divergence="keep")
-    assert_same(found, wf.marginalise(setup, problem, over, on_divergence="keep"))
+    assert_same_members(found, wf.marginalise(setup, problem, over, on_divergence="keep"))
 
 
 def trainings(monkeypatch) -> list[int]:
@@ -274,8 +262,8 @@ def test_more_draws_train_only_the_new_ones(problem, tmp_path, monkeypatch):
     three = wf.marginalise(setup, problem, [wf.InitialCondition(3)], checkpoints=tmp_path)
     five = wf.marginalise(setup, problem, [wf.InitialCondition(5)], checkpoints=tmp_path)
     assert counts == [3, 2]
-    assert_same(three.extend(theta0=2, checkpoints=tmp_path), five)
-    assert_same(
+    assert_same_members(three.extend(theta0=2, checkpoints=tmp_path), five)
+    assert_same_members(
         wf.marginalise(setup, problem, [wf.InitialCondition(4)], checkpoints=tmp_path), five.select(theta0=[0, 1, 2, 3])
     )
     assert counts == [3, 2]
@@ -285,7 +273,7 @@ def test_extend_can_be_interrupted(problem, tmp_path):
     posterior = wf.marginalise(training(epochs=EPOCHS), problem, [wf.InitialCondition(2)])
     with pytest.raises(Interrupted):
         posterior.extend(theta0=2, checkpoints=tmp_path, progress=after(10))
-    assert_same(posterior.extend(theta0=2, checkpoints=tmp_path), posterior.extend(theta0=2))
+    assert_same_members(posterior.extend(theta0=2, checkpoints=tmp_path), posterior.extend(theta0=2))
 
 
 def test_another_grouping(problem, tmp_path, monkeypatch):
@@ -340,9 +328,9 @@ def test_other_trainings_are_left_alone(name, problem, tmp_path):
     with pytest.raises(Interrupted):
         wf.marginalise(setup, problem, [wf.InitialCondition(2)], checkpoints=tmp_path, progress=after(10))
     args, kwargs = OTHERS[name](setup, problem)
-    assert_same(wf.marginalise(*args, **kwargs, checkpoints=tmp_path), wf.marginalise(*args, **kwargs))
+    assert_same_members(wf.marginalise(*args, **kwargs, checkpoints=tmp_path), wf.marginalise(*args, **kwargs))
     found = wf.marginalise(setup, problem, [wf.InitialCondition(2)], checkpoints=tmp_path)
-    assert_same(found, wf.marginalise(setup, problem, [wf.InitialCondition(2)]))
+    assert_same_members(found, wf.marginalise(setup, problem, [wf.InitialCondition(2)]))
 
 
 class Silent(nn.Module):
@@ -375,7 +363,9 @@ def test_files_that_cannot_be_read_are_left_alone(problem, tmp_path):
     (tmp_path / "torn.safetensors").write_bytes(file.read_bytes()[:500])
     (tmp_path / "empty.safetensors").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("mine")
-    assert_same(wf.marginalise(setup, problem, over, checkpoints=tmp_path), wf.marginalise(setup, problem, over))
+    assert_same_members(
+        wf.marginalise(setup, problem, over, checkpoints=tmp_path), wf.marginalise(setup, problem, over)
+    )
     assert {path.name for path in tmp_path.iterdir()} == {
         file.name,
         "torn.safetensors",
@@ -418,10 +408,10 @@ class Elsewhere:
 
 def test_rows_that_are_streamed_are_known_again():
     x, y = torch.randn(10, 3), torch.randn(10, 1)
-    known = checkpoints._table_digest(Examples(Elsewhere(x), y))
-    assert checkpoints._table_digest(Examples(Elsewhere(x.clone()), y.clone())) == known
+    known = identity.of_table(Examples(Elsewhere(x), y))
+    assert identity.of_table(Examples(Elsewhere(x.clone()), y.clone())) == known
     for other in (Examples(Elsewhere(x + 1), y), Examples(Elsewhere(x), y + 1), Examples(Elsewhere(x), y, y[:, 0])):
-        assert checkpoints._table_digest(other) != known
+        assert identity.of_table(other) != known
 
 
 # ---------------------------------------------------------------------- when it is written
@@ -463,4 +453,4 @@ def test_a_process_that_was_killed(tmp_path):
     (file,) = tmp_path.glob("*.safetensors")
     assert json.loads(read_tensors(file)[0]["about"])["epochs"] == [7] * 4
     found = wf.marginalise(setup, (x, y), over, workers=1, checkpoints=tmp_path)
-    assert_same(found, wf.marginalise(setup, (x, y), over, workers=1))
+    assert_same_members(found, wf.marginalise(setup, (x, y), over, workers=1))

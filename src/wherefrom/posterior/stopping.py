@@ -34,9 +34,30 @@ _AS_GOOD = 0.002  # nats a row for which it does not pay to train longer
 Integers = NDArray[np.int64]
 
 
-def kept_trajectory(epochs: int) -> Iterations:
-    """Return the variable that keeps the iterates of a whole training."""
-    return Iterations(Snapshots(min(_KEPT, epochs)), start=0.0)
+def spacing(epochs: int) -> int:
+    """Return how many epochs lie between the kept iterates of a training that may become longer."""
+    return max(1, epochs // _KEPT)
+
+
+def kept_trajectory(epochs: int, every: int) -> Iterations:
+    """Return the variable that keeps the iterates of a whole training.
+
+    every: epochs between them in a short training; in longer ones it is doubled until they are not too many, so that
+        those of a longer training are among those of a shorter one, as far as that goes.
+    """
+    return Iterations(Snapshots(max(2, epochs // _every(epochs, every))), start=0.0)
+
+
+def even(epochs: int, every: int) -> int:
+    """Return so many epochs, or a few less, so that the last iterate is among those that are kept."""
+    every = _every(epochs, every)
+    return max(1, epochs // every) * every
+
+
+def _every(epochs: int, every: int) -> int:
+    while epochs // every >= 2 * _KEPT:
+        every *= 2
+    return every
 
 
 def folds(copies: Integers, y: NDArray[Any], seed: int) -> list[tuple[Integers, Integers]]:

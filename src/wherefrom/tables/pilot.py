@@ -41,6 +41,7 @@ from wherefrom.tables.raw import Integers
 from wherefrom.tables.weighing import drawn_by_weight
 from wherefrom.tables.wording import option
 from wherefrom.training.compute import Compute
+from wherefrom.training.continuing import Continuing
 from wherefrom.training.mlp import MLP
 from wherefrom.training.pieces import Pieces
 from wherefrom.training.sparse import SparseLinear
@@ -55,8 +56,8 @@ _NEAR_THE_END, _WORTH_LONGER = 0.7, 0.005  # of the epochs, and nats a row for w
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _LESS = 0.25  # of a dropout
 _FIRST_LOOK = 4  # parts of a training, after the first of which a change that has not helped is given up
-_STEPS_OF_A_LOOK = 250  # at least
-_CLEARLY, _WORTH_IT = 3.0, 0.5  # standard errors: to give a training up, and to take one that costs more
+_STEPS_OF_A_LOOK = 80  # at least
+_CLEARLY, _WORTH_IT = 3.0, 0.5  # standard errors: to give a long training up; a short one, and to take a costly one
 _SURELY = 2.0  # standard errors, by which another distribution must be better
 _ENOUGH_ROWS = 500  # to compare two trainings by
 _DECAYS, _SPARSE_DECAYS = (0.003,), (0.03, 0.1, 0.3)  # of the weights of networks, and of sparse linear models
@@ -108,7 +109,7 @@ class _Trial:
         return gain - self._last_gain(length) > margin * error
 
     def is_behind(self, other: _Trial) -> bool:
-        """Return True if it is no better than another was when it had come as far.
+        """Return True if it is worse, by half a standard error, than another was when it had come as far.
 
         How far a training has come is its learning rate times the epochs. Where either gives single values a
         probability, the CRPS decides (see likelihoods/choice.py).
@@ -117,8 +118,10 @@ class _Trial:
         count = max(1, sum(epochs <= progress for epochs in other.stops.epochs))
         then = int(other.stops.nll[:count].mean(1).argmin())
         if self.training.likelihood.has_atoms or other.training.likelihood.has_atoms:
-            return _gain(self.stops.crps[self.best], other.stops.crps[then])[0] <= 0
-        return _gain(self.stops.nll[self.best], other.stops.nll[then])[0] <= 0
+            gain, error = _gain(self.stops.crps[self.best], other.stops.crps[then])
+        else:
+            gain, error = _gain(self.stops.nll[self.best], other.stops.nll[then])
+        return gain < -_WORTH_IT * error
 
     def may_beat(self, other: _Trial) -> bool:
         """Return True if it is not worse than another by more than a standard error."""
@@ -391,7 +394,8 @@ class _Search:
         """Return fewer epochs if so many would take longer than is left, judged by a short training of one setting."""
         if self.until is None:
             return length
-        (posteriors, _), folds = self._trained([replace(settings[0], epochs=LEAST_EPOCHS)]), len(self.folds)
+        short = [replace(settings[0], epochs=LEAST_EPOCHS)]
+        (posteriors, _), folds = self._trained(short, stopping.spacing(LEAST_EPOCHS)), len(self.folds)
         each = sum(member.trained.seconds for fold in posteriors for member in fold.mixture) / (LEAST_EPOCHS * folds)
         fits = (self.until - time.monotonic()) / max(each * folds * len(settings), 1e-9)
         return int(max(LEAST_EPOCHS, min(length, fits)))
@@ -407,8 +411,8 @@ class _Search:
 
         With a rival, they begin with half as many epochs as it had, and go no further where it is better by so many
         standard errors, the margin: none where a change has to be clearly better to be taken. A quarter of these
-        epochs comes first, if that is enough to tell: the better half of the settings goes on, if it is ahead of the
-        rival then.
+        epochs comes first, if that is enough to tell: the better half of the settings goes on, if it is not behind the
+        rival then. Longer trainings go on from where shorter ones ended.
         """
         steps = training.algorithm.steps_per_epoch(len(self.folds[0][0]))
         first = self.epochs or min(100, max(_FIRST_EPOCHS, round(_FIRST_STEPS / steps)))
@@ -416,39 +420,46 @@ class _Search:
         most = self.epochs or min(_MOST_EPOCHS, max(4 * _FIRST_EPOCHS, round(_MOST_STEPS / steps)))
         settings = [_at(training, dict(zip(tried, point, strict=True))) for point in product(*tried.values())]
         length = length if rival is not None or self.epochs else self._affordable(settings, length)
-        look = length // _FIRST_LOOK
+        every = stopping.spacing(length)
+        if not self.epochs:
+            length, most = stopping.even(length, every), stopping.even(most, every)
+        continuing, done = self._continuing(), 0
+        look = stopping.even(length // _FIRST_LOOK, every)
         if rival is not None and not self.epochs and look * steps >= _STEPS_OF_A_LOOK:
-            began = time.monotonic()
-            posteriors, settings = self._trained([replace(each, epochs=look) for each in settings])
-            looks = self._trials(posteriors, settings, (time.monotonic() - began) / (look * sum(map(len, posteriors))))
+            looks, done = continuing._trials(settings, look, every), look
             better = looks[: -(-len(looks) // 2)]
             settings = [trial.training for trial in better if not trial.is_behind(rival)]
             if not settings:
                 return looks[0]
         lowest: _Trial | None = None
         while True:
-            search = self._on_folds(len(self.folds) * first // length)
-            began = time.monotonic()
-            posteriors, settings = search._trained([replace(each, epochs=length) for each in settings])
-            networks = sum(map(len, posteriors))
-            each = (time.monotonic() - began) / (length * networks)
-            trials = search._trials(posteriors, settings, each)
+            search = continuing._on_folds(len(self.folds) * first // length)
+            trials, done = search._trials(settings, length, every, done), length
             best = trials[0]
             lowest = best if lowest is None or best.gain(lowest)[0] > 0 else lowest
             better = trials[: -(-len(trials) // 2)]
             is_rising = any(trial.gains_by_length(length) and trial.may_beat(lowest) for trial in better)
             is_beaten = rival is not None and best.is_beaten_by(rival, length, margin)
-            if not is_rising or length >= most or is_beaten or self._would_be_late(2 * length * networks * each):
+            seconds = length * len(search.folds) * len(better) * best.seconds  # of twice the epochs
+            if not is_rising or length >= most or is_beaten or self._would_be_late(seconds):
                 return lowest
             length = min(most, 2 * length)
             settings = [trial.training for trial in better]
 
-    def _trained(self, settings: list[Training]) -> tuple[list[Posterior], list[Training]]:
+    def _continuing(self) -> _Search:
+        """Return this search with longer trainings that go on from where shorter ones ended."""
+        if self.compute.checkpoints is not None:
+            return self
+        return replace(self, compute=self.compute.but(checkpoints=Continuing()))
+
+    def _trained(self, settings: list[Training], every: int) -> tuple[list[Posterior], list[Training]]:
         """Networks with their trajectories, of each fold one for each setting; those that diverge are left out.
 
         If all of them do, the settings are calmer ones; they are returned as they were.
+
+        every: epochs between two kept iterates.
         """
-        over: list[Any] = [stopping.kept_trajectory(settings[0].epochs)]
+        over: list[Any] = [stopping.kept_trajectory(settings[0].epochs, every)]
         folds = [train for train, _ in self.folds]
         for _ in range(_TRIES):
             points = [{"lr": rate(one), "dropout": dropout(one), "weight_decay": decay(one)} for one in settings]
@@ -472,8 +483,15 @@ class _Search:
                 settings = [_at(one, {"lr": _CALMER * rate(one)}) for one in settings]
         raise last
 
-    def _trials(self, posteriors: Sequence[Posterior], settings: Sequence[Training], seconds: float) -> list[_Trial]:
-        """The settings that no fold diverges with, the one that makes the rows most likely first."""
+    def _trials(self, settings: Sequence[Training], length: int, every: int, done: int = 0) -> list[_Trial]:
+        """Train so many epochs, and return the settings that no fold diverges with, the best first.
+
+        every: epochs between two kept iterates.
+        done: epochs that were trained before.
+        """
+        began = time.monotonic()
+        posteriors, settings = self._trained([replace(each, epochs=length) for each in settings], every)
+        seconds = (time.monotonic() - began) / ((length - done) * sum(map(len, posteriors)))
         by_fold = [{member.run.labels.get("h", 0): member for member in fold.mixture} for fold in posteriors]
         trials = [
             self._trial(posteriors, settings[number], [fold[number] for fold in by_fold], seconds)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,21 +23,20 @@ from wherefrom.files.digests import digest
 from wherefrom.files.documents import parsed
 from wherefrom.files.errors import FileError, MissingFileError
 from wherefrom.files.reading import TensorFile, blaming
+from wherefrom.training import identity
 from wherefrom.training.augmentation import augmented
-from wherefrom.training.cohort import Cohort, Engine, Examples, Trained, Trainee
+from wherefrom.training.cohort import Cohort, Engine, Trained, Trainee
+from wherefrom.training.continuing import Continuing
 from wherefrom.training.interruption import is_requested, stop_if_requested
 from wherefrom.training.precision import agree
 from wherefrom.training.resumable import Resumable, State
-from wherefrom.training.torch_classes import TorchOptimiser
 
 FORMAT = 4
 _MARK = "wherefrom checkpoint"  # in the metadata of a safetensors file, with the number of its format
 _OLDER = tuple(map(str, range(1, FORMAT)))
 _ADVICE = "delete it, and its members are trained anew"
 _NAME = r"[0-9a-f]{32}\.safetensors"  # of a checkpoint
-_ROWS_AT_ONCE = 4096  # that are read for a digest
 _PROBE_ROWS = 4
-_MOMENTS = 1000  # at which a schedule is asked
 
 
 @dataclass(frozen=True)
@@ -62,8 +60,8 @@ class Checkpoints:
             raise ValueError(f"seconds must not be negative; they are {self.seconds}")
 
     @classmethod
-    def of(cls, given: str | Path | Checkpoints | None) -> Checkpoints | None:
-        if given is None or isinstance(given, Checkpoints):
+    def of(cls, given: str | Path | Checkpoints | Continuing | None) -> Checkpoints | Continuing | None:
+        if given is None or isinstance(given, Checkpoints | Continuing):
             return given
         if not isinstance(given, str | Path):
             raise TypeError(f"checkpoints must be a folder, or wf.Checkpoints(folder, seconds=...), not {given!r}")
@@ -83,7 +81,12 @@ class Keeper:
         self.folder = Path(where.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         atomic.clean(self.folder, _NAME)
-        self.shared_digest = _shared_digest(cohort, engine)
+        collection = cohort.collection
+        self.shared_digest = digest(
+            identity.of_cohort(cohort, engine.name),
+            cohort.epochs,
+            collection and (collection.law, vars(collection.law), collection.steps),
+        )
         self.table_digests: dict[int, str] = {}  # of those whose members were asked for
         self.files = [file for path in sorted(self.folder.glob("*.safetensors")) if (file := _File.of(path))]
 
@@ -108,8 +111,8 @@ class Keeper:
         """Digest of all that a member's training depends on."""
         table = member.table
         if table not in self.table_digests:
-            self.table_digests[table] = _table_digest(self.cohort.tables[table])
-        described = _described(self.cohort, member)
+            self.table_digests[table] = identity.of_table(self.cohort.tables[table])
+        described = identity.of_member(self.cohort, member)
         return digest(self.shared_digest, self.table_digests[table], described, member.theta0)
 
     @staticmethod
@@ -271,65 +274,3 @@ class _File:
             value = codec.unpack(self.about[part][self.members.index(member)], self.file.tensor, where=part)
             codec.check({part: value}, {part: kind})
         return value
-
-
-# ---------------------------------------------------------------------- by what a member is known
-
-
-def _table_digest(table: Examples) -> str:
-    """Digest of all rows, a few at a time. Streamed inputs provide their own fingerprint."""
-    if hasattr(table.x, "fingerprint"):
-        return digest(len(table.y), table.x.fingerprint(), *(part for part in table[1:] if part is not None))
-    starts = range(0, len(table.y), _ROWS_AT_ONCE)
-    each = (digest(*(part[a : a + _ROWS_AT_ONCE] for part in table if part is not None)) for a in starts)
-    return digest(len(table.y), *each)
-
-
-def _shared_digest(cohort: Cohort, engine: Engine) -> str:
-    """Digest of all that the members of a cohort share."""
-    network, optimiser, collection = cohort.network, cohort.optimiser, cohort.collection
-    fixed = (
-        {name: _written(value) for name, value in optimiser.fixed.items()}
-        if isinstance(optimiser, TorchOptimiser)
-        else {}
-    )
-    return digest(
-        engine.name,
-        _nameless(network.description),
-        network.layout,
-        network.sites,
-        network.drops,
-        network.attends,
-        *(part for name, tensor in network.in_common.items() for part in (name, tensor)),
-        optimiser,
-        fixed,
-        cohort.batch_size,
-        cohort.epochs,
-        cohort.steps_per_epoch,
-        collection and (collection.law, vars(collection.law), collection.steps),
-        _nameless(repr(cohort.augment)),
-        cohort.autocast,
-        repr(cohort.fit),
-    )
-
-
-def _described(cohort: Cohort, member: Trainee) -> tuple[Any, ...]:
-    """A member's settings and streams; a schedule is known by its factors at some moments."""
-    moments = np.unique(np.linspace(0, cohort.epochs * cohort.steps_per_epoch - 1, _MOMENTS).astype(np.int64))
-    factors = [cohort.factors(member, int(moment), 1)[0] for moment in moments] if member.schedule else []
-    return (
-        sorted(member.settings.items()),
-        *(member.order, member.masks, member.augmentation, member.replacement),
-        cohort.rates(member),
-        cohort.loss_of(member),
-        list(map(float, factors)),
-    )
-
-
-def _written(value: Any) -> str:
-    return _nameless(getattr(value, "__qualname__", None) or repr(value))
-
-
-def _nameless(text: str) -> str:
-    """Text without the addresses of objects, which differ from process to process."""
-    return re.sub(r" at 0x[0-9a-fA-F]+", "", text)

@@ -17,6 +17,7 @@ import torch
 
 from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Cohort, Trained
+from wherefrom.training.continuing import Continuing
 from wherefrom.training.data_parallel import check_can_be_shared
 from wherefrom.training.engines import Choice
 from wherefrom.training.executor import Executor, Report, Threads, Trainer, Unit
@@ -60,7 +61,7 @@ class Compute:
     engine: Choice = "auto"
     workers: int | None = None
     autocast: torch.dtype | None = None
-    checkpoints: str | Path | Checkpoints | None = None
+    checkpoints: str | Path | Checkpoints | Continuing | None = None
     progress: Show = None
     executor: Executor | None = None
     memory_limit: int | str | None = None
@@ -171,7 +172,7 @@ class Compute:
     def _interruptible(self) -> AbstractContextManager[None]:
         """Let signals stop trainings between two epochs, where these are kept; elsewhere they stop at once."""
         checkpoints = Checkpoints.of(self.checkpoints)
-        if checkpoints is None:
+        if not isinstance(checkpoints, Checkpoints):
             return nullcontext()
         return heard(
             lambda: (

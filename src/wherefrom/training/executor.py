@@ -18,6 +18,7 @@ import torch
 
 from wherefrom.training.checkpoints import Checkpoints, Keeper
 from wherefrom.training.cohort import Cohort, Engine, Trained, Trainee
+from wherefrom.training.continuing import Continuer, Continuing
 from wherefrom.training.data_parallel import Share
 from wherefrom.training.engines import Choice, engine_for
 from wherefrom.training.workers import on_threads, one_core
@@ -65,7 +66,7 @@ class Plan:
     cohort: Cohort  # without members
     engine: Choice
     device: torch.device
-    checkpoints: Checkpoints | None
+    checkpoints: Checkpoints | Continuing | None
 
     def trainer(
         self, members: Sequence[Trainee], device: torch.device | None = None, share: Share | None = None
@@ -89,13 +90,13 @@ class Trainer:
         cohort: Cohort,
         choice: Choice,
         device: torch.device,
-        checkpoints: Checkpoints | None = None,
+        checkpoints: Checkpoints | Continuing | None = None,
         share: Share | None = None,
     ) -> None:
         self.cohort, self.choice, self.device, self.checkpoints = cohort, choice, device, checkpoints
         self.share = share
         self._engine: Engine | None = None
-        self._trains: Engine | Keeper | None = None
+        self._trains: Engine | Keeper | Continuer | None = None
         self._lock = threading.Lock()
 
     def engine(self, announce: Callable[[str], None] = lambda _: None) -> Engine:
@@ -105,7 +106,9 @@ class Trainer:
                 with one_core():
                     self._engine = engine_for(self.cohort, self.device, self.choice, announce, self.share)
                 self._trains = self._engine
-                if self.checkpoints is not None:
+                if isinstance(self.checkpoints, Continuing):
+                    self._trains = Continuer(self.checkpoints, self.cohort, self._engine)
+                elif self.checkpoints is not None:
                     writes = self.share is None or self.share.is_first
                     self._trains = Keeper(self.checkpoints, self.cohort, self._engine, self.device, writes=writes)
             return self._engine

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from wherefrom.training import data_parallel, interruption
+from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Trained
 from wherefrom.training.data_parallel import PartnerLostError, Share
 from wherefrom.training.executor import Call, Plan, Report, Tally, Trainer, Unit, plans_of
@@ -139,7 +140,7 @@ class _Work:
     ) -> None:
         self.how, self.ray, self.units, self.plan_of, self.tally = how, ray, units, plan_of, tally
         self.parcels = {secrets.token_hex(8): packed(plan, ray.cloudpickle.CloudPickler) for plan in plans}
-        self.can_keep = any(plan.checkpoints is not None for plan in plans)
+        self.can_keep = any(isinstance(plan.checkpoints, Checkpoints) for plan in plans)
         self.shared = [self._put(name) for name in self.parcels]
         self.progress = ray.remote(num_cpus=0)(_Progress).remote()
         # What is raised by the training itself is not tried again; what the cluster loses is.

@@ -31,6 +31,7 @@ from typing import Any, cast
 import torch
 
 from wherefrom.training import interruption
+from wherefrom.training.checkpoints import Checkpoints
 from wherefrom.training.cohort import Trained
 from wherefrom.training.executor import Call, Plan, Report, Tally, Trainer, Unit, plans_of
 from wherefrom.training.parcels import Parcel, packed
@@ -82,7 +83,7 @@ class Processes:
     def map(self, units: Sequence[Unit], report: Report) -> list[list[Trained]]:
         """Train the units; an error in one of them, or an interruption, stops the others between two epochs."""
         plans, plan_of = plans_of(units)
-        can_keep = any(plan.checkpoints is not None for plan in plans)
+        can_keep = any(isinstance(plan.checkpoints, Checkpoints) for plan in plans)
         tally = Tally(units, report)
 
         def message(number: int) -> tuple[Any, ...]:
