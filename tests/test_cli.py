@@ -1,5 +1,6 @@
 """The command: the demo as a newcomer runs it, and errors in one line."""
 
+import importlib.util
 import re
 
 import pytest
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 from wherefrom.cli import app
 from wherefrom.report import demo
+from wherefrom.training.native import is_compiled
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +50,7 @@ def test_causes_of_the_demo_are_those_that_were_put_in(tmp_path):
     lines = re.findall(r"^(\w[\w ,()]+?)\s{2,}([\d.%]+(?:\s+[\d.%]+){3})$", printed, re.MULTILINE)
     table = {name: [float(cell.rstrip("%")) for cell in cells.split()] for name, cells in lines}
     assert table["number of cars"] == [74, 55, 5, 1]
-    gaps, outside = table["missing values"], table["unlike all training rows"]
+    gaps, outside = table["values missing in the row"], table["row unlike those of training"]
     assert gaps[2] > 10
     assert gaps[0] == gaps[1] == gaps[3] == 0
     assert outside[3] > 90
@@ -101,3 +103,18 @@ def test_missing_matplotlib_is_said_in_words(monkeypatch, quick_demo):
     result = quick_demo()
     assert result.exit_code == 0
     assert "pip install 'wherefrom[plot]'" in " ".join(result.output.split())
+
+
+def test_kernels_are_compiled_ahead():
+    done = CliRunner().invoke(app, ["compile"])
+    assert done.exit_code == 0, done.output
+    assert "kernels ready" in done.output
+    assert is_compiled()
+
+
+def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "numba" else find(name, *rest))
+    done = CliRunner().invoke(app, ["compile"])
+    assert done.exit_code == 2
+    assert "pip install 'wherefrom[fast]'" in done.output

@@ -24,7 +24,7 @@ posterior
 recipes
 own_loop report
 tables reproduce
-estimators displays loading serving
+estimators displays loading serving ahead
 cli
 __main__
 """

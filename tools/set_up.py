@@ -8,6 +8,8 @@
    of pyproject.toml instead, and it says so. `make LOCKED=no` does that from the start.
 2. torch by constraints.txt. Its hash is not checked, see tools/lock.py.
 3. The project itself, and any package that the lock does not have; those are named at the end.
+4. The native kernels, compiled for this machine, so that the first training does not wait for it. Without a result,
+   the first training compiles.
 """
 
 from __future__ import annotations
@@ -99,6 +101,7 @@ def main() -> None:
     install("-c", "constraints.txt", *["--no-build-isolation"] * is_locked, "-e", f".[{extras}]")
     if is_locked and (others := not_in_lock()):
         print(f"not checked by {LOCK.name}: {', '.join(others)}")
+    subprocess.run([sys.executable, "-m", "wherefrom", "compile"], check=False)
 
 
 if __name__ == "__main__":

@@ -346,6 +346,19 @@ def report(
 Key = Annotated[Path, typer.Option(help="File with the key: 16 bytes or more, or an Ed25519 key in PEM form.")]
 
 
+@app.command(name="compile")
+def compile_() -> None:
+    """Compile the native kernels now, once for this machine, so that the first fit does not wait for it."""
+    import time
+
+    from wherefrom.ahead import compile_kernels
+    from wherefrom.cache import user_cache
+
+    began = time.monotonic()
+    compile_kernels()
+    typer.echo(f"kernels ready in {time.monotonic() - began:.1f} s, kept in {user_cache()}")
+
+
 @app.command()
 def check(
     run: RunFolder,
