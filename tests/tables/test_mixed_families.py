@@ -7,9 +7,11 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 
 import wherefrom as wf
 from apart import alone
+from wherefrom.tables import families
 
 
 def steps(count: int) -> dict[str, np.ndarray]:
@@ -97,3 +99,12 @@ def test_trees_that_are_far_behind_in_a_first_fit_are_not_fitted_to_all_folds():
     x = {name: random.normal(size=200) for name in "abcdef"}
     model = fitted(x | {"y": sum(x.values()) + 0.05 * random.normal(size=200)}, families="network,trees")
     assert model.about["families"] == []
+
+
+def test_networks_that_are_far_worse_add_little_to_the_variance():
+    networks, others = (
+        families._Judged(torch.zeros(9), torch.full((9,), crps), None, None, torch.zeros(9), None)
+        for crps in (0.5, 0.1)
+    )
+    assert families._least_weight(networks, [others]) == pytest.approx(families._LEAST_WEIGHT / 25)
+    assert families._least_weight(others, [networks]) == families._LEAST_WEIGHT  # never more, where they are better

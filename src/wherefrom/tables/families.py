@@ -96,17 +96,26 @@ def with_families(
     best = networks
     if set(weights) != {NETWORK}:
         if NETWORK not in weights:  # they have the variables that the others lack
-            weights = {NETWORK: _LEAST_WEIGHT} | {name: (1 - _LEAST_WEIGHT) * w for name, w in weights.items()}
+            least = _least_weight(judged[NETWORK], [judged[name] for name in weights])
+            weights = {NETWORK: least} | {name: (1 - least) * weight for name, weight in weights.items()}
         mixed = joined({name: parts[name] for name in weights}, list(weights.values()))
         if _Judged.of(mixed, samples).is_better_than(judged[NETWORK]):
             best = mixed
-            shares = ", ".join(f"{WORDS[name]} {weight:.0%}" for name, weight in weights.items())
+            shares = ", ".join(f"{WORDS[name]} {_percent(weight)}" for name, weight in weights.items())
             tell(f"families, weighted by left-out rows: {shares}")
     if best is networks:
         weights = {NETWORK: 1.0}
         tell(f"{' and '.join(WORDS[name] for name in parts if name != NETWORK)} tried: no better on left-out rows")
     scores = {name: (each.mean_of(each.nll), each.mean_of(each.crps)) for name, each in judged.items()}
     return best, tuple(Family(name, weights.get(name, 0.0), *scores[name]) for name in parts)
+
+
+def _percent(share: float) -> str:
+    """
+    >>> _percent(0.946), _percent(0.003)
+    ('95%', 'below 1%')
+    """
+    return f"{share:.0%}" if share >= 0.005 else "below 1%"
 
 
 def _means(networks: Posterior, some: Integers, samples: int) -> Tensor | None:
@@ -220,6 +229,16 @@ def _best_trees(
     module = best.sized(table.x.shape[1], table.outputs)()
     module.load_state_dict(first)
     return None if table.adds_nothing(module, validation[0][1], of_networks) else best
+
+
+def _least_weight(networks: _Judged, others: Sequence[_Judged]) -> float:
+    """Return the weight of networks that are kept for their variables alone.
+
+    With a weight w, errors k times as large as those of the others add w k^2 to the variance: it is small beside 1.
+    """
+    best = min(each.mean_of(each.crps) for each in others)
+    times = networks.mean_of(networks.crps) / max(best, 1e-300)
+    return _LEAST_WEIGHT / max(1.0, times) ** 2
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,7 @@ from wherefrom.training.losses import GaussianNLL, Loss, SquaredError, StudentEr
 
 _LIKELY_ROWS = 400  # by which lengths and variances are chosen
 _STEPS, _RATE = 60, 0.5  # of Adam, on the logarithms; the rate falls to nothing on the way
+_ROUNDS, _FLAT = 3, 10.0  # of so many steps at most, and nats by which no logarithm may be worth more after them
 _FURTHER_STEPS, _FURTHER_RATE = 5, 0.1  # where other steps have ended
 _WIDTH_OF_LENGTHS = 1.5  # standard deviation of the logarithm of a length, before rows are seen
 _MOST_LENGTHS = 50  # columns; of more, all have the same length
@@ -202,9 +203,9 @@ def _some(x: Tensor, y: Tensor, shares: Tensor, most: int) -> tuple[Tensor, Tens
 def _likeliest(x: Tensor, y: Tensor, shares: Tensor, start: Tensor | None = None) -> Tensor:
     """Return logarithms of the lengths, variances and noise that make these rows most likely, by Adam.
 
-    With K = covariance + noise and alpha = K^-1 y, for each column of y:  d(-log p) / dK = (K^-1 - alpha alpha^T) / 2.
+    Where there is little noise it is a long way: the search goes on while the rows still become more likely.
     """
-    columns, targets = x.shape[1], y.shape[1]
+    columns = x.shape[1]
     spread = float(y.square().mean()) or 1.0
     usual = 0.5 * math.log(columns) + math.log(2.0)  # a length of twice the usual distance of two rows
     lengths = torch.full((columns if columns <= _MOST_LENGTHS else 1,), usual, dtype=torch.float64)
@@ -213,35 +214,51 @@ def _likeliest(x: Tensor, y: Tensor, shares: Tensor, start: Tensor | None = None
     at = torch.cat([lengths, variances]) if start is None else start.clone()
     if len(at) != len(lengths) + 3:
         raise ValueError(f"start has {len(at)} numbers, but {columns} columns have {len(lengths) + 3}")
-    first, second = torch.zeros_like(at), torch.zeros_like(at)  # Adam's averages
     products = x @ x.t()
-    steps, rate = (_STEPS, _RATE) if start is None else (_FURTHER_STEPS, _FURTHER_RATE)
-    for step in range(1, 1 + steps):
-        kernel, slopes, noise = at[-3:].exp().tolist()
-        scale = torch.exp(-at[:-3]).expand(columns)
-        shape, by_squares = _matern_and_slope(_squares(x * scale, x * scale))
-        k = kernel * shape + slopes * products
-        k.diagonal().add_(noise / shares)
-        inverse = torch.cholesky_inverse(torch.linalg.cholesky(k))
-        alpha = inverse @ y
-        by_k = 0.5 * (targets * inverse - alpha @ alpha.t())
-        inner = kernel * by_k * by_squares
-        # The sum over pairs of rows of inner * (difference in a column)^2, without the differences themselves.
-        spreads = 2 * (inner.sum(1) @ x.square() - (x * (inner @ x)).sum(0))
-        by_lengths = -2 * scale.square() * spreads
-        by_lengths = by_lengths if len(lengths) == columns else by_lengths.sum(0, keepdim=True)
-        by_lengths = by_lengths + (at[:-3] - usual) / _WIDTH_OF_LENGTHS**2
-        by_variances = (
-            kernel * (by_k * shape).sum(),
-            slopes * (by_k * products).sum(),
-            noise * (by_k.diagonal() / shares).sum(),
-        )
-        slope = torch.cat([by_lengths, torch.stack(by_variances)])
-        first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope.square()
-        slower = 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
-        at = at - slower * rate * first / (1 - 0.9**step) / ((second / (1 - 0.99**step)).sqrt() + 1e-8)
-        at[-3:].clamp_(least, most)
+    steps, rate, rounds = (_STEPS, _RATE, _ROUNDS) if start is None else (_FURTHER_STEPS, _FURTHER_RATE, 1)
+    for _ in range(rounds):
+        first, second = torch.zeros_like(at), torch.zeros_like(at)  # Adam's averages
+        for step in range(1, 1 + steps):
+            slope = _slope(at, x, y, shares, products, usual)
+            first, second = 0.9 * first + 0.1 * slope, 0.99 * second + 0.01 * slope.square()
+            slower = 0.5 * (1 + math.cos(math.pi * (step - 1) / steps))
+            at = at - slower * rate * first / (1 - 0.9**step) / ((second / (1 - 0.99**step)).sqrt() + 1e-8)
+            at[-3:].clamp_(least, most)
+        slope[-3:][(at[-3:] <= least) | (at[-3:] >= most)] = 0.0  # they can go no further
+        if slope.abs().max() < _FLAT:
+            break
     return at
+
+
+def _slope(at: Tensor, x: Tensor, y: Tensor, shares: Tensor, products: Tensor, usual: float) -> Tensor:
+    """Return the slope of -log p by the logarithms of the lengths, variances and noise.
+
+    With K = covariance + noise and alpha = K^-1 y, for each column of y:  d(-log p) / dK = (K^-1 - alpha alpha^T) / 2.
+
+    products: x x^T.
+    usual: the logarithm of a length, before rows are seen.
+    """
+    columns, targets = x.shape[1], y.shape[1]
+    kernel, slopes, noise = at[-3:].exp().tolist()
+    scale = torch.exp(-at[:-3]).expand(columns)
+    shape, by_squares = _matern_and_slope(_squares(x * scale, x * scale))
+    k = kernel * shape + slopes * products
+    k.diagonal().add_(noise / shares)
+    inverse = torch.cholesky_inverse(torch.linalg.cholesky(k))
+    alpha = inverse @ y
+    by_k = 0.5 * (targets * inverse - alpha @ alpha.t())
+    inner = kernel * by_k * by_squares
+    # The sum over pairs of rows of inner * (difference in a column)^2, without the differences themselves.
+    spreads = 2 * (inner.sum(1) @ x.square() - (x * (inner @ x)).sum(0))
+    by_lengths = -2 * scale.square() * spreads
+    by_lengths = by_lengths if len(at) == columns + 3 else by_lengths.sum(0, keepdim=True)
+    by_lengths = by_lengths + (at[:-3] - usual) / _WIDTH_OF_LENGTHS**2
+    by_variances = (
+        kernel * (by_k * shape).sum(),
+        slopes * (by_k * products).sum(),
+        noise * (by_k.diagonal() / shares).sum(),
+    )
+    return torch.cat([by_lengths, torch.stack(by_variances)])
 
 
 def _posterior_mean(prior: _Prior, centres: Tensor, x: Tensor, y: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
