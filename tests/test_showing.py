@@ -12,7 +12,7 @@ from sklearn.preprocessing import FunctionTransformer
 
 import wherefrom as wf
 from wherefrom.likelihoods.quantiles import QuantilePrediction
-from wherefrom.plots import bars, coverage, intervals, new_figure, stacked
+from wherefrom.plots import NOISE_COLOUR, bars, coverage, intervals, new_figure, stacked
 from wherefrom.showing import card, frame_of, html_table
 from wherefrom.table import Table
 
@@ -199,8 +199,13 @@ def test_a_model_of_a_table_shows_itself(rows):
         assert each._repr_html_().startswith("<div")
         assert len(each.to_frame()) == length
     assert len(model.plot(ax=axes()).containers) == 2  # rows whose interval holds the truth, and others
-    widths = [bar.get_width() for bar in sources.plot(ax=axes()).patches]
-    assert widths == [part.share for part in sources.overall.values()]
+    drawn = sources.plot(ax=axes())
+    bars_by_words = dict(zip([each.get_text() for each in drawn.get_yticklabels()], drawn.patches, strict=True))
+    assert sorted(bar.get_width() for bar in drawn.patches) == sorted(part.share for part in sources.overall.values())
+    assert list(bars_by_words)[-1] == "not explained by your columns"
+    grey = (*(int(NOISE_COLOUR[start : start + 2], 16) / 255 for start in (1, 3, 5)), 1.0)
+    greys = [words for words, bar in bars_by_words.items() if bar.get_facecolor() == pytest.approx(grey)]
+    assert greys == ["not explained by your columns"]
     assert len(importance.plot(ax=axes()).patches) == 2
     assert unexplained.plot(ax=axes()).get_xlabel() == "errors are larger, times"
 

@@ -5,6 +5,7 @@ matplotlib is imported when the first one is drawn.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ INK, GREY = "#1a1a1a", "#8a8a8a"
 _UNEXPLAINED = ("noise", "overlap")  # what no choice of training causes
 _MOST_CURVES = 20  # in one picture
 _MOST_NAMES = 8  # of a legend
+_LONGEST_LABEL = 46  # characters in a line beside a bar
 
 
 def colour_of(names: Sequence[str]) -> dict[str, str]:
@@ -166,8 +168,12 @@ def bars(
     label: str,
     ax: Any = None,
     colouring: Literal["by name", "one colour"] = "by name",
+    titles: Mapping[str, str] | None = None,
 ) -> Any:
-    """Draw one bar for each name, the first on top, with its standard error where that is known."""
+    """Draw one bar for each name, the first on top, with its standard error where that is known.
+
+    titles: name -> the words beside its bar (default: the name). The name decides the colour.
+    """
     axes = axes_for(ax, 6.4, 0.8 + 0.35 * len(values))
     names = list(values)
     colours = colour_of(names) if colouring == "by name" else dict.fromkeys(names, COLOURS[0])
@@ -180,7 +186,8 @@ def bars(
         ecolor=INK,
         error_kw={"linewidth": 0.8},
     )
-    axes.set_yticks(range(len(names)), names)
+    words = [textwrap.fill((titles or {}).get(name, name), _LONGEST_LABEL) for name in names]
+    axes.set_yticks(range(len(names)), words)
     axes.invert_yaxis()
     axes.set_xlabel(label)
     with_grid(axes, "x")

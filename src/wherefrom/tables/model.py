@@ -350,7 +350,12 @@ class Model:
             yield whole.take(slice(start, start + rows))
 
     def score(self, table: Any, *, samples: int | None = None, level: float | None = None) -> Scores:
-        """Score the predictions of rows whose target is known, each score with its standard error."""
+        """Score the predictions of rows whose target is known, each score with its standard error.
+
+        table: a frame, a dictionary of columns, or a file, with the target.
+        samples: samples of each network (default: the model's own).
+        level: level of the intervals (default: the model's own).
+        """
         looked = self.look(table, How(level, samples))
         _warn(looked.notes)
         if not looked.predicted.scores:
@@ -358,7 +363,11 @@ class Model:
         return looked.predicted.scores
 
     def sources(self, table: Any, *, samples: int | None = None) -> TableSources:
-        """Split the doubt by its sources, over all rows of a table and for each of them."""
+        """Split the doubt by its sources, over all rows of a table and for each of them.
+
+        table: a frame, a dictionary of columns, or a file.
+        samples: samples of each network (default: the model's own).
+        """
         looked = self.look(table, How(samples=samples))
         _warn(looked.notes)
         shares = {name: values for name, values in looked.columns().items() if name.startswith("share_")}
@@ -418,7 +427,11 @@ class Model:
         return advice(self.labelled(table), self.scores if table is None else None)
 
     def report(self, path: str | Path, table: Any = None) -> Path:
-        """Write a report about the model on these rows, or on those that it kept, and return its path."""
+        """Write a report about the model, a page for the browser, and return its path.
+
+        path: the HTML file.
+        table: rows with their target (default: those that the model kept).
+        """
         from wherefrom.tables.reporting import report
 
         return report(self, Path(path), None if table is None else self.as_table(table)).path
@@ -557,12 +570,18 @@ class TableSources:
     def plot(self, *, ax: Any = None) -> Any:
         """Draw each source's share of all doubt, with its standard error, and return the axes.
 
+        What the columns do not explain is the last bar, in grey: it is not a source of the model.
+
         ax: matplotlib's axes to draw on (default: a new figure).
         """
-        names = {name: meaning(name, self.has_families, inputs=COLUMNS) for name in self.overall}
-        shares = {names[name]: part.share for name, part in self.overall.items()}
-        errors = {names[name]: part.share_error for name, part in self.overall.items()}
-        return plots.bars(shares, errors, "share of all doubt", ax)
+        in_order = sorted(self.overall, key=lambda name: name in UNEXPLAINED)  # the sort keeps the order of the others
+        shares = {name: self.overall[name].share for name in in_order}
+        errors = {name: self.overall[name].share_error for name in in_order}
+        titles = {name: meaning(name, self.has_families, inputs=COLUMNS) for name in in_order}
+        axes = plots.bars(shares, errors, "share of all doubt", ax, titles=titles)
+        axes.bar_label(axes.containers[-1], [f"{share:.1%}" for share in shares.values()], padding=3, fontsize=8)
+        axes.margins(x=0.15)
+        return axes
 
     def _repr_html_(self) -> str:
         return card("Where the doubt comes from", *(table.html() for table in self._tables))
