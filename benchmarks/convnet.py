@@ -5,22 +5,29 @@ rounds. What is printed is the processor time for one optimiser step of ONE memb
 optimiser's own step included; what comes before the first step is taken off by training longer and shorter), and what
 the engine chose. The plain loop is measured in torch's usual order of memory and with channels last.
 
-    python benchmarks/convnet.py [--rounds 5] [--shape tiny] [--markdown docs/benchmarks.md]
+`--two-cores` measures something else, by the clock: two members of the largest network on two cores, as a user trains
+them, with SWAG and checkpoints, beside plain loops with channels last, by two threads of torch and by two processes.
+
+    python benchmarks/convnet.py [--rounds 5] [--shape tiny] [--two-cores] [--markdown docs/benchmarks.md]
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import re
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
+import wherefrom as wf
 from setting import setting
 from wherefrom.reproduce.cifar10.vgg import VGG16
 from wherefrom.table import Table
@@ -36,7 +43,9 @@ CPU = torch.device("cpu")
 ALGORITHM = {"lr": 0.01, "momentum": 0.9, "weight_decay": 3e-4}
 LOOP, LOOP_LAST = "plain loop", "plain loop, channels last"
 TOGETHER, ALONE = "all together", "one at a time"
-HEADING = "## Convolutional networks"
+HEADING, HEADING_OF_TWO = "## Convolutional networks", "## Convolutional networks on two cores"
+THREADS_OF_TORCH, LOOP_PROCESSES = "plain loop, two threads of torch", "plain loops, two processes"
+OURS_THREADS, OURS_PROCESSES = "marginalise, two threads", "marginalise, two processes"
 
 
 @dataclass(frozen=True)
@@ -157,10 +166,123 @@ def measure(shape: Shape, rounds: int) -> tuple[dict[str, list[float]], str]:
     return times, ALONE if cohort.network.largest_group(shape.batch_size) < shape.members else TOGETHER
 
 
-def _seconds(run: Callable[[int], None], epochs: int) -> float:
-    began = time.process_time()
+def _seconds(run: Callable[[int], None], epochs: int, clock: Callable[[], float] = time.process_time) -> float:
+    began = clock()
     run(epochs)
-    return time.process_time() - began
+    return clock() - began
+
+
+# ---------------------------------------------------------------------- two cores
+
+
+def _in_a_process(shape: str, epochs: int, together: Any) -> None:
+    """Train one member of a shape by a plain loop on one core; its seconds are from when all are ready."""
+    torch.set_num_threads(1)
+    (chosen,) = (each for each in SHAPES if each.name == shape)
+    run = plain_loop(replace(chosen, members=1), True)
+    together.wait()
+    run(epochs)
+    together.wait()
+
+
+def loop_on_threads(shape: Shape) -> Callable[[int], float]:
+    run = plain_loop(shape, True)
+
+    def seconds(epochs: int) -> float:
+        torch.set_num_threads(2)
+        try:
+            return _seconds(run, epochs, time.perf_counter)
+        finally:
+            torch.set_num_threads(1)
+
+    return seconds
+
+
+def loops_in_processes(shape: Shape) -> Callable[[int], float]:
+    context = multiprocessing.get_context("spawn")
+
+    def seconds(epochs: int) -> float:
+        together = context.Barrier(1 + shape.members)
+        given = shape.name, epochs, together
+        processes = [context.Process(target=_in_a_process, args=given) for _ in range(shape.members)]
+        for process in processes:
+            process.start()
+        together.wait()
+        began = time.perf_counter()
+        together.wait()
+        took = time.perf_counter() - began
+        for process in processes:
+            process.join()
+        return took
+
+    return seconds
+
+
+def ours(shape: Shape, executor: Any = None) -> Callable[[int], float]:
+    """As a user trains: marginalise, with SWAG and checkpoints."""
+    x, y = shape.data()
+    algorithm = wf.Algorithm("sgd", batch_size=shape.batch_size, **ALGORITHM)
+    over = [wf.InitialCondition(shape.members), wf.Iterations(wf.SWAG())]
+
+    def run(epochs: int) -> None:
+        training = wf.Training(shape.network, algorithm, epochs, wf.Classification(), standardise=False)
+        with tempfile.TemporaryDirectory() as folder:
+            compute = wf.Compute(engine="torch", workers=2, checkpoints=folder, executor=executor, progress=False)
+            wf.marginalise(training, (x, y[:, 0].long()), over, compute=compute)
+
+    return lambda epochs: _seconds(run, epochs, time.perf_counter)
+
+
+def measure_two_cores(shape: Shape, rounds: int) -> dict[str, list[float]]:
+    """Seconds by the clock for a step of one member, one number for each round."""
+    field = {
+        THREADS_OF_TORCH: loop_on_threads(shape),
+        LOOP_PROCESSES: loops_in_processes(shape),
+        OURS_THREADS: ours(shape),
+        OURS_PROCESSES: ours(shape, wf.executors.Processes(2)),
+    }
+    times: dict[str, list[float]] = {name: [] for name in field}
+    short, long = 4, 12  # epochs; SWAG collects from half of them on
+    for seconds in field.values():
+        seconds(short)
+    for _ in range(rounds):
+        for name, seconds in field.items():
+            times[name].append((seconds(long) - seconds(short)) / (4 * (long - short) * shape.members))
+    return times
+
+
+def table_of_two(times: dict[str, list[float]]) -> Table:
+    fastest = min(statistics.median(times[name]) for name in (THREADS_OF_TORCH, LOOP_PROCESSES))
+    rows = [
+        (
+            name,
+            f"{1e3 * statistics.median(each):,.1f}",
+            f"{1e3 * min(each):,.1f} to {1e3 * max(each):,.1f}",
+            f"{statistics.median(each) / fastest:.2f}",
+        )
+        for name, each in times.items()
+    ]
+    return Table(("", "ms for a member's step", "from, to", "of the faster plain loop"), rows)
+
+
+def markdown_of_two(found: Table, shape: Shape, rounds: int) -> str:
+    lines = [found.columns, ["---", *["---:"] * (len(found.columns) - 1)], *found.rows]
+    return f"""{HEADING_OF_TWO}
+
+Written by `benchmarks/convnet.py --two-cores`: milliseconds by the clock for one step of one member, {shape}. Training
+by `marginalise` has SWAG and checkpoints; the plain loops have neither.
+
+{setting("torch", rounds=rounds)}
+
+{chr(10).join(f"| {' | '.join(line)} |" for line in lines)}
+"""
+
+
+def write(path: Path, heading: str, section: str) -> None:
+    """Put a section into a page, in the place of the one with its heading."""
+    text = path.read_text(encoding="utf-8")
+    without = re.sub(rf"\n{re.escape(heading)}\n.*?(?=\n## |\Z)", "", text, flags=re.DOTALL).rstrip()
+    path.write_text(f"{without}\n\n{section}", encoding="utf-8")
 
 
 def table(measured: dict[Shape, tuple[dict[str, list[float]], str]]) -> Table:
@@ -190,8 +312,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shape", choices=[shape.name for shape in SHAPES])
+    parser.add_argument("--two-cores", action="store_true", help="measure two members on two cores instead")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="write the table into a section of this file")
     arguments = parser.parse_args()
+    if arguments.two_cores:
+        shape = SHAPES[-1]
+        found = table_of_two(measure_two_cores(shape, arguments.rounds))
+        print(found)
+        if arguments.markdown:
+            write(arguments.markdown, HEADING_OF_TWO, markdown_of_two(found, shape, arguments.rounds))
+        return
     measured = {}
     with one_core():
         for shape in SHAPES:
@@ -200,10 +330,7 @@ def main() -> None:
                 print(table({shape: measured[shape]}), flush=True)
     print(f"\n{table(measured)}")
     if arguments.markdown:
-        text = arguments.markdown.read_text(encoding="utf-8")
-        without = re.sub(rf"\n{HEADING}.*?(?=\n## |\Z)", "", text, flags=re.DOTALL).rstrip()
-        new = f"{without}\n\n{markdown(table(measured), arguments.rounds)}"
-        arguments.markdown.write_text(new, encoding="utf-8")
+        write(arguments.markdown, HEADING, markdown(table(measured), arguments.rounds))
 
 
 if __name__ == "__main__":
