@@ -283,9 +283,12 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         return tags
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from X and y, one column or several; a weight of k is the row k times.
+        """Learn from X and y, one column or several.
 
-        Rows of one of the `groups` are trained on, or judge the networks, together.
+        X: the inputs: a frame, or an array of numbers.
+        y: what to predict.
+        sample_weight: a weight for each row; a weight of k is the row k times (default: 1).
+        groups: one entry for each row; rows with the same entry are trained on, or left out, together (default: none).
         """
         values = validate_data(self, "no_validation", y, multi_output=True, y_numeric=True)
         values = np.asarray(values, dtype=np.float64)
@@ -303,16 +306,22 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         return self._learn(table, target, _weights(sample_weight, table), groups, **options)
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """The mean at each row, of y's shape; with `return_std`, also the standard deviation."""
+        """Return the mean at each row, of y's shape.
+
+        X: the rows to predict.
+        return_std: also return the standard deviation (default False).
+        """
         if not return_std:
             return self._by_row(X, lambda prediction: prediction.mean)
         both = self._by_row(X, lambda prediction: torch.stack([prediction.mean, prediction.std], 1))
         return both[:, 0], both[:, 1]
 
     def predict_interval(self, X: Any, level: float | None = None, reading: Any = None) -> Array:
-        """The interval that holds y with this probability: lower and upper ends.  # (rows, 2[, outputs])
+        """Return the ends of the interval that contains y with this probability.  # (rows, 2[, outputs])
 
-        `reading` is as in `wf.Prediction.interval`, such as "mixture" for the ends of the mixture itself.
+        X: the rows to predict.
+        level: the probability (default: the estimator's own).
+        reading: as in `wf.Prediction.interval`, such as "mixture" for the ends of the mixture itself.
         """
         level = self.level if level is None else level
 
@@ -325,12 +334,20 @@ class WherefromRegressor(RegressorMixin, _Estimator):
         return self._by_row(X, ends)
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95), reading: Any = None) -> Array:
-        """The values below which y falls with these probabilities.  # (rows, quantiles[, outputs])"""
+        """Return the values below which y falls with these probabilities.  # (rows, quantiles[, outputs])
+
+        X: the rows to predict.
+        quantiles: the probabilities (default: 0.05, 0.5 and 0.95).
+        reading: as in `wf.Prediction.quantile`.
+        """
         how = {} if reading is None else {"reading": reading}
         return self._by_row(X, lambda prediction: torch.stack([prediction.quantile(q, **how) for q in quantiles], 1))
 
     def predict_dist(self, X: Any) -> Prediction:
-        """All that is known about y at these rows: moments, intervals, densities, scores, sources."""
+        """Return the whole prediction of these rows: moments, intervals, densities, scores, sources.
+
+        X: the rows to predict.
+        """
         prediction: Prediction = self._looked(X).prediction()
         return prediction
 
@@ -364,9 +381,12 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
     classes_: Array = field(init=False)
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Learn from X and the labels y; a weight of k is the row k times.
+        """Learn from X and the labels y.
 
-        Rows of one of the `groups` are trained on, or judge the networks, together.
+        X: the inputs: a frame, or an array of numbers.
+        y: what to predict.
+        sample_weight: a weight for each row; a weight of k is the row k times (default: 1).
+        groups: one entry for each row; rows with the same entry are trained on, or left out, together (default: none).
         """
         labels = validate_data(self, "no_validation", y)
         table = self._table(X, is_new=True)
@@ -400,7 +420,10 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
             return np.log(self.predict_proba(X))
 
     def predict_dist(self, X: Any) -> ClassPrediction:
-        """All that is known about the classes at these rows: probabilities, entropies, scores, sources."""
+        """Return the whole prediction of these rows: probabilities, entropy, scores, sources.
+
+        X: the rows to predict.
+        """
         prediction: ClassPrediction = self._looked(X).prediction()
         return prediction
 

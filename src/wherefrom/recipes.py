@@ -41,12 +41,14 @@ _PICKS = 50  # of a greedy choice, at most
 
 
 def one_network() -> Variables:
-    """Classical training: nothing is random, and nothing is known about doubt."""
+    """Return no variables: one network by classical training, which says nothing about its doubt."""
     return []
 
 
 def deep_ensemble(draws: int) -> Variables:
-    """Lakshminarayanan et al. (2017): several networks, each with its own initial weights and batch order.
+    """Deep ensemble (Lakshminarayanan et al., 2017): networks with their own initial weights and order of the batches.
+
+    draws: how many networks.
 
     >>> deep_ensemble(5)
     [Jointly(InitialCondition(draws=None, init=None), BatchOrder(draws=None), draws=5)]
@@ -55,33 +57,48 @@ def deep_ensemble(draws: int) -> Variables:
 
 
 def swag(rank: int = 20, start: Start = 0.5) -> Variables:
-    """Maddox et al. (2019): the Gaussian that the trajectory's later part leaves."""
+    """SWAG (Maddox et al., 2019): the Gaussian fitted to the later part of the trajectory.
+
+    rank: how many deviations are kept (default 20).
+    start: when to start collecting, as a fraction of the epochs, or "auto" (default 0.5).
+    """
     return [Iterations(SWAG(rank), start)]
 
 
 def tradi(start: Start = 0.0) -> Variables:
-    """Franchi et al. (2020): a Kalman filter for each weight, along the trajectory."""
+    """TRADI (Franchi et al., 2020): a Kalman filter for each weight, along the trajectory.
+
+    start: when to start collecting, as a fraction of the epochs, or "auto" (default 0).
+    """
     return [Iterations(TRADI(), start)]
 
 
 def snapshots(keep: int = 20, start: Start = 0.5) -> Variables:
-    """The later iterates themselves, equally likely."""
+    """Snapshots: some of the later iterates themselves, equally likely.
+
+    keep: how many (default 20).
+    start: when to start collecting, as a fraction of the epochs, or "auto" (default 0.5).
+    """
     return [Iterations(Snapshots(keep), start)]
 
 
 def variational() -> Variables:
-    """Shen et al. (2024): the Gaussian with independent weights that the algorithm "ivon" learns.
+    """Variational inference (Shen et al., 2024): the Gaussian with independent weights that "ivon" learns.
 
-    The training's algorithm is to be that one: `Algorithm("ivon", lr=0.1, ...)`.
+    It needs this algorithm: `Algorithm("ivon", lr=0.1, ...)`.
     """
     return [Iterations(Variational())]
 
 
 def cyclical_sg_mcmc(cycles: int = 4, each: int = 3, share: float = 0.25) -> Variables:
-    """Zhang et al. (2020): `each` snapshots in the last `share` of every cycle of the learning rate, equally likely.
+    """Cyclical MCMC (Zhang et al., 2020): snapshots at the end of every cycle of the learning rate, equally likely.
 
-    The training's algorithm is to sample in as many cycles:
-    `Algorithm("sghmc", ..., schedule=schedules.Cyclical(4), noise_below=0.15)`.
+    It needs an algorithm that samples in as many cycles: `Algorithm("sghmc", ..., schedule=schedules.Cyclical(4),
+    noise_below=0.15)`.
+
+    cycles: how many cycles (default 4).
+    each: snapshots in each cycle (default 3).
+    share: the last part of a cycle in which they are taken (default 0.25).
 
     >>> cyclical_sg_mcmc(cycles=2, each=2)
     [Iterations(law=Snapshots(keep=4), steps=(0.4375, 0.5, 0.9375, 1.0))]
@@ -94,25 +111,37 @@ def laplace(
     structure: Literal["diagonal", "kron", "full", "last_layer"] = "kron",
     prior_precision: float | Literal["marglik", "cv"] = "marglik",
 ) -> Variables:
-    """MacKay (1992), Daxberger et al. (2021): the Gaussian with the curvature of the loss at the last iterate.
+    """Laplace (MacKay, 1992; Daxberger et al., 2021): the Gaussian with the curvature of the loss at the last iterate.
 
     Predict with `method="linearised"`.
+
+    structure, prior_precision: as for `wf.Laplace` (default: "kron", "marglik").
     """
     return [Iterations(Laplace(structure, prior_precision))]
 
 
 def mc_dropout(rate: float | None = None) -> Variables:
-    """Gal and Ghahramani (2016): the sub-networks that dropout leaves."""
+    """MC-dropout (Gal and Ghahramani, 2016): the sub-networks that dropout leaves.
+
+    rate: dropout rate (default: that of the model).
+    """
     return [Dropout(rate)]
 
 
 def batch_ensemble() -> Variables:
-    """Wen, Tran and Ba (2020): sub-networks that share their weights, of a model `wf.rank_one(model, networks=4)`."""
+    """BatchEnsemble (Wen, Tran and Ba, 2020): sub-networks that share their weights.
+
+    The model must be `wf.rank_one(model, networks=4)`.
+    """
     return [Dropout()]
 
 
 def hyper_ensemble(draws: int, **settings: Setting) -> Variables:
-    """Wenzel et al. (2020): each network its own initial weights and its own settings of the algorithm."""
+    """Hyper-ensemble (Wenzel et al., 2020): networks with their own initial weights, order and settings.
+
+    draws: how many networks.
+    settings: the random settings, as for `wf.Hyperparameters`.
+    """
     return [Jointly(InitialCondition(), Hyperparameters(**settings), BatchOrder(), draws=draws)]
 
 
@@ -128,11 +157,17 @@ def hyper_deep_ensemble(
     progress: Show = None,
     **settings: Setting,
 ) -> Posterior:
-    """Wenzel et al. (2020): random search, a greedy choice, new initial weights for the chosen, a greedy choice again.
+    """Hyper-deep ensemble (Wenzel et al., 2020): train drawn settings, choose, train the best again, choose.
 
-    `draws` settings are drawn and trained; up to `chosen` of them, those whose mixture makes the validation rows most
-    likely, are trained again from `inits` initial conditions each; and up to `chosen` of these members are weighted by
-    a last greedy choice.
+    Up to `chosen` of the drawn settings are those whose mixture makes the validation rows most likely. They are trained
+    again from new initial weights, and up to `chosen` of these members are weighted by a last greedy choice.
+
+    training, data, seed, progress: as for `wf.marginalise`.
+    validation: (x, y), rows by which members are chosen.
+    draws: how many settings are drawn and trained (default 50).
+    chosen: how many settings, and then members, are kept at most (default 4).
+    inits: initial weights for each chosen setting (default 4).
+    settings: the random settings, as for `wf.Hyperparameters`.
     """
     if chosen < 2:
         raise ValueError(f"chosen must be at least 2; it is {chosen}")
@@ -154,14 +189,26 @@ def hyper_deep_ensemble(
 
 
 def multi_swag(draws: int, rank: int = 20, start: Start = 0.5) -> Variables:
-    """Wilson and Izmailov (2020): a deep ensemble, each member with its own SWAG."""
+    """MultiSWAG (Wilson and Izmailov, 2020): a deep ensemble, each member with its own SWAG.
+
+    draws: how many networks.
+    rank: how many deviations are kept (default 20).
+    start: when to start collecting, as a fraction of the epochs, or "auto" (default 0.5).
+    """
     return [*deep_ensemble(draws), *swag(rank, start)]
 
 
 def everything(
     draws: int, rank: int = 20, start: Start = 0.5, rate: float | None = None, **settings: Setting
 ) -> Variables:
-    """All four: initial weights, settings and batch order drawn together, SWAG, and dropout."""
+    """Everything at once: initial weights, settings and order of the batches drawn together, SWAG, and dropout.
+
+    draws: how many networks.
+    rank: how many deviations are kept (default 20).
+    start: when to start collecting, as a fraction of the epochs, or "auto" (default 0.5).
+    rate: dropout rate (default: that of the model).
+    settings: the random settings, as for `wf.Hyperparameters`.
+    """
     return [*hyper_ensemble(draws, **settings), *swag(rank, start), *mc_dropout(rate)]
 
 

@@ -51,7 +51,7 @@ class Curvature:
 
 
 def batches(member: Finished, weights: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield x, y and row weights, as many rows as derivatives by so many weights can be held of."""
+    """Yield x, y and row weights, for as many rows as there is memory for the derivatives by all weights."""
     count = max(1, min(_ROWS, JACOBIAN_NUMBERS // max(1, weights * member.network.outputs)))
     for x, y, row_weights in member.batches(count):
         yield x, y, y.new_ones(len(y)) if row_weights is None else row_weights

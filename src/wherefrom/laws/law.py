@@ -89,7 +89,7 @@ class TrajectoryLaw(Protocol):
     def fewest(self) -> int: ...  # how many iterations it needs to see
 
     def collector(self, theta: Tensor, iterations: int) -> Collector | None:
-        """Return what watches so many iterations of members that start from theta (members, size).
+        """Return what watches this number of iterations of members that start from theta (members, size).
 
         None, if the law is made by `finish` alone.
         """
@@ -104,14 +104,14 @@ class FinishingLaw(TrajectoryLaw, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """A trained member, as `finish` sees it. Nothing of it is to be changed.
+    """A trained member, as `finish` sees it. Do not change any of it.
 
     theta: (all,), the last iterate: parameters that were trained, then buffers, then what is frozen.
     parameters: (trained,), the beginning of theta.
-    size: how many numbers of theta a law speaks of: parameters and buffers. It lies in main memory.
+    size: how many numbers of theta a law describes: parameters and buffers. Laws are in main memory.
     collected: the law that the collector left, or None if there was none.
     rows: how many rows it was trained on.
-    batches: count -> (x, y, weights or None), so many rows at a time in their order, standardised, on theta's device.
+    batches: count -> (x, y, weights or None), `count` rows at a time in their order, standardised, on theta's device.
     outputs: (parameters, x) -> (rows, outputs), the network without dropout; `torch.func` can differentiate it.
     loss: (outputs, y, weights or None) -> the mean loss of these rows, as in training.
     density: "whole" if the loss of a row, times y's columns, is -log p(y) but for a constant; "without its noise" if it

@@ -99,7 +99,7 @@ class Rotated:
         return Rotated(*(tensor.to(device) for tensor in self.tensors().values()))
 
     def is_over(self, size: int) -> bool:
-        """Return True if its tensors fit together, and are of so many weights."""
+        """Return True if its tensors fit together, and have this number of weights."""
         if self.blocks.ndim != 2 or self.blocks.shape[1] != 4 or self.rotations.ndim != 1:
             return False
         each = [Block(*numbers) for numbers in self.blocks.tolist()]

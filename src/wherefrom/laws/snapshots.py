@@ -15,7 +15,9 @@ from wherefrom.laws.law import Points
 @stored("Snapshots")
 @dataclass(frozen=True)
 class Snapshots:
-    """Keep `keep` iterates, evenly spread over those collected.
+    """Keep some of the collected weights as they are.
+
+    keep: how many, evenly spread over those collected (default 20).
 
     >>> Snapshots(keep=20)
     Snapshots(keep=20)

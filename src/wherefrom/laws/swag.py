@@ -28,16 +28,19 @@ _PRECISIONS = {None: None, "float32": torch.float32, "bfloat16": torch.bfloat16,
 @stored("SWAG")
 @dataclass(frozen=True)
 class SWAG:
-    """Summarise the trajectory by a Gaussian; `rank` deviations are kept.
+    """Summarise the trajectory by a Gaussian: mean and variance of the collected weights, and some deviations.
 
-    `diagonal_only` keeps none, like rank=0: the weights are then independent, each with its full variance s^2.
+    It takes the memory of 2 + rank copies of the weights. On a GPU, what is not on disk is collected in its memory, if
+    that takes no more than half of the free memory, otherwise in main memory.
 
-    It takes the memory of 2 + rank copies of the weights. By default, deviations are as precise as the weights.
-    `deviations="bfloat16"` keeps them in half the bits, to about 3 digits: 3 + rank / 2 copies while it collects, 2 +
-    rank / 2 afterwards. `deviations="disk"` keeps them in a temporary file (in TMPDIR) that is deleted with the
-    posterior: 2 copies stay in memory, and predictions are the same to the last bit. `save` writes the same files;
-    `wf.load` puts the deviations on disk again, member by member. On a GPU, what is not on disk is collected in its
-    memory, if that takes no more than half of the free memory, otherwise in main memory.
+    rank: how many deviations from the mean are kept, which hold the covariance between weights (default 20).
+    diagonal_only: keep none, like rank=0: the weights are then independent, each with its full variance s^2 (default
+        False).
+    deviations: where and how they are kept. None (default): as precise as the weights. "float32": in single precision.
+        "bfloat16": half the bits, about 3 digits; 3 + rank / 2 copies while it collects, 2 + rank / 2 afterwards.
+        "disk": in a temporary file (in TMPDIR) that is deleted with the posterior; 2 copies stay in memory, and
+        predictions are the same to the last bit. `save` writes the same files; `wf.load` puts the deviations on disk
+        again, member by member.
 
     >>> SWAG(rank=10)
     SWAG(rank=10, diagonal_only=False, deviations=None)

@@ -64,14 +64,17 @@ Doubt = Literal["entropy", "expected_entropy", "mutual_information", "variance",
 class Classification(OfLabels):
     """The likelihood of a y that is one of several classes; the network has one output, a logit, for each class.
 
-    Labels are whole numbers, words, or true and false. `classes` is their number, if y holds 0, 1, ..., or the labels
-    themselves, in the order of the outputs (default: the labels in y, sorted). y may lack some of them.
+    Labels are whole numbers, words, or true and false.
 
-    `label_smoothing` s trains towards 1 - s for a row's class and s shared by all classes. `class_weights` multiply the
-    loss of each row by the weight of its class: a dictionary from label to weight, one number for each class, or
-    "balanced", so that all classes count the same. They are scaled to a mean of one over the training rows. The
-    predicted probabilities are then those among rows with these weights. With label smoothing, a row's weight
-    multiplies its whole loss; torch's CrossEntropyLoss weights each class's part of the smoothed target instead.
+    classes: the labels in the order of the outputs, or their number if y holds 0, 1, ... (default: the labels in y,
+        sorted). y may lack some of them.
+    label_smoothing: s trains towards 1 - s for a row's class and s shared by all classes (default 0).
+    class_weights: multiply the loss of each row by the weight of its class: a dictionary from label to weight, one
+        number for each class, or "balanced", so that all classes count the same. They are scaled to a mean of one over
+        the training rows. The predicted probabilities are then those among rows with these weights (default: none).
+
+    With label smoothing, a row's weight multiplies its whole loss; torch's CrossEntropyLoss weights each class's part
+    of the smoothed target instead.
 
     >>> Classification(classes=["benign", "malignant"]).outputs(targets=2)
     2
@@ -121,7 +124,7 @@ class Classification(OfLabels):
         return Encoded(numbers.unsqueeze(1), True, len(labels), column_names(y), labels)
 
     def outputs(self, targets: int) -> int:
-        """Number of outputs that the network must have for so many classes."""
+        """Number of outputs that the network must have for this number of classes."""
         return targets
 
     def loss_for(self, scaler: Scaler) -> Loss:
@@ -294,7 +297,7 @@ class ClassPrediction(HoldsMixture):
         return np.array(self.classes)[self.probabilities.argmax(1).numpy()]
 
     def sample(self, count: int, seed: int = 0) -> np.ndarray:
-        """Draw so many labels for every row.  # (count, rows)"""
+        """Draw `count` labels for every row.  # (count, rows)"""
         generator = torch.Generator().manual_seed(seed)
         return np.array(self.classes)[torch.multinomial(self.probabilities, count, True, generator=generator).T.numpy()]
 
@@ -306,13 +309,15 @@ class ClassPrediction(HoldsMixture):
     # ------------------------------------------------------------------ sets of classes
 
     def sets(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
-        """True for each class in the set that holds the right one with this probability.  # (rows, classes)
+        """Return true for each class in the set that contains the right one with this probability.  # (rows, classes)
 
-        By "probability" it is the smallest set of most probable classes that add up to the level, which is right as far
-        as the probabilities are; by "conformal", all classes whose probability is at least what all but so many
-        held-out rows gave to their own class, which holds on average over rows, and can be no class at all. Left out,
-        it is the conformal one where there is one. Where shares are mixed in, the set keeps all classes that it has
-        without them.
+        level: the probability (default 0.95).
+        by: "probability", the smallest set of most probable classes that add up to the level: as good as the
+            probabilities are. "conformal", all classes above a probability that `level` of the held-out rows gave to
+            their true class: right on average over rows, but a set may be empty. Default: "conformal" if the posterior
+            was calibrated so, else "probability".
+
+        If class frequencies are mixed in, the set keeps all classes that it has without them.
         """
         checked_level(level)
         if self.blend is not None:

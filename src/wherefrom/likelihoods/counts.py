@@ -68,16 +68,14 @@ _ONE_SAMPLE = Plan(1, vary_theta=False, vary_mask=False)
 class Counts(OfNumbers):
     """The likelihood of counts (0, 1, 2, ...), one column or several: negative binomial, with the Poisson as its limit.
 
-    `dispersion` is a in Var y = mu + a mu^2: a number (0 is Poisson), `"fit"` (one value for each column, estimated on
-    `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for each column of
-    y, and learns both).
-
-    `exposure` is the column of x with the time, or the size, in which each row was counted: its name in a frame, or its
-    number. The mean is proportional to it, mu = exposure exp(f), and it is no input of the network. It must be above
-    zero. New rows need it as well: the prediction is the count in that exposure.
-
-    `zeros` is None, or `"inflated"`: some rows are zero whatever the mean is (people who do not fish catch nothing).
-    The network has one more output for each column of y, the logit of that.
+    dispersion: the a in Var y = mu + a mu^2. "fit" (default): one value for each column, estimated on `held_out` of the
+        rows. "predicted": the network has two outputs for each column of y, and learns both. A number: 0 is Poisson.
+    held_out: share of the rows on which the dispersion is fitted, and no member is trained (default 0.1).
+    exposure: the column of x with the time, or the size, in which each row was counted: its name in a frame, or its
+        number. The mean is proportional to it, mu = exposure exp(f), and it is no input of the network. It must be
+        above zero. New rows need it as well: the prediction is the count in that exposure (default: none).
+    zeros: "inflated" if some rows are zero whatever the mean is (people who do not fish catch nothing): the network has
+        one more output for each column of y, the logit of that (default: None).
 
     >>> Counts().outputs(targets=1), Counts("predicted").outputs(targets=1), Counts(zeros="inflated").outputs(targets=1)
     (1, 2, 2)
@@ -127,7 +125,7 @@ class Counts(OfNumbers):
         return Offset(column_number(self.exposure, x_names, columns, "exposure"), tuple(range(targets)))
 
     def outputs(self, targets: int) -> int:
-        """Number of outputs that the network must have for so many columns of y."""
+        """Number of outputs that the network must have for this number of columns of y."""
         return (1 + (self.dispersion == "predicted") + (self.zeros is not None)) * targets
 
     def loss_for(self, scaler: Scaler) -> Loss:
@@ -468,7 +466,7 @@ class CountPrediction(Quantities):
         return low.clamp_min(0), high
 
     def sample(self, count: int, seed: int = 0, reading: CountReading | None = None) -> Tensor:
-        """Draw so many counts for every row.  # (count, rows[, columns])"""
+        """Draw `count` counts for every row.  # (count, rows[, columns])"""
         _check_reading(reading)
         generator = torch.Generator().manual_seed(seed)
         live = self.mixture.component_weights

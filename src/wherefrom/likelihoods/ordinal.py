@@ -54,8 +54,9 @@ _ROUNDING = 1e-12  # of cumulative probabilities
 class Ordinal(OfLabels):
     """The likelihood of a y that is one of several ordered levels; the network has one output less than levels.
 
-    `levels` are the labels from the lowest to the highest, or their number if y holds 0, 1, ... (default: those of an
-    ordered pandas Categorical, or numbers in their order). y may lack some of them. Text has no order: name its levels.
+    levels: the labels from the lowest to the highest, or their number if y holds 0, 1, ... (default: those of an
+        ordered pandas Categorical, or numbers in their order). y may lack some of them. Text has no order: name its
+        levels.
 
     >>> Ordinal(levels=["low", "medium", "high"]).outputs(targets=3)
     2
@@ -90,7 +91,7 @@ class Ordinal(OfLabels):
         return Encoded(numbers.unsqueeze(1), True, len(labels), column_names(y), labels)
 
     def outputs(self, targets: int) -> int:
-        """Number of outputs that the network must have for so many levels."""
+        """Number of outputs that the network must have for this number of levels."""
         return targets - 1
 
     def loss_for(self, scaler: Scaler) -> Loss:

@@ -84,7 +84,7 @@ class OwnLikelihood(OfNumbers):
         return column_moments(y, weights)
 
     def outputs(self, targets: int) -> int:
-        """Number of outputs that the network must have for so many columns of y."""
+        """Number of outputs that the network must have for this number of columns of y."""
         return self.parameters * targets
 
     def loss_for(self, scaler: Scaler) -> Loss:
@@ -235,7 +235,7 @@ class OwnPrediction(Quantities):
         return logs if by_output else logs.sum(-1)
 
     def sample(self, count: int, seed: int = 0) -> Tensor:
-        """Draw so many values for every row: an answer, and then a value of its distribution.
+        """Draw `count` values for every row: an answer, and then a value of its distribution.
 
         # (count, rows[, columns])
         """

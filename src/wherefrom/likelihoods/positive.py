@@ -46,12 +46,12 @@ _NODES = 64  # of Gauss and Hermite
 class Positive(OfNumbers):
     """The likelihood of a y above zero with a long upper tail, such as a stay or a cost; one column or several.
 
-    `noise` is the standard deviation of log y around the network's output, so 0.1 is an error of about 10%: `None` (all
-    doubt comes from the weights), a number, `"fit"` (one value for each column, estimated on `held_out` of the rows,
-    which no member trains on), or `"predicted"` (the network has one more output for each column, the logarithm of the
-    variance, and learns both).
-
-    `zeros` says that y may be 0: the network has one more output for each column, the logit of y > 0.
+    noise: the standard deviation of log y around the network's output, so 0.1 is an error of about 10%. "fit"
+        (default): one value for each column, estimated on `held_out` of the rows. "predicted": the network has one more
+        output for each column, the logarithm of the variance, and learns both. A number. None: no noise, all doubt
+        comes from the weights.
+    held_out: share of the rows on which the noise is fitted, and no member is trained (default 0.1).
+    zeros: y may be 0: the network has one more output for each column, the logit of y > 0 (default False).
 
     >>> Positive().outputs(targets=1), Positive("predicted", zeros=True).outputs(targets=1)
     (1, 3)
@@ -104,7 +104,7 @@ class Positive(OfNumbers):
         return column_moments(column.double().log().unsqueeze(1), weights)
 
     def outputs(self, targets: int) -> int:
-        """Number of outputs that the network must have for so many columns of y."""
+        """Number of outputs that the network must have for this number of columns of y."""
         return targets * (1 + (self.noise == "predicted") + self.zeros)
 
     def loss_for(self, scaler: Scaler) -> Loss:

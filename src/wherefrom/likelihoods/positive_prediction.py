@@ -192,15 +192,17 @@ class PositivePrediction(Quantities):
         return self.logs.reading
 
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
-        """The interval that holds y with this probability: its lower and upper ends, none of them negative.
+        """Return the lower and upper ends of the interval that contains y with this probability; none is negative.
 
-        `reading` is as for quantiles, or "conformal": as many standard deviations of log y below and above its mean as
-        the rows say that the posterior was calibrated on, or "few_members": log y with what few members lack. Left out,
-        it is the conformal one where there is one, and "few_members" where nothing is calibrated; `prediction.reading`
-        says which. Where a background is mixed in, it is the networks' interval with its ends moved outwards.
+        level: the probability (default 0.95).
+        reading: as for quantiles; or "few_members", which allows for the small number of members; or "conformal", as
+            many standard deviations of log y below and above its mean as the calibration rows needed. Default:
+            "conformal" if the posterior was calibrated so, "few_members" if nothing was calibrated;
+            `prediction.reading` says which.
 
-        Where 0 is as likely as to lie in the lower tail, the interval begins there, so that all it misses is above. The
-        conformal one is then that of the level which rows would have needed.
+        If 0 is at least as likely as the lower tail, the interval begins at 0, and all that it misses is above. The
+        conformal interval is then that of the level which the calibration rows needed. If a background is mixed in, the
+        ends of the networks' interval move outwards.
         """
         reading = self._interval_reading(reading)
         level = checked_level(level)
@@ -260,7 +262,7 @@ class PositivePrediction(Quantities):
         return densities
 
     def sample(self, count: int, seed: int = 0, reading: Reading | None = None) -> Tensor:
-        """Draw so many values for every row.  # (count, rows[, columns])"""
+        """Draw `count` values for every row.  # (count, rows[, columns])"""
         generator = torch.Generator().manual_seed(seed)
         drawn = [each.sample(count, generator) for _, each in self._by_rows(reading)]
         return self._shape(torch.cat(drawn, 1))

@@ -60,9 +60,10 @@ _NO_DENSITY = "quantiles are no distribution: there is no density, and no NLL. U
 @stored("Quantiles")
 @dataclass(frozen=True)
 class Quantiles(OfNumbers):
-    """Quantiles of one quantity: the network predicts those at the given `levels`; no distribution is assumed.
+    """Quantiles of one quantity: the network predicts them at the given levels; no distribution is assumed.
 
-    `levels` lie between 0 and 1; they are sorted. An interval of 90% needs the levels 0.05 and 0.95.
+    levels: probabilities between 0 and 1; they are sorted. An interval of 90% needs the levels 0.05 and 0.95 (default:
+        0.05, 0.5 and 0.95).
 
     >>> Quantiles([0.05, 0.5, 0.95]).outputs(targets=1)
     3

@@ -69,7 +69,7 @@ class OfNumbers(Target, ABC):
         return Encoded(matrix, values.ndim == 1, matrix.shape[1], column_names(y))
 
     def outputs(self, targets: int) -> int:
-        """Number of outputs that the network must have for so many columns of y."""
+        """Number of outputs that the network must have for this number of columns of y."""
         return 2 * targets if self.noise_kind == "predicted" else targets
 
     def check_network(self, model: str, outputs: int, targets: int) -> None:

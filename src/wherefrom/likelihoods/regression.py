@@ -43,17 +43,18 @@ _TRAINING_DF = 4.0  # of Student's t in the loss, where they are to be fitted
 class Regression(OfNumbers):
     """The likelihood of real numbers, one column or several.
 
-    `noise` is the standard deviation of y around the network's output, in y's units: `None` (as in the paper: squared
-    error, all doubt comes from the weights), a number, `"fit"` (one value for each output,
-    estimated on `held_out` of the rows, which no member trains on), or `"predicted"` (the network has two outputs for
-    each column of y, its mean and the logarithm of its variance, and learns both).
-
-    `least` is the lowest possible value of y, such as 0 for a length of stay: means, quantiles and intervals end there.
-    No true value lies in what is cut off, so coverage is never lower. Densities and scores do not change.
-
-    `tails` is "gaussian", or "student" if some values are far off: noise is then Student's t, and training forgives
-    large errors. `df` are its degrees of freedom, above 2 so that there is a variance: a number, or None to fit them
-    together with the noise on `held_out` of the rows, between 2.1 and 200 (practically a Gaussian).
+    noise: the standard deviation of y around the network's output, in y's units. None (default): no noise, as in the
+        paper; squared error, all doubt comes from the weights. A number. "fit": one value for each output, estimated on
+        `held_out` of the rows. "predicted": the network has two outputs for each column of y, its mean and the
+        logarithm of its variance, and learns both.
+    held_out: share of the rows on which the noise is fitted, and no member is trained (default 0.1).
+    least: the lowest possible value of y, such as 0 for a length of stay: means, quantiles and intervals end there. No
+        true value lies in what is cut off, so coverage is never lower. Densities and scores do not change (default:
+        none).
+    tails: "gaussian" (default), or "student" if some values are far off: noise is then Student's t, and training
+        forgives large errors.
+    df: degrees of freedom of Student's t, above 2 so that there is a variance (default: fitted together with the noise,
+        between 2.1 and 200, which is practically a Gaussian).
 
     >>> Regression(noise=0.5).outputs(targets=2), Regression(noise="predicted").outputs(targets=2)
     (2, 4)

@@ -149,15 +149,17 @@ class Prediction(Quantities):
         return self.quantile(0.5, "mixture" if self.shape is None else "shape")
 
     def interval(self, level: float = 0.95, reading: IntervalReading | None = None) -> tuple[Tensor, Tensor]:
-        """The interval that holds y with this probability: its lower and upper ends.
+        """Return the lower and upper ends of the interval that contains y with this probability.
 
-        `reading` says which one: the central interval with what few members lack ("few_members"); that of the Gaussian
-        with this mean and variance ("paper", or "gaussian"), that of the distribution that is shaped like left-out rows
-        ("shape"), that of the mixture ("mixture"), or "conformal": as many standard deviations below and above the mean
-        as the rows say that the posterior was calibrated on, for each side by itself if there are enough of them (199
-        for 95%), else as many for both. Left out, it is the conformal one where there is one, else as for quantiles;
-        `prediction.reading` says which. Where a background is mixed in, it is the networks' interval with its ends
-        moved outwards.
+        level: the probability (default 0.95).
+        reading: which distribution the interval is of. "few_members": allows for the small number of members. "paper"
+            or "gaussian": the Gaussian with this mean and variance. "shape": the distribution that is shaped like
+            left-out rows. "mixture": the mixture of all answers. "conformal": as many standard deviations below and
+            above the mean as the calibration rows needed, for each side by itself if there are enough of them (199 for
+            95%). Default: "conformal" if the posterior was calibrated so, else as for quantiles; `prediction.reading`
+            says which.
+
+        If a background is mixed in, the ends of the networks' interval move outwards.
         """
         tail, reading = (1 - checked_level(level)) / 2, self._interval_reading(reading)
         if reading == "conformal":
@@ -192,7 +194,7 @@ class Prediction(Quantities):
 
     @one_core()
     def sample(self, count: int, seed: int = 0, reading: PointReading | None = None) -> Tensor:
-        """Draw so many values for every row, one from each of so many parts of the distribution of equal probability.
+        """Draw `count` values for every row, one from each of `count` parts of the distribution of equal probability.
 
         Rows are drawn independently of each other. `reading` is as for quantiles.  # (count, rows[, outputs])
         """

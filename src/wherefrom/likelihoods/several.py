@@ -72,6 +72,8 @@ class Several(Target):
     Each target is one column. For at most one target, the classes may be taken from y; name those of the others, such
     as `died=wf.Classification(classes=2)`.
 
+    parts: name of a target -> its likelihood.
+
     >>> from wherefrom.likelihoods import Classification, Counts
     >>> Several(visits=Counts("predicted"), died=Classification()).outputs(targets=1 + 2)
     4

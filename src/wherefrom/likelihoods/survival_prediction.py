@@ -145,7 +145,7 @@ class SurvivalPrediction(Quantities):
         return start + self.scale * _integral(integrand, low, end)
 
     def sample(self, count: int, seed: int = 0) -> Tensor:
-        """Draw so many times for every row.  # (count, rows)"""
+        """Draw `count` times for every row.  # (count, rows)"""
         return self._as_time(self._curves.sample(count, torch.Generator().manual_seed(seed)))
 
     @cached_property

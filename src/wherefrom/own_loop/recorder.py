@@ -30,11 +30,12 @@ _MARK = "wherefrom recorder"  # in the metadata of a safetensors file, with the 
 class Recorder:
     """Record a training loop: call `update(model)` once an epoch, or every few steps, from the moment to collect.
 
-    `law` is a law of trajectories, such as `wf.SWAG(rank=20)`; without one, only the last weights are kept. How many
-    updates there will be need not be known, but for TRADI, whose memory is a share of them: `expected` is about that
-    many. What is collected stays on the model's device, or on `device`; half-precision weights are collected in single
-    precision. SWAG takes the memory of 3 + rank copies of the weights (4 + rank / 2 with
-    `deviations="bfloat16"`), snapshots of up to 1 + 2 `keep`, TRADI of 5.
+    law: a law of trajectories, such as `wf.SWAG(rank=20)` (default: only the last weights are kept).
+    expected: about how many updates there will be; only TRADI needs it, whose memory is a share of them.
+    device: where the collected weights are kept (default: on the model's device).
+
+    Half-precision weights are collected in single precision. SWAG takes the memory of 3 + rank copies of the weights (4
+    + rank / 2 with `deviations="bfloat16"`), snapshots of up to 1 + 2 `keep`, TRADI of 5.
 
     >>> from wherefrom.laws import SWAG
     >>> net = nn.Linear(3, 1)
@@ -76,7 +77,7 @@ class Recorder:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Look at the model's weights as they are now. It is neither changed nor kept."""
+        """Collect the model's weights as they are now. The model is neither changed nor kept."""
         self.finish(model)
         self.updates += 1
         if self._watch is not None and self.layout is not None:
@@ -84,7 +85,7 @@ class Recorder:
 
     @torch.no_grad()
     def finish(self, model: nn.Module) -> None:
-        """Look at the weights in which training ended, if the last update was before: they are no part of the law."""
+        """Keep the weights in which training ended, if the last update was earlier: they are no part of the law."""
         tensors, layout = self._looked_at(model)
         _check_finite({name: tensors[name] for name in layout.names}, self.updates)
         if self.layout is None:
@@ -142,7 +143,7 @@ class Recorder:
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> None:
-        """Write all that was gathered as one safetensors file, with which recording can also go on."""
+        """Write what was collected as one safetensors file, from which recording can also continue."""
         layout, path = self._seen(), Path(path)
         if self.how is not None and not codec.is_stored(type(self.how)):
             raise ValueError(f"{self.how!r} is a law of your own, which a file cannot hold")

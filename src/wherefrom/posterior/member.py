@@ -45,7 +45,7 @@ class Origin:
 
     @property
     def missing(self) -> str | None:
-        """Which members of the design are not in the mixture, and why; None if all are."""
+        """Members of the design that are not in the mixture, and why; None if all are."""
         parts = (
             f"these diverged: {'; '.join(self.diverged)}" if self.diverged else "",
             f"the files of these are damaged: {'; '.join(self.damaged)}" if self.damaged else "",

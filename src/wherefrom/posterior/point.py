@@ -38,11 +38,16 @@ _LIKELIHOOD = own_class("likelihoods", is_needed=True)
 class Training(Generic[P]):
     """One training, theta = A_h^t(theta0), which `wf.marginalise` repeats with other choices.
 
-    `model` is a factory: each call returns a new network with new initial weights. So it is both the family F and
-    p(theta0). With `standardise`, the columns of a table and y are scaled by the mean and standard deviation of the
-    training rows; predictions are in y's units. With `standardise=Pieces()`, networks also see the columns of a table
-    in pieces (see training/pieces.py). If there are several inputs, tables are standardised; `standardise={"age": True,
-    "image": False}`, or a tuple for inputs without names, sets it for each.
+    model: a factory: each call returns a new network with new initial weights. So it is both the family F and
+        p(theta0).
+    algorithm: `wf.Algorithm`, the optimiser with its settings.
+    epochs: how many times it goes through the rows.
+    likelihood: what y is, such as `wf.Classification()` (default: `wf.Regression()` without noise).
+    standardise: scale the columns of a table, and y, by the mean and standard deviation of the training rows;
+        predictions are in y's units (default True). `Pieces()` also gives networks the columns in pieces (see
+        training/pieces.py). If there are several inputs, tables are standardised; {"age": True, "image": False}, or a
+        tuple for inputs without names, sets it for each.
+    augment: what is done to the rows of every batch, such as `wf.augment.CropAndFlip()` (default: nothing).
 
     >>> from torch import nn
     >>> training = Training(

@@ -172,9 +172,9 @@ class Posterior(Generic[P]):
     def members(self, data: Any = None) -> Table:
         """List every member's draws, settings, first and last training loss, processor seconds (its share) and engine.
 
-        If t is uncertain and there are rows that were not trained on (`data`, or those held out to fit the noise), it
-        also has the loss on these rows at the last iterate and at the mean of the trajectory. It warns if the mean is
-        worse: then the networks were still improving while weights were collected.
+        data: (x, y), rows that were not trained on (default: those held out to fit the noise, if any). If t is
+            uncertain, the table also has the loss on these rows at the last iterate and at the mean of the trajectory.
+            It warns if the mean is worse: then the networks were still improving while weights were collected.
         """
         table = self._trained_members
         if losses := settled.on_held_out(self, data):
@@ -225,12 +225,16 @@ class Posterior(Generic[P]):
         size: int = 50,
         distinct: int | None = None,
     ) -> Posterior[P]:
-        """Weight the members by rows that were not trained on, or as given.
+        """Weight the members by rows that were not trained on, or as given; members with weight 0 are left out.
 
-        Without `data`, the rows are those that were held out to fit the noise, if any. "stacking" finds the weights
-        that make these rows most likely. "greedy" picks members one after the other, with replacement, up to `size`
-        times and at most `distinct` different ones, as long as it helps. Members with weight 0 are left out. Members
-        are weighted without calibration, which is then fitted again.
+        by: "stacking", the weights that make these rows most likely; "greedy", members picked one after the other, with
+            replacement, as long as it helps; or the weights themselves.
+        data: (x, y) (default: the rows that were held out to fit the noise, if any).
+        samples: samples of each member (default 100).
+        size: for "greedy", the largest number of picks (default 50).
+        distinct: for "greedy", the largest number of different members (default: all).
+
+        Members are weighted without calibration, which is then fitted again.
         """
         return fitting.weighted(self, by, data, samples, size, distinct)
 
@@ -256,7 +260,11 @@ class Posterior(Generic[P]):
         return [law(member) for member in self.mixture]
 
     def sample(self, n: int, seed: int | None = None) -> list[dict[str, Tensor]]:
-        """Draw n thetas from the mixture, as dictionaries of tensors; members take turns by their weights."""
+        """Draw weights from the mixture, as dictionaries of tensors; members take turns by their weights.
+
+        n: how many sets of weights.
+        seed: another seed gives other weights (default: the posterior's own).
+        """
         return predicting.thetas(self, n, self.seed if seed is None else seed)
 
     # ------------------------------------------------------------------ prediction
@@ -272,21 +280,23 @@ class Posterior(Generic[P]):
         autocast: torch.dtype | None = None,
         executor: Any = None,
     ) -> P:
-        """Predict at x by Monte Carlo, with `samples` samples of each member.
+        """Predict at x. The likelihood says what is returned: a `Prediction` of quantities, a `ClassPrediction`, ...
 
-        The likelihood says what is returned: a `Prediction` of quantities, a `ClassPrediction` of classes, and so on.
-
-        The same call gives the same numbers; another `seed` gives other samples. `method="one_shot"` propagates moments
-        instead, without `samples` and `seed`. `"linearised"` does so, too, by the network's linear expansion in its
-        weights, which suits Laplace's law. `"auto"` uses the first of the two whose relative errors of mean and
-        standard deviation (by `check_one_shot`) are within the tolerance, otherwise samples. The check is made once, on
-        the first rows that are predicted. `prediction.method` says which was used. If the posterior is `calibrated`, so
-        is the prediction.
-
-        executor: `wf.executors.Processes(...)` or `wf.executors.Ray(...)`, whose processes sample the outputs, with the
-            same bits (default None: threads of this process). Moments are always computed in this process.
+        x: the rows to predict.
+        samples: samples of each member, for Monte Carlo (default 100).
+        seed: another seed gives other samples; the same call gives the same numbers (default: the posterior's own).
+        method: "monte_carlo" (default), by samples. "one_shot", by propagating moments, without samples. "linearised",
+            also without, by the network's linear expansion in its weights, which suits Laplace's law. "auto", the first
+            of the two whose errors of mean and standard deviation (by `check_one_shot`) are within the tolerance,
+            otherwise samples; this is checked once, on the first rows that are predicted. `prediction.method` says
+            which was used.
+        tolerance: largest relative error for "auto" (default 0.05).
         autocast: torch.bfloat16 lets networks multiply with half the bits when they are sampled, which some devices do
             faster; outputs then have about two digits (default None: full precision). Moments are not rounded.
+        executor: `wf.executors.Processes(...)` or `wf.executors.Ray(...)`, whose processes sample the outputs, with the
+            same bits (default None: threads of this process). Moments are always computed in this process.
+
+        If the posterior is `calibrated`, so is the prediction.
         """
         with predicting.sampling_elsewhere(self, executor, method) as elsewhere:
             return predicting.predicted(
@@ -338,6 +348,8 @@ class Posterior(Generic[P]):
 
         Rows are in the order of the data, and can be scored like new rows. Each is predicted by the members of one draw
         only, so the whole posterior is a little better. Intervals are calibrated on the rows of the other folds.
+
+        samples, method: as for `predict` (default: 100, "monte_carlo").
         """
         rows = self.held_out
         if rows is None or rows.left_out_by is None:
@@ -347,12 +359,17 @@ class Posterior(Generic[P]):
     def one_shot(self, x: Any, *, x_std: Any = None, covariance: Covariance = "low_rank", rank: int | None = None) -> P:
         """Predict at x by moments: one pass for each member, and no sampling.
 
-        `x_std` is the standard deviation of the noise of the inputs, in x's units: a number, one for each column, or
-        one for each entry. `covariance` says which covariance of theta is used: "diagonal" (as in the paper; the
-        fastest, and far too wide or too narrow if weights move together), "low_rank" (also SWAG's shared deviations, to
-        first order), or "full" (also between the units of a layer, for networks of small layers; slow, and right for
-        dropout in more than one layer). With `rank`, "low_rank" keeps only this many of the shared deviations, those
-        that change the outputs most: faster, but a little too sure. `check_one_shot` measures all of them on your rows.
+        x: the rows to predict.
+        x_std: standard deviation of the noise of the inputs, in x's units: a number, one for each column, or one for
+            each entry (default: no noise).
+        covariance: which covariance of the weights is followed. "diagonal": none between weights, as in the paper; the
+            fastest, and far too wide or too narrow if weights move together. "low_rank" (default): also SWAG's shared
+            deviations, to first order. "full": also between the units of a layer; slow, for small layers, and right for
+            dropout in more than one layer.
+        rank: follow only this many of the shared deviations, those that change the outputs most: faster, but a little
+            too sure (default: all).
+
+        `check_one_shot` measures the errors of all of them on your rows.
         """
         return predicting.by_moments(self, x, x_std, covariance, rank)
 
@@ -410,8 +427,11 @@ class Posterior(Generic[P]):
     def fit_noise(self, data: Any, samples: int = 100) -> Posterior[P]:
         """Estimate the noise on rows that were not trained on, for `noise="fit"`, and return the posterior with it.
 
-        There is one variance for each output: the one that makes these rows most likely under the mixture. If `data` is
-            the posterior's own, only its held-out rows are used. A calibration is fitted again.
+        There is one variance for each output: the one that makes these rows most likely under the mixture. A
+        calibration is fitted again.
+
+        data: (x, y). If it is the posterior's own data, only its held-out rows are used.
+        samples: samples of each member (default 100).
         """
         return fitting.with_noise(self, data, samples)
 
@@ -428,14 +448,16 @@ class Posterior(Generic[P]):
     ) -> Posterior[P]:
         """Calibrate predictions on rows that were not trained on, and return the calibrated posterior.
 
-        "variance" multiplies the variance of each output by the factor that makes these rows most likely (as the
-        Gaussian, or as the mixture: `reading`). "temperature" divides the logits of classes by the number that makes
-        them most likely. With "conformal", `prediction.interval(level)` and `prediction.sets(level)` contain the truth
-        as often as they say. One can follow another, "conformal" as the last: see docs/calibration.md.
-
-        Without `data`, the rows are those that were held out to fit the noise, which then serve twice. Rows count by
-        their weights, if any; not for "conformal", whose guarantee is about rows that count equally. Calibrate in the
-        way in which you will predict: with the same `samples`, or `method="one_shot"`.
+        by: "variance" multiplies the variance of each output by the factor that makes these rows most likely. "shape"
+            fits a skewed or long-tailed distribution. "temperature" divides the logits of classes by the number that
+            makes these rows most likely. With "conformal", `prediction.interval(level)` and `prediction.sets(level)`
+            contain the truth as often as they say. One can follow another, "conformal" as the last: see
+            docs/calibration.md.
+        data: (x, y), or (x, y, weights); weights do not count for "conformal", whose guarantee is about rows that count
+            equally (default: the rows that were held out to fit the noise, which then serve twice).
+        samples, method: calibrate in the way in which you will predict (default: 100 samples, "monte_carlo").
+        reading: for "variance", fit the factor to the Gaussian with the mixture's mean and variance ("gaussian",
+            default), or to the "mixture" itself.
 
         A calibration belongs to these members. If they change (`marginalising`, `select`, `weighted`, `extend`,
         `fit_noise`), it is fitted again on the same rows. If the rows are no longer available, as after `wf.load`, it
@@ -451,17 +473,22 @@ class Posterior(Generic[P]):
     def check_calibration(
         self, data: Any, samples: int = 100, *, levels: Sequence[float] = (0.5, 0.9), method: Method = "monte_carlo"
     ) -> Table:
-        """Compare the scores of these rows before and after the calibration.
+        """Compare the scores of rows before and after the calibration.
 
-        Give other rows than those that it was fitted on.
+        data: (x, y), other rows than those that it was fitted on.
+        samples, method: as for `predict` (default: 100, "monte_carlo").
+        levels: levels of intervals whose coverage and width are shown (default: 0.5 and 0.9).
         """
         return fitting.before_and_after(self, data, samples, levels, method)
 
     def advise(self, x: Any = None, budget: int | Sequence[int] = (1, 5, 10), samples: int = 100) -> Advice:
         """Return what to spend on next: how much further trainings of each variable would lower the errors.
 
-        Errors are those of the predictive mean and of the estimated variances, at the rows x (default: some of the
-        training rows). See docs/advice.md.
+        Errors are those of the predictive mean and of the estimated variances. See docs/advice.md.
+
+        x: the rows at which they are judged (default: some of the training rows).
+        budget: numbers of further trainings (default: 1, 5 and 10).
+        samples: samples of each member (default 100).
         """
         from wherefrom.predictive.advice import advice
 
@@ -474,18 +501,19 @@ class Posterior(Generic[P]):
     # ------------------------------------------------------------------ parts and more of it
 
     def marginalising(self, *names: str) -> Posterior[P]:
-        """Return the posterior in which only these variables are uncertain, from the same trainings:
-        `marginalising("t")`.
+        """Return the posterior in which only these variables are uncertain, from the same trainings.
 
         Each other variable is fixed at one value: at the first draw, t at the last iterate, dropout at the whole
-            network.
+        network.
+
+        names: the variables, such as "theta0", "t".
         """
         return parts.marginalising(self, names)
 
     def select(self, **draws: Sequence[int | str] | int | str) -> Posterior[P]:
         """Return the members with these draws: `posterior.select(theta0=[0, 1, 2])`. One draw fixes the variable.
 
-        Families can be selected by name: `posterior.select(F="wide")`.
+        draws: variable -> the number of a draw, or several; families can be selected by name, `F="wide"`.
         """
         return parts.selected(self, draws)
 
@@ -501,12 +529,14 @@ class Posterior(Generic[P]):
         progress: Show = None,
         **more: int,
     ) -> Posterior[P]:
-        """Train more draws of a variable: `posterior.extend(theta0=5)` adds the five that a larger first call would
-        have.
+        """Train more draws of a variable: `posterior.extend(theta0=5)` adds those of a larger first call.
 
         The new members are trained by the same engine, on the same device and in the same precision as the others.
-        `compute` may set workers, checkpoints, progress and the engine. A loaded posterior needs its training data
-        again.
+
+        data: the training data, needed after `wf.load`.
+        on_divergence: as in `wf.marginalise` (default "raise").
+        compute: `wf.Compute`; engine, workers, checkpoints and progress set some of its fields.
+        more: variable -> number of further draws.
         """
         same = cast(Choice, self.engines[0] if self.engines in (("torch",), ("native",)) else "auto")
         asked = Compute.of(compute).but(workers=workers, checkpoints=checkpoints, progress=progress, engine=engine)
@@ -523,9 +553,12 @@ class Posterior(Generic[P]):
         """Write a report about rows that were not trained on, a page for the browser, and return its path.
 
         It shows how good the predictions are, where their doubt comes from, overall and for each row, and what to do
-        next, in one file that loads nothing from the network. `about` may set its `title`, the `target`, the `columns`
-        of x, the `rows`, the `unit` of y, `notes` to show, the number of `samples`, how far `outside` each row is and
-        from which `edge` on, and whether advice `speaks` "python" or options of the "command".
+        next, in one file that loads nothing from the network.
+
+        path: the HTML file.
+        data: (x, y), rows that were not trained on.
+        about: names and remarks, such as `title`, `target`, `unit`, `columns`, `rows`, `notes` and `samples`; the page
+            about the report lists all of them.
         """
         from wherefrom.report.page import report
 

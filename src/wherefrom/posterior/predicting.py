@@ -252,7 +252,7 @@ def sampled_outputs(
     autocast: torch.dtype | None = None,
     elsewhere: Elsewhere | None = None,
 ) -> Mixture:
-    """Sample the networks' outputs at x, so many times for each member; here, or elsewhere."""
+    """Sample the networks' outputs at x, `samples` times for each member; here, or elsewhere."""
     rows, design = inputs(posterior, x), posterior.design
     plan = monte_carlo.Plan.of(samples, vary_theta=design.iterations is not None, vary_mask=design.dropout is not None)
     _check_memory(posterior, len(rows), plan.samples)

@@ -163,15 +163,18 @@ def load(
 ) -> Posterior:
     """Read a posterior that `save` wrote.
 
-    `model` is the factory that it was trained with, or a dictionary of them where families were marginalised; no code
-    is stored, so that only an `MLP` needs none. `data`, the training data, is not stored either, and needed only to
-    `extend`, to fit the noise of a part, or to sample the weights of a network with batch norm.
-
-    `partial` leaves damaged members out, with a warning. `key` is the file of the key that must have signed the run.
-
-    `likelihoods` are classes of your own, unless they are decorated with `@stored("Name")`. Other classes of your own
-    are needed only to `extend`: `optimisers` that are not torch's, `laws` that summarise trajectories, `variables`, and
-    `augment`, if that was code. (Laws of a kind of your own, neither points nor Gaussian, are needed to predict.)
+    folder: the folder that was written.
+    model: the factory that it was trained with, or a dictionary of factories if there are families. It is needed
+        because files hold no code; only a `wf.MLP` does without.
+    data: the training data. It is not in the files, and needed only to `extend`, to fit the noise of a part, or to
+        sample the weights of a network with batch normalisation.
+    device: where to predict (default "cpu").
+    partial: leave damaged members out, with a warning (default False: they are an error).
+    key: the file of the key that must have signed the run (default: no signature is asked for).
+    optimisers, laws, variables: your own classes, needed only to `extend`. A law that is neither points nor a Gaussian
+        is also needed to predict.
+    likelihoods: your own classes of likelihoods, unless they are decorated with `@stored("Name")`.
+    augment: your own augmentation, needed only to `extend`.
     """
     given: dict[str, Sequence[type]] = {
         "optimisers": optimisers,

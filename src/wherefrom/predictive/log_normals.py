@@ -147,7 +147,7 @@ class LogNormals:
         return to_truth - 0.5 * apart
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw so many values for every row and column.  # (count, rows, columns)"""
+        """Draw `count` values for every row and column.  # (count, rows, columns)"""
         shape = self.means.shape
         weights = self.weights.expand(shape).movedim(0, -1)
         if self.zero is not None:

@@ -212,7 +212,7 @@ class Curves:
         return low, torch.where(is_mixed, torch.maximum(high, highest_point), high)
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw so many times for every row.  # (count, rows)"""
+        """Draw `count` times for every row.  # (count, rows)"""
         members, _, rows, _ = self.mixture.answers.shape
         weights = self.mixture.weights
         even = torch.ones(members, dtype=torch.float64)

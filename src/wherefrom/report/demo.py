@@ -49,12 +49,12 @@ CUBIC_CENTIMETRES = 16.387  # in a cubic inch
 USUAL, RARE, GAPS, OTHER_UNIT = "usual", "of 1981 and 1982", "with gaps", "other unit"
 WORDS = {
     "architecture": "kind of model",
-    "initial_weights": "initial weights of networks",
+    "initial_weights": "initial weights",
     "rows": "choice of training rows",
     "stopping": "moment training stops",
     "together": "these choices together",
-    "gaps": "missing values",
-    "outside": "unlike all training rows",
+    "gaps": "values missing in the row",
+    "outside": "row unlike those of training",
     "unexplained": "not explained by the columns",
 }
 

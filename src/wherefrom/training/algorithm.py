@@ -31,13 +31,21 @@ _ANY = Code("{it} cannot be stored in a file, so a loaded posterior cannot draw 
 class Algorithm:
     """A_h: an optimisation algorithm with its settings h.
 
-    By name, with torch.optim's settings and defaults ("adam" with betas, eps, weight_decay, amsgrad, ...):
-    "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "adadelta" and "lion". Or any class of
-    `torch.optim.Optimizer`'s kind, with its own arguments; members then step one by one.
+    name: "sgd", "adam", "adamw", "nadam", "radam", "adamax", "rmsprop", "adagrad", "adadelta" or "lion", with
+        torch.optim's settings and defaults; "sgld" or "sghmc", which sample; "ivon", which learns a variance for every
+        weight; or any class of `torch.optim.Optimizer`'s kind, with its own arguments: members then step one by one.
+    lr: the learning rate.
+    batch_size: rows in a batch.
+    clip: the largest norm of a gradient (default: no limit).
+    schedule: one of `wf.schedules`, or any function of progress in [0, 1) that returns factors of lr (default:
+        constant).
+    replacement: draw each batch from all rows with replacement (default False: an epoch visits every row once).
+    drop_last: leave out the last batch of an epoch if it is short (default False).
+    settings: the other settings of the optimiser, such as betas, eps, weight_decay or amsgrad.
 
-    "sgld" and "sghmc" sample: with noise in every step, after some time the iterates have the distribution
-    exp(-rows (loss + weight_decay |theta|^2 / 2) / temperature). For classes that is Bayes' posterior under a Gaussian
-    prior of precision rows * weight_decay. For squared errors, use temperature=2 s^2 / columns, where s is the standard
+    "sgld" and "sghmc" add noise to every step, so that after some time the iterates have the distribution exp(-rows
+    (loss + weight_decay |theta|^2 / 2) / temperature). For classes that is Bayes' posterior under a Gaussian prior of
+    precision rows * weight_decay. For squared errors, use temperature=2 s^2 / columns, where s is the standard
     deviation of the noise in units of y's, and columns the number of columns of y. "sghmc" has a `momentum`.
     `preconditioned=True` scales each weight's step by its running mean square gradient (`alpha`, `eps`). With a
     schedule, `noise_below=0.1` leaves out the noise while the learning rate is above a tenth of lr.
@@ -45,11 +53,6 @@ class Algorithm:
     "ivon" learns the Gaussian with independent weights that is nearest to that distribution. Their variances start at
     temperature / (rows (hess_init + weight_decay)), and the law `Variational()` takes them over. `clip_radius`, if it
     is not zero, bounds the step of each weight, in units of the learning rate.
-
-    All take: `clip`, the largest norm of a gradient; `schedule`, one of `wf.schedules` or any function of progress in
-        [0, 1) that returns factors of lr; `replacement`, whether to draw each batch from all rows with replacement
-        (default: an epoch visits every row once); and `drop_last`, whether to leave out the last batch of an epoch if
-        it is short.
 
     >>> Algorithm("adam", lr=0.01, batch_size=100)
     Algorithm('adam', lr=0.01, batch_size=100)

@@ -27,6 +27,10 @@ ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 class MLP:
     """A factory of plain networks: linear layers, each but the last followed by an activation and dropout.
 
+    hidden: units of each hidden layer, or of one (default: one layer of 50).
+    activation: name of the activation (default "relu").
+    dropout: dropout rate (default 0).
+
     >>> MLP([50, 50], "tanh", dropout=0.05).sized(8, 1)()
     Sequential(
       (0): Linear(in_features=8, out_features=50, bias=True)

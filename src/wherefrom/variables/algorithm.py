@@ -31,6 +31,8 @@ _SPACE = Code("{it} cannot be stored in a file, so a loaded posterior cannot dra
 class LogUniform(TransformedDistribution):
     """A distribution that is uniform in the logarithm, between two positive numbers.
 
+    low, high: the two numbers.
+
     >>> LogUniform(1e-4, 1e-1)
     LogUniform(0.0001, 0.1)
     """
@@ -51,12 +53,13 @@ class LogUniform(TransformedDistribution):
 class Hyperparameters(Drawn):
     """Make settings of the algorithm random: `lr`, `batch_size`, `weight_decay`, `momentum`, `clip`, `dropout`, ...
 
-    Each is a `torch.distributions` object, a list of values, a dictionary from value to weight, or a function of the
-    settings drawn before it (in the order in which they are written) that returns one of these, a number, or None to
-    keep the setting. Fields of the schedule have two underscores: `schedule__final=[0.1, 0.5]`.
-
-    With `draws`, each draw takes a random value of every setting. Without, every combination of the lists is trained,
-    or exactly the given `points`.
+    draws: how many trainings; each takes a random value of every setting (default: every combination of the lists is
+        trained, or exactly the given `points`).
+    points: the settings to train with, as dictionaries, instead of `settings`.
+    weights: the probability of each point, up to a factor (default: equal).
+    settings: for each setting, a `torch.distributions` object, a list of values, a dictionary from value to weight, or
+        a function of the settings drawn before it (in the order in which they are written) that returns one of these, a
+        number, or None to keep the setting. Fields of the schedule have two underscores: `schedule__final=[0.1, 0.5]`.
 
     >>> from torch.distributions import LogNormal
     >>> Hyperparameters(5, lr=LogNormal(-4.6, 0.3)).draws
@@ -217,6 +220,8 @@ class BatchOrder(Drawn):
 
     Without it, every member sees the same batches in the same order.
 
+    draws: how many orders to train with (needed, except in `Jointly`).
+
     >>> BatchOrder(3)
     BatchOrder(draws=3)
     """
@@ -233,9 +238,11 @@ class BatchOrder(Drawn):
 class Algorithms(Drawn):
     """Make the algorithm random: one of several, each with its own settings.
 
-    Settings of each may be random too, as in `Hyperparameters`: `Algorithm("sgd", lr=LogUniform(0.01, 1), ...)`.
-    Without `draws`, each algorithm is trained once, and they are mixed by `weights`. With `draws` (which random
-    settings need), each draw chooses an algorithm by its weight, then its settings: one share of doubt, `gamma+h`.
+    algorithms: the algorithms. Their settings may be random too, as in `Hyperparameters`: `Algorithm("sgd",
+        lr=LogUniform(0.01, 1), ...)`.
+    weights: the probability of each, up to a factor (default: equal).
+    draws: how many trainings. Each draw chooses an algorithm by its weight, then its settings: one share of doubt,
+        `gamma+h`. Random settings need it (default: each algorithm is trained once, and they are mixed by `weights`).
 
     >>> both = Algorithms([Algorithm("sgd", lr=0.1, batch_size=10), Algorithm("adam", lr=0.01, batch_size=10)])
     >>> both.draws, both.slot

@@ -20,10 +20,13 @@ from wherefrom.variables.drawn import Drawn, check_draws
 @stored("Resample")
 @dataclass(frozen=True)
 class Resample(Drawn):
-    """Make the training rows random: each draw takes as many rows again, with replacement (the bootstrap).
+    """Make the choice of training rows random: each draw takes as many rows again, with replacement (the bootstrap).
 
-    With a `share` below 1, it takes that share of them, each at most once (subsampling). Standardisation, held-out
-    rows, and the statistics of batch normalisation for sampled weights use the whole data.
+    Standardisation, held-out rows, and the statistics of batch normalisation for sampled weights use the whole data.
+
+    draws: how many choices of rows to train on (needed, except in `Jointly`).
+    share: take this share of the rows, each at most once (subsampling; default: as many rows as there are, with
+        replacement).
 
     >>> Resample(20)
     Resample(draws=20, share=None)
@@ -56,12 +59,14 @@ class Resample(Drawn):
 @stored("Folds")
 @dataclass(frozen=True)
 class Folds(Drawn):
-    """Make the training rows random: they are split into as many folds as draws, and each draw leaves one fold out.
+    """Make the choice of training rows random: they are split into folds, and each draw leaves one fold out.
 
     Folds have similar y, and rows of one of the `groups` of `wf.marginalise` stay together. The rows that a draw leaves
     out test its members: noise, weights and calibration are fitted on them without holding any row out, and
     `posterior.out_of_fold()` predicts every training row by the members that did not see it. Standardisation uses all
     rows.
+
+    draws: how many folds (needed, except in `Jointly`).
 
     >>> Folds(5)
     Folds(draws=5)

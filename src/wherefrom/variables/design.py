@@ -40,6 +40,9 @@ _HOMES = {"init": "theta0", "share": "D", "leaves_out": "D"}  # choices that are
 class Jointly:
     """Draw several variables together: draw k takes the k-th value of each. They have one share of the doubt.
 
+    variables: the variables, without their own draws.
+    draws: how many values of all of them.
+
     >>> from wherefrom.variables import BatchOrder, InitialCondition
     >>> Jointly(InitialCondition(), BatchOrder(), draws=5).name
     'theta0+order'

@@ -23,12 +23,14 @@ Factory = Callable[[], nn.Module]
 @stored("Dropout")
 @dataclass(frozen=True)
 class Dropout:
-    """Make the sub-networks M_theta of a network with dropout random: a sample drops units as in training.
+    """Make the units that dropout keeps random: each sample of a prediction drops units as in training.
 
-    One sample is one sub-network f(theta * omega), the same for all rows, so that a row's prediction does not
-    depend on its neighbours. `rate` overrides the rates in the model, in training too. With `on="weights"` single
-    weights are dropped (not biases, nor those of normalisation), in a network with or without dropout layers: the
-    paper's edge dropout.
+    One sample is one sub-network f(theta * omega), the same for all rows, so that a row's prediction does not depend on
+    its neighbours.
+
+    rate: dropout rate, instead of the rates in the model, in training too (default: those of the model).
+    on: "units" (default), or "weights": single weights are dropped (not biases, nor those of normalisation), in a
+        network with or without dropout layers. This is the paper's edge dropout.
 
     >>> Dropout()
     Dropout(rate=None, on='units')
@@ -53,9 +55,12 @@ _FACTORY = Code("a file holds no code: give the model factory {name}, as load(fo
 @stored("Families", code={"factories": _FACTORY}, without=["draws", "is_drawn"])
 @dataclass(frozen=True, init=False, eq=False)
 class Families(Drawn):
-    """Make the architecture random: one of several model factories, each with a name, weighted by `weights`.
+    """Make the kind of model random: one of several model factories, each with a name.
 
     All of them are trained, and predictions are mixed by weight. They replace the model of the training.
+
+    factories: name -> model factory.
+    weights: the probability of each, up to a factor: a list, or a dictionary by name (default: equal).
 
     >>> Families({"narrow": MLP([20]), "wide": MLP([200])}, weights=[1, 3]).weights
     (0.25, 0.75)
@@ -109,7 +114,15 @@ def MLPs(
     dropout: float = 0.0,
     weights: Sequence[float] | None = None,
 ) -> Families:
-    """All MLPs of these widths, depths and activations, as one family each; sizes of x and y come from the data.
+    """Return all MLPs of these widths, depths and activations, as one family each.
+
+    The numbers of inputs and outputs come from the data.
+
+    widths: hidden units of a layer (default: 50).
+    depths: numbers of hidden layers (default: 1).
+    activations: names of activations (default: "relu").
+    dropout: dropout rate of all (default 0).
+    weights: the probability of each MLP, up to a factor (default: equal).
 
     >>> MLPs(widths=[20, 50], depths=[1, 2])
     Families(['20 relu', '20-20 relu', '50 relu', '50-50 relu'])

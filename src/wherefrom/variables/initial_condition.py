@@ -20,7 +20,9 @@ _INIT = Code("InitialCondition(init=...) is code, which is not stored: do the in
 class InitialCondition(Drawn):
     """Make the initial weights random: each draw calls the model factory again, with its own random stream.
 
-    `init`, if given, is called with the new network and sets its weights in place.
+    draws: how many initial weights to train from (needed, except in `Jointly`).
+    init: a function that is called with the new network and sets its weights in place (default: the network's own
+        initialiser).
 
     >>> InitialCondition(5)
     InitialCondition(draws=5, init=None)
