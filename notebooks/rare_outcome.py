@@ -48,7 +48,7 @@ print(model.scores.alerts())
 # %% [markdown]
 # ## Are the risks right?
 #
-# Five groups of new patients, from the lowest to the highest predicted risk: how many came back?
+# Five groups of new patients, from the lowest to the highest predicted risk: how many came back? The patients are made up, so the true risk is known, too.
 
 # %%
 predictions = model.predict(new)
@@ -57,6 +57,9 @@ group = pd.qcut(risk, 5, labels=["lowest fifth", "second", "third", "fourth", "h
 pd.DataFrame({"predicted": risk, "true risk": true_risk, "came back": new["returned"] == "yes"}).groupby(
     group, observed=True
 ).mean().round(3)
+
+# %% [markdown]
+# The groups are in the right order. Predicted risks are somewhat higher than the true ones, by at most 0.8 percentage points.
 
 # %% Accuracy against confidence: most patients are at the top right, on the diagonal; the few others scatter widely
 model.plot("reliability", new)
@@ -75,3 +78,8 @@ for column in ("entropy", "disagreement"):
 
 # %%
 print(model.sources(new))
+
+# %% [markdown]
+# Nearly all of the doubt is that patients with equal columns have different outcomes. More networks or longer training would not lower it; more columns might.
+# The model's own doubt is less than 1%, and the errors of its shares are large: its split says little here. The [glossary](../glossary.md) explains the
+# letters.

@@ -293,6 +293,8 @@ def test_pages_are_changed_for_the_site():
     assert hooks.with_own_links("[a](../results/uci/short.md)", "uci.md") == "[a](results/uci/short.md)"
     assert hooks.with_own_links("[c](docs/a.md)", "changes.md") == "[c](a.md)"
     assert hooks.with_own_links("[m](../benchmarks/results/a.md)", "uci.md") == "[m](benchmarks/results/a.md)"
+    growth = hooks.with_own_links("![g](../../docs/images/g.png)", "benchmarks/results/growth.md")
+    assert growth == "![g](../../images/g.png)"
     assert hooks.with_own_links("[n](../../notebooks/a.py)", "gallery/a.md") == "[n](../notebooks/a.py)"
     assert hooks.with_own_links("[b](../results/uci)", "uci.md") == "[b](results/uci/main.md)"
     assert hooks.with_prompts("```python\n>>> 1\n1\n\n```\n\n```python\nx = 1\n```") == (

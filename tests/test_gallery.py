@@ -75,7 +75,7 @@ def test_every_page_with_a_drawing_shows_it():
         assert (DOCS / "images" / f"page-{name}.png").stat().st_size < 60_000
 
 
-@pytest.mark.parametrize("name", ["choices", "choosing", "table_training"])
+@pytest.mark.parametrize("name", page_pictures.WITHOUT_EXAMPLES)
 def test_drawings_without_training(name, tmp_path):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'wherefrom[plot]'")
     page_pictures.PICTURES[name]({}).savefig(tmp_path / "drawn.png", dpi=90)

@@ -32,7 +32,7 @@ def names_of(page: Path) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "page"}
     for example in doctest.DocTestParser().get_examples(page.read_text(encoding="utf-8")):
         if example.exc_msg is None:
-            exec(compile(example.source, page.name, "single"), names)
+            exec(compile(example.source, page.name, "single", dont_inherit=True), names)
     return names
 
 
@@ -85,6 +85,7 @@ def positive(names: dict[str, Any]) -> Any:
     training = wf.Training(wf.MLP([20]), wf.Algorithm("adam", lr=0.01, batch_size=50), 15, wf.Positive())
     posterior = wf.marginalise(training, names["patients"](800), over=[wf.InitialCondition(4)])
     posterior.predict(x).plot("intervals", y, ax=axes)
+    axes.legend(frameon=False, fontsize=9, loc="upper right")  # long intervals are on the left
     return figure
 
 
@@ -231,6 +232,223 @@ def table_training(names: dict[str, Any]) -> Any:
     return figure
 
 
+def own_loop(names: dict[str, Any]) -> Any:
+    figure = new_figure(6, 1.9, layout="constrained")
+    axes = figure.subplots()
+    names["sources"].plot("source", ax=axes)
+    return figure
+
+
+def own_likelihood(names: dict[str, Any]) -> Any:
+    """Draw the predicted densities at a quiet and at a noisy row: Laplace noise, and the Gaussian that fits worse."""
+    figure = new_figure(7, 3, layout="constrained")
+    rows = np.array([[0.0, -0.5], [0.0, 0.5]])
+    values = np.linspace(-4, 4, 241)
+    shown = {"Laplace": names["posterior"], "Gaussian, predicted noise": names["other"]}
+    for number, axes in enumerate(figure.subplots(1, 2)):
+        for (label, posterior), colour in zip(shown.items(), COLOURS, strict=False):
+            prediction = posterior.predict(rows[[number] * len(values)], samples=10)
+            below = np.asarray(prediction.cdf(values), dtype=np.float64)
+            axes.plot((values[1:] + values[:-1]) / 2, np.diff(below) / np.diff(values), color=colour, label=label)
+        axes.set(xlabel="y", ylabel="density", xlim=(-1.5, 1.5) if number == 0 else (-4, 4), ylim=(0, None))
+        axes.set_title("x₁ = 0, x₂ = −0.5: little noise" if number == 0 else "x₁ = 0, x₂ = 0.5: much noise", fontsize=9)
+        quiet(axes)
+    handles = axes.get_legend_handles_labels()
+    figure.legend(*handles, frameon=False, fontsize=9, ncols=2, loc="outside upper center")
+    return figure
+
+
+def several(names: dict[str, Any]) -> Any:
+    """Draw what one network predicts for each target, along the column that matters to it."""
+    figure = new_figure(8, 2.8, layout="constrained")
+    side = np.linspace(-2, 2, 41)
+    drawn = zip(
+        figure.subplots(1, 3), (("stay", 1, "days"), ("died", 0, "probability"), ("visits", 2, "visits")), strict=True
+    )
+    for axes, (name, column, label) in drawn:
+        line = np.zeros((len(side), 3))
+        line[:, column] = side
+        prediction = names["posterior"].predict(line)[name]
+        if name == "died":
+            axes.plot(side, prediction.probabilities[:, 1], color=COLOURS[0])
+            axes.set(ylim=(0, 1))
+        else:
+            low, high = prediction.interval(0.9)
+            axes.fill_between(side, low, high, color=COLOURS[4], alpha=0.5, linewidth=0, label="90% interval")
+            axes.plot(side, prediction.mean, color=COLOURS[0], label="mean")
+            axes.legend(frameon=False, fontsize=8, loc="upper left")
+        axes.set_title("died: yes" if name == "died" else name, fontsize=9)
+        axes.set(xlabel=f"x{'₁₂₃'[column]}, the others 0", ylabel=label)
+        quiet(axes)
+    return figure
+
+
+def convnets(names: dict[str, Any]) -> Any:
+    """Draw the memory of a training by where SWAG's deviations are, from the table of the page."""
+    figure = new_figure(6, 2, layout="constrained")
+    axes = figure.subplots()
+    rows = _table("convnets.md", "| deviations | memory of training")
+    labels = [row[0].partition(" (")[0].replace("`", "") for row in rows]
+    memory = np.array(
+        [[float(cell.replace(",", "")) for cell in row[1].split(" MB")[0].split(" and ")] for row in rows]
+    )
+    for number, (size, colour) in enumerate(((30, COLOURS[0]), (10, COLOURS[4]))):
+        axes.barh(np.arange(3) + 0.4 * number - 0.2, memory[:, 1 - number], 0.4, color=colour, label=f"{size} million")
+    axes.set_yticks(range(3), labels)
+    axes.invert_yaxis()
+    axes.set(xlabel="memory of training a member, MB")
+    axes.legend(frameon=False, fontsize=9, title="parameters", title_fontsize=9, loc="lower right")
+    with_grid(axes, "x")
+    return figure
+
+
+def table_measured(names: dict[str, Any]) -> Any:
+    """Draw the error with a hidden value, as a multiple of that with the value, and the coverage."""
+    figure = new_figure(8, 3.2, layout="constrained")
+    rows = _table("table_measured.md", "| set | the median | drawn |")
+    cells = {kind: [row[number].split(", ") for row in rows] for number, kind in enumerate(("set", "median", "drawn"))}
+    given = [row[4].split(", ") for row in rows]
+    sets = [row[0] for row in rows]
+    left, right = figure.subplots(1, 2, sharey=True)
+    for number, (kind, label, colour) in enumerate(
+        (("median", "the median instead", COLOURS[1]), ("drawn", "values drawn from similar rows", COLOURS[0]))
+    ):
+        position = np.arange(len(sets)) + 0.4 * number - 0.2
+        ratio = [float(cell[0]) / float(known[0]) for cell, known in zip(cells[kind], given, strict=True)]
+        left.barh(position, ratio, 0.4, color=colour)
+        right.barh(position, [float(cell[1].rstrip("%")) for cell in cells[kind]], 0.4, color=colour, label=label)
+    left.set_yticks(range(len(sets)), sets)
+    left.invert_yaxis()
+    left.set(xscale="log", xlabel="RMSE, divided by that of complete rows", xlim=(0.9, 300))
+    left.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
+    right.axvline(95, color=INK, linewidth=0.8)
+    right.set(xlabel="coverage of the 95% interval, %", xlim=(50, 100))
+    figure.legend(*right.get_legend_handles_labels(), frameon=False, ncols=2, loc="outside upper center", fontsize=9)
+    for axes in (left, right):
+        with_grid(axes, "x")
+    return figure
+
+
+def one_shot_measured(names: dict[str, Any]) -> Any:
+    """Draw error against time of each way to predict, for SWAG in two networks."""
+    figure = new_figure(8, 3.2, layout="constrained")
+    rows = _table("one_shot_measured.md", "| network | prediction |")
+    shown = (
+        ("8-50-1, t", "one hidden layer of 50 units, SWAG", "left"),
+        ("8-100-100-100-1, t", "three hidden layers of 100 units, SWAG", "right"),
+    )
+    for axes, (network, title, side) in zip(figure.subplots(1, 2, sharey=True), shown, strict=True):
+        for row in (row for row in rows if row[0] == network):
+            is_sampled = row[1].startswith("Monte Carlo")
+            point = float(row[2]), float(row[5].rstrip("%"))
+            axes.plot(*point, "o", color=GREY if is_sampled else COLOURS[0])
+            words = row[1].replace("Monte Carlo, K = ", "samples: ").removeprefix("one-shot, ")
+            away = (7 if side == "left" else -7, -3)  # samples lie beside one-shot points: their words go elsewhere
+            where = {"xytext": away, "ha": side} if is_sampled else {"xytext": (5, -11 if words == "diagonal" else 4)}
+            axes.annotate(words, point, textcoords="offset points", fontsize=8, **where)
+        axes.set(xscale="log", yscale="log", xlabel="CPU milliseconds for 1,000 rows", ylim=(0.4, 150))
+        axes.set_title(title, fontsize=9)
+        axes.margins(x=0.25)
+        axes.set_yticks([1, 10, 100], ["1%", "10%", "100%"])
+        quiet(axes)
+    figure.axes[0].set_ylabel("error of the standard deviation")
+    return figure
+
+
+def training(names: dict[str, Any]) -> Any:
+    """Draw how many times as fast as a plain loop each engine is, from the page of benchmarks."""
+    figure = new_figure(7, 3.4, layout="constrained")
+    axes = figure.subplots()
+    rows = _table("benchmarks.md", "| plain loop = 1 |")
+    shown = {"torch engine": (1, COLOURS[4]), "native engine": (2, COLOURS[0]), "JAX as usually written": (4, GREY)}
+    for number, (label, (column, colour)) in enumerate(shown.items()):
+        values = [float(row[column].partition(" / ")[0].replace(",", "")) for row in rows]
+        axes.barh(np.arange(len(rows)) + 0.27 * (number - 1), values, 0.27, color=colour, label=label)
+    axes.set_yticks(range(len(rows)), [", ".join(row[0].partition(": ")[2].split(", ")[:3]) for row in rows])
+    axes.invert_yaxis()
+    axes.set(xscale="log", xlabel="times as fast as a plain PyTorch loop, in CPU time", xlim=(1, 2000))
+    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    with_grid(axes, "x")
+    return figure
+
+
+def cluster(names: dict[str, Any]) -> Any:
+    """Draw how much faster two processes are than two threads, from the table of the page."""
+    figure = new_figure(7, 2.2, layout="constrained")
+    axes = figure.subplots()
+    rows = _table("cluster.md", "| trainings of 4 members |")
+    ratio, low, high = (np.array([float(row[number]) for row in rows]) for number in (3, 4, 5))
+    axes.barh(range(len(rows)), ratio, xerr=[ratio - low, high - ratio], color=COLOURS[0], ecolor=INK, height=0.6)
+    axes.axvline(1, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [row[0] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel="two processes: times as fast as two threads", xlim=(0, 2))
+    with_grid(axes, "x")
+    return figure
+
+
+def reliability(names: dict[str, Any]) -> Any:
+    """Draw the largest memory of predicting and of fitting by rows, from the tables of the page."""
+    figure = new_figure(6, 3, layout="constrained")
+    axes = figure.subplots()
+    shown = {
+        "wherefrom predict": [
+            row for row in _table("reliability.md", "| `wherefrom predict`") if row[0].endswith("rows, CSV")
+        ],
+        "wherefrom fit": _table("reliability.md", "| `wherefrom fit`, three epochs")[:2],
+    }
+    shown["wherefrom predict"].append(
+        next(row for row in _table("reliability.md", "| `wherefrom predict`") if row[0].startswith("10,000,000"))
+    )
+    shown["wherefrom fit, rows on disk"] = _table("reliability.md", "| `wherefrom fit`, three epochs")[3:]
+    for (label, rows), colour in zip(shown.items(), (COLOURS[0], COLOURS[5], COLOURS[1]), strict=True):
+        count = [int(row[0].partition(" rows")[0].replace(",", "")) for row in rows]
+        axes.plot(count, [float(row[1].partition(" GB")[0]) for row in rows], "o-", color=colour, label=label)
+    axes.set(xscale="log", xlabel="rows of the table", ylabel="largest memory, GB", ylim=(0, None))
+    axes.set_xticks([1e5, 1e6, 1e7], ["100,000", "1,000,000", "10,000,000"])
+    handles = axes.get_legend_handles_labels()
+    figure.legend(*handles, frameon=False, fontsize=9, ncols=3, loc="outside upper center")
+    with_grid(axes, "y")
+    return figure
+
+
+def extending(names: dict[str, Any]) -> Any:
+    """Draw the way from choices to sources, and what can be added to each step."""
+    figure = new_figure(8, 1.9, layout="constrained")
+    axes = figure.subplots()
+    steps = (
+        ("choices", "a variable"),
+        ("trainings", "an executor"),
+        ("distribution\nof weights", "a law"),
+        ("predictions", "a layer rule,\na likelihood"),
+        ("sources\nof doubt", ""),
+    )
+    for number, (step, addition) in enumerate(steps):
+        box = {"boxstyle": "round,pad=0.4", "facecolor": "#eef3f7", "edgecolor": GREY}
+        axes.text(2 * number, 1, step, ha="center", va="center", fontsize=10, bbox=box)
+        axes.text(2 * number, 0.1, addition, ha="center", va="center", fontsize=9, color=COLOURS[0])
+        if addition:
+            axes.annotate(
+                "", (2 * number, 0.62), (2 * number, 0.32), arrowprops={"arrowstyle": "->", "color": COLOURS[0]}
+            )
+            axes.annotate(
+                "", (2 * number + 1.22, 1), (2 * number + 0.78, 1), arrowprops={"arrowstyle": "->", "color": INK}
+            )
+    axes.text(-1.0, 0.1, "yours:", ha="center", va="center", fontsize=9, color=COLOURS[0])
+    axes.set(xlim=(-1.3, 9), ylim=(-0.2, 1.5))
+    axes.axis("off")
+    return figure
+
+
+def _table(page: str, start: str) -> list[list[str]]:
+    """Return the cells of the table of a page whose head starts with these words."""
+    lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith(start)) + 2
+    last = next(number for number in range(first, len(lines)) if not lines[number].startswith("|"))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[first:last]]
+
+
 def _coverage(path: Path) -> dict[str, float]:
     """Return the mean over sets of the mean over folds, by combination."""
     each: dict[tuple[str, str], list[float]] = {}
@@ -250,25 +468,50 @@ PICTURES: dict[str, Callable[[dict[str, Any]], Any]] = {
         choices,
         choosing,
         classification,
+        cluster,
+        convnets,
         counts,
+        extending,
         notebook,
         one_shot,
+        one_shot_measured,
         ordinal,
+        own_likelihood,
+        own_loop,
         positive,
         quantiles,
+        reliability,
         scikit_learn,
+        several,
         sources,
         survival,
+        table_measured,
         table_training,
+        training,
     )
 }
+
+# Drawn from figures that stand on a page or in the results, so that no example has to run.
+WITHOUT_EXAMPLES = (
+    "choices",
+    "choosing",
+    "cluster",
+    "convnets",
+    "extending",
+    "one_shot_measured",
+    "reliability",
+    "table_measured",
+    "table_training",
+    "training",
+)
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     for name in sys.argv[1:] or PICTURES:
         path = DOCS / "images" / f"page-{name}.png"
-        PICTURES[name](names_of(DOCS / f"{name}.md")).savefig(path, dpi=90)
+        names = {} if name in WITHOUT_EXAMPLES else names_of(DOCS / f"{name}.md")
+        PICTURES[name](names).savefig(path, dpi=90)
         size = path.stat().st_size
         print(f"{path.name}: {size:,} bytes")
         if size > _LARGEST:

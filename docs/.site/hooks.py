@@ -35,7 +35,7 @@ def with_own_links(markdown: str, page: str) -> str:
     if page.startswith("gallery/"):
         return markdown.replace("](../../notebooks/", "](../notebooks/")
     if "/" in page:
-        return markdown
+        return markdown.replace("](../../docs/", "](../../")
     if page == "changes.md":  # lies beside docs/
         return markdown.replace("](docs/", "](")
     markdown = markdown.replace("](../results/uci)", "](results/uci/main.md)").replace("](../results/", "](results/")
