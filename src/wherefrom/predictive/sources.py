@@ -177,7 +177,10 @@ class Sources(Mapping[str, Tensor]):
         return self._overall[0]
 
     def overall_of(self, output: int) -> dict[str, Overall]:
-        """All rows together, for one of several outputs."""
+        """All rows together, for one of several outputs.
+
+        output: number of the output, from 0.
+        """
         return self._overall[output]
 
     def table(self, output: int = 0, level: float | None = None) -> Table:

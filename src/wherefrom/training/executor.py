@@ -172,7 +172,7 @@ class Tally:
         self.done = [0] * len(units)
 
     def reached(self, unit: int, epochs: int) -> None:
-        """Report that a unit has done so many epochs in all."""
+        """Report how many epochs a unit has done in all."""
         if epochs > self.done[unit]:
             more, self.done[unit] = epochs - self.done[unit], epochs
             self.report(more)

@@ -52,7 +52,7 @@ def running() -> Iterator[None]:
 
 
 def captured(step: Step, device: torch.device, steps: int, state: Sequence[Tensor], tolerance: float) -> Step:
-    """Return a training step that becomes a graph, if the device has any and so many steps are worth it.
+    """Return a training step that becomes a graph, if the device supports graphs and there are enough steps.
 
     state: all tensors that a step changes and later steps read.
     tolerance: how far the graph may be off, relative to the largest number of each of them.

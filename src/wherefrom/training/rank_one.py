@@ -73,7 +73,7 @@ class SizedRankOne:
     spread: float | None
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-        """Return the factory for so many columns of x and outputs."""
+        """Return the factory for these numbers of columns and outputs."""
         return RankOne(self.model.sized(inputs, outputs), self.networks, self.spread)
 
     def size(self, inputs: int, outputs: int) -> int:

@@ -68,7 +68,7 @@ class Streamed:
         return torch.stack([_as_row(item) for item in items]).to(self.dtype)
 
     def to(self, place: torch.device | torch.dtype) -> Any:
-        """In another precision, still to be read; or on a device, which reads them."""
+        """Return them in another precision, still to be read; or on a device, which reads them."""
         return self._with(self.index, place) if isinstance(place, torch.dtype) else self.read().to(place)
 
     def numpy(self) -> Iterator[NDArray[Any]]:
