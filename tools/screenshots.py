@@ -108,7 +108,7 @@ def of_server(browser: Browser) -> None:
         atomic.write_csv(source, list(cells), zip(*cells.values(), strict=True))
         model = wf.fit(source, "progression", draws=2, epochs=10, noise="fit", workers=1)  # no prediction is shown
         path.write_text(page(model, Limits(), False), encoding="utf-8")
-        keep(browser.open(path, 900, 760), "page-serving.png")
+        keep(browser.open(path, 900, 760), "server.png")
 
 
 def main() -> None:

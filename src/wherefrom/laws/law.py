@@ -146,7 +146,7 @@ class Finished:
 class Points:
     """Equally likely points. With a single one it is the paper's delta(theta - A_h^t(theta0))."""
 
-    carries_statistics: ClassVar[bool] = True  # each point was a network, with statistics of its own
+    carries_statistics: ClassVar[bool] = True  # each point was a network, with its own statistics
     points: Tensor  # (count, size)
 
     @property

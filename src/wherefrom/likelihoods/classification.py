@@ -139,7 +139,7 @@ class Classification(OfLabels):
         if outputs != targets:
             raise ValueError(
                 f"{model} has {outputs} output{'s' * (outputs > 1)}, but there are {targets} "
-                "classes, each with a logit of its own. If y lacks some, name them: wf.Classification(classes=...)"
+                "classes, each with its own logit. If y lacks some, name them: wf.Classification(classes=...)"
             )
 
     def doubt_network(

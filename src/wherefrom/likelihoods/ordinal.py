@@ -85,7 +85,7 @@ class Ordinal(OfLabels):
         if not (classes or self.levels or _own_order(y)) and isinstance(labels[0], str):
             few = ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)
             raise ValueError(
-                f"y holds text, which has no order of its own: name its levels from the lowest to the highest, "
+                f"y holds text, which has no order: name its levels from the lowest to the highest, "
                 f"wf.Ordinal(levels=[...]) with {few} in their order"
             )
         return Encoded(numbers.unsqueeze(1), True, len(labels), column_names(y), labels)

@@ -291,7 +291,7 @@ class Prediction(Quantities):
         With noise, or by one-shot, a member is the mixture of its own answers, as in `nll(y, "mixture")`; without, the
         Gaussian with their mean and variance, as in `nll(y)`. Outputs are added up, or kept apart: the mixture of
         several outputs is scored one by one, so weights that are to lower `nll(y, "mixture")` are chosen with
-        `by_output=True`, each output as a row of its own.  # (members, rows[, outputs])
+        `by_output=True`, each output as a separate row.  # (members, rows[, outputs])
         """
         z, members = self._standardised(y), len(self.answers)
         densities = torch.empty(members, *z.shape, dtype=torch.float64)
@@ -301,7 +301,7 @@ class Prediction(Quantities):
                 answers = answers.mean(1, keepdim=True)
             if points := int((variance <= 0).flatten(1).any(1).sum()):
                 raise ValueError(
-                    f"{points} of {members} members have no variance of their own at some rows, where a "
+                    f"{points} of {members} members have no variance at some rows, where a "
                     "density does not exist: marginalise t or F within them, take more samples, or give the "
                     "likelihood a noise"
                 )

@@ -3,7 +3,7 @@
 An engine tells a law how many iterates it will see; a loop of the user's own does not. Where a law is made of moments
 and iterates, the moments are gathered and those iterates kept that it may still ask for (`may_ask_for` has a rule for
 each law); at the end the law is told the number, and makes of them what it makes of an engine's. A law that
-follows the trajectory in a way of its own, as TRADI does, has to be told how many iterates to expect.
+follows the trajectory in its own way, as TRADI does, has to be told how many iterates to expect.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def kept_trajectory(epochs: int, every: int) -> Iterations:
     """Return the variable that keeps the iterates of a whole training.
 
     every: epochs between them in a short training; in longer ones it is doubled until they are not too many, so that
-        those of a longer training are among those of a shorter one, as far as that goes.
+        those of a longer training are among those of a shorter one where both exist.
     """
     return Iterations(Snapshots(max(2, epochs // _every(epochs, every))), start=0.0)
 

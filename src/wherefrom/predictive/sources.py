@@ -173,7 +173,7 @@ class Sources(Mapping[str, Tensor]):
     def overall(self) -> dict[str, Overall]:
         """All rows together, for a single output."""
         if len(self._overall) > 1:
-            raise ValueError(f"there are {len(self._overall)} outputs, in units of their own: use overall_of(output)")
+            raise ValueError(f"there are {len(self._overall)} outputs, each in its own unit: use overall_of(output)")
         return self._overall[0]
 
     def overall_of(self, output: int) -> dict[str, Overall]:

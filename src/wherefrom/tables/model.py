@@ -556,7 +556,7 @@ class Model:
 class TableSources:
     """Shares of the doubt: of every source over all rows, and for each row.
 
-    It prints what the columns do not explain beside the model's own doubt, and that on a scale of its own.
+    It prints what the columns do not explain beside the model's own doubt, and that on its own scale.
 
     overall: name -> share and share_error; model_share and model_share_error among the model's own sources.
     rows: a column for each source, a row for each row of the table.
@@ -636,7 +636,7 @@ def sources_tables(overall: Mapping[str, Overall], has_families: bool = False) -
 
 
 def _is_small(name: str, part: Overall) -> bool:
-    """True of an interaction that is not worth a line of its own."""
+    """True of an interaction that is too small for a separate line."""
     return " x " in name and part.model_share < _SMALL
 
 

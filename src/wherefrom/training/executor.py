@@ -190,7 +190,7 @@ def plans_of(units: Sequence[Unit]) -> tuple[list[Plan], list[int]]:
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of this process, each on a core of its own."""
+    """Threads of this process, each on its own core."""
 
     width: int
 

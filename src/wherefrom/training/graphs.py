@@ -5,7 +5,7 @@ memory that they had when they were captured. So a step that is captured has fix
 what differs from step to step (the rows, the masks, the learning rates) from memory that is written before.
 
 While one is captured, nothing else may run on the device, so where threads train side by side no step is captured. The
-first steps run as they are, on a stream of their own, as torch asks for. The captured step is compared with the
+first steps run as they are, on their own stream, as torch asks for. The captured step is compared with the
 plain one, and given up with a warning if it cannot be captured or gives other numbers. This is tested on a pretended
 device, not yet run on hardware. WHEREFROM_GRAPHS=0 in the environment turns it off.
 """

@@ -101,7 +101,7 @@ class _Chosen:
 
 
 class SharedWeights(nn.Module):
-    """A network whose layers have factors of their own for each sub-network."""
+    """A network whose layers have their own factors for each sub-network."""
 
     def __init__(self, inner: nn.Module, networks: int, spread: float | None) -> None:
         super().__init__()
