@@ -155,6 +155,13 @@ def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> 
     return mlp
 
 
+def consists_of_torch_layers(network: Network) -> bool:
+    """Return True if the network is a sequence of torch's own layers, so that nobody has written its forward pass."""
+    module = network.skeleton(training=True)
+    layers = module.children()
+    return type(module) is nn.Sequential and all(type(layer).__module__.startswith("torch.nn.") for layer in layers)
+
+
 def _has_hooks(module: nn.Module) -> bool:
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     return any(getattr(module, kind, None) for kind in kinds)
