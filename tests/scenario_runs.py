@@ -61,9 +61,10 @@ def _end(command: Sequence[str], environment: dict[str, str], seconds: float) ->
     with subprocess.Popen(command, env=environment, cwd=TESTS.parent, start_new_session=True, **pipes) as process:
         try:
             written, _ = process.communicate(timeout=seconds)
-            how = f"exit code {process.returncode}"
+            return f"exit code {process.returncode}\n{written}"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            written, _ = process.communicate()
-            how = f"not finished after {seconds:g} s"
-    return f"{how}\n{written}"
+            return f"not finished after {seconds:g} s\n{process.communicate()[0]}"
+        except BaseException:  # somebody stops the tests
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
