@@ -16,7 +16,8 @@ from wherefrom.training.finishing import finished
 from wherefrom.training.native import compiling, kernel, packing
 from wherefrom.training.native.codes import IVON, LOSSES, OPTIMISERS, WITHOUT
 from wherefrom.training.native.kernel import Kept, State, Task
-from wherefrom.training.native.plain import PlainMLP, consists_of_torch_layers
+from wherefrom.training.native.plain import PlainMLP
+from wherefrom.training.probing import is_stack
 from wherefrom.training.resumable import NOT_KEPT, Keeping, Resumable
 from wherefrom.training.rules import Group, learned_variances
 
@@ -106,7 +107,7 @@ class NativeEngine:
         a little first, so that a head of zeros hides nothing, and torch's own rounding is the measure. A stack of
         torch's own layers is rehearsed once in a process, since searches train the same one many times.
         """
-        is_known = consists_of_torch_layers(self.cohort.network)
+        is_known = is_stack(self.cohort.network.skeleton(training=True))
         for rows in self.cohort.batch_sizes:
             short = self._one_step(rows)
             key = (self.mlp, self.targets, rows, type(short.loss), short.tables[0].weights is None)
