@@ -40,6 +40,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which programs in the background of a shell ignore
+
 NODE = dict(num_cpus=1, node_ip_address="127.0.0.1", object_store_memory=80 * 2**20)  # one core is only a label here
 
 
