@@ -105,6 +105,14 @@ def test_a_pilot_tries_settings_unless_they_are_given(random):
     assert given.epochs[-1] == 7
 
 
+def test_a_pilot_of_few_long_epochs_looks_at_two_of_them(random):
+    """Where an epoch has very many steps, a quarter of the epochs is one, which is no trajectory."""
+    x, y = noisy(300, random)
+    training = wf.Training(wf.MLP([5]), wf.Algorithm("adam", lr=0.02, batch_size=1), 1, wf.Regression())
+    found = pilot(training, (x, y), averages=False, tried=["decay"], compute=QUIET)
+    assert found.training.epochs >= LEAST_EPOCHS
+
+
 def test_a_pilot_may_drop_nothing(random):
     """A smooth function without noise, which dropout can only blur."""
     x = random.normal(size=(300, 3))

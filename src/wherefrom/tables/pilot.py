@@ -56,7 +56,7 @@ _NEAR_THE_END, _WORTH_LONGER = 0.7, 0.005  # of the epochs, and nats a row for w
 _RATES, _DROPOUTS = (1.0, 1 / 3), (1.0, 4.0)  # times what would be taken without a pilot
 _LESS = 0.25  # of a dropout
 _FIRST_LOOK = 4  # parts of a training, after the first of which a change that has not helped is given up
-_STEPS_OF_A_LOOK = 80  # at least
+_STEPS_OF_A_LOOK, _LEAST_EPOCHS_OF_A_LOOK = 80, 2  # at least; a trajectory is of two iterates or more
 _CLEARLY, _WORTH_IT = 3.0, 0.5  # standard errors: to give a long training up; a short one, and to take a costly one
 _SURELY = 2.0  # standard errors, by which another distribution must be better
 _ENOUGH_ROWS = 500  # to compare two trainings by
@@ -424,7 +424,7 @@ class _Search:
         if not self.epochs:
             length, most = stopping.even(length, every), stopping.even(most, every)
         continuing, done = self._continuing(), 0
-        look = stopping.even(length // _FIRST_LOOK, every)
+        look = stopping.even(max(_LEAST_EPOCHS_OF_A_LOOK, length // _FIRST_LOOK), every)
         if rival is not None and not self.epochs and look * steps >= _STEPS_OF_A_LOOK:
             looks, done = continuing._trials(settings, look, every), look
             better = looks[: -(-len(looks) // 2)]
