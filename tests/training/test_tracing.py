@@ -18,6 +18,7 @@ from wherefrom.predictive.one_shot.graph import Graph
 from wherefrom.training import network as networks
 from wherefrom.training import program
 from wherefrom.training.network import Network
+from wherefrom.training.probing import is_stack
 from wherefrom.training.tracing import Tracer, last_function, tensors_in
 
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
@@ -262,3 +263,26 @@ def test_a_rate_that_is_zero_in_prediction_counts_as_in_training(fused, problem)
     posterior = wf.marginalise(training(lambda: Attends(fused), epochs=2), problem, [wf.Dropout()], progress=False)
     assert posterior.network.rates == (0.1,)
     assert posterior.predict(problem[0][:5], samples=20).std.min() > 0
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (nn.Sequential(nn.Linear(2, 3), nn.GELU(), nn.Dropout(0.1), nn.Linear(3, 1)), True),
+        (nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)), False),
+        (nn.Sequential(nn.Sequential(nn.Linear(2, 1))), False),
+        (type("Sequential", (nn.Sequential,), {})(nn.Linear(2, 1)), False),
+        (nn.Linear(2, 1), False),
+    ],
+)
+def test_stacks_are_known_by_their_layers(module, expected):
+    assert is_stack(module) == expected
+
+
+def test_a_stack_in_which_something_else_is_called_is_none():
+    hooked, patched = (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)) for _ in range(2))
+    assert is_stack(hooked)
+    hooked[1].register_forward_hook(lambda *_: None)
+    patched[1].forward = torch.sin
+    assert not is_stack(hooked)
+    assert not is_stack(patched)

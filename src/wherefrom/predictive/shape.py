@@ -220,7 +220,8 @@ class _Gaussians(NamedTuple):
     def improved(self, s: Numbers, weights: Numbers, least: float) -> _Gaussians:
         """Take one step of expectation maximisation. Each component counts one more row than it has."""
         logs = self._logs(s)
-        shares = weights * np.exp(logs - np.logaddexp.reduce(logs, axis=0))
+        shares = np.exp(logs - logs.max(0))
+        shares *= weights / shares.sum(0)
         counts = shares.sum(1) + 1e-9
         means = shares @ s / counts
         variances = (shares * (s - means[:, None]) ** 2).sum(1) / counts

@@ -28,6 +28,7 @@ _DRAWS = frozenset(
         *("randint", "randint_like", "randperm", "random_", "multinomial", "poisson", "exponential_", "rrelu"),
     )
 )
+_LAYERS = {nn.Linear, nn.Dropout, nn.ReLU, nn.LeakyReLU, nn.Tanh, nn.SiLU, nn.GELU, nn.Softplus, nn.Identity}
 _RATE = 10  # where dropout_p stands among the arguments of nn.functional.multi_head_attention_forward
 
 
@@ -54,6 +55,19 @@ class Site:
     def scale(self) -> float:
         """The factor of what survives, 1 / (1 - rate), so that the mean stays."""
         return 1.0 / (1.0 - self.rate)
+
+
+def is_stack(module: nn.Module) -> bool:
+    """Return True if a module is a sequence of torch's own layers, so that repr says all of it but its weights."""
+    layers = list(module.children())
+    is_plain = type(module) is nn.Sequential and all(type(layer) in _LAYERS for layer in layers)
+    return is_plain and not any(has_hooks(each) or "forward" in vars(each) for each in (module, *layers))
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Return True if something else is called before or after the module."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, kind, None) for kind in kinds)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

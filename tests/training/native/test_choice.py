@@ -13,10 +13,10 @@ pytest.importorskip("numba", reason="the native engine needs numba: pip install 
 import oracle
 import wherefrom as wf
 from conftest import mlp, training
-from wherefrom.training import engines, native
+from wherefrom.training import engines, native, torch_engine
 from wherefrom.training.cohort import Cohort, Collection, Examples
 from wherefrom.training.losses import CrossEntropy, SquaredError
-from wherefrom.training.native import codes
+from wherefrom.training.native import codes, engine
 from wherefrom.training.native.plain import NotPlain, Operation, recognise
 from wherefrom.training.network import Network
 
@@ -259,11 +259,41 @@ def test_a_wrong_gradient_is_noticed(monkeypatch):
 
     cohort = oracle.cohort_of(leaky, TABLE, ADAM)
     monkeypatch.setitem(codes.OPERATIONS, "leaky_relu", codes.RELU)
+    monkeypatch.setattr(engine, "_REHEARSED", set())  # another test may have rehearsed such a network
     with pytest.raises(RuntimeError, match=r"gradient is \d.*% away from torch's"):
         engines.engine_for(cohort, oracle.CPU, "native", print)
     monkeypatch.setattr(engines, "_WORTH_COMPILING", 0.0)
     with pytest.warns(UserWarning, match="going on with torch"):
         assert chosen(cohort) == "torch"
+
+
+class Forward(nn.Sequential):
+    """Layers in a forward pass that somebody wrote."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self[1](F.relu(self[0](x)))
+
+
+@pytest.mark.parametrize(
+    ("model", "rehearsals"),
+    [
+        (lambda: nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 1)), 1),
+        (lambda: Forward(nn.Linear(4, 7), nn.Linear(7, 1)), 2),
+    ],
+)
+def test_the_same_stack_of_layers_is_rehearsed_once(model, rehearsals, monkeypatch):
+    monkeypatch.setattr(engine, "_REHEARSED", set())
+    gradient, calls = torch_engine.gradient, []
+
+    def spied(cohort: Cohort, dtype: torch.dtype) -> torch.Tensor:
+        calls.append((cohort.rows, dtype))
+        return gradient(cohort, dtype)
+
+    monkeypatch.setattr(torch_engine, "gradient", spied)
+    for _ in range(2):
+        engines.engine_for(oracle.cohort_of(model, TABLE, ADAM), oracle.CPU, "native", print)
+    assert len(calls) == rehearsals * len(set(calls))
+    assert {dtype for _, dtype in calls} == {torch.float32, torch.float64}
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])

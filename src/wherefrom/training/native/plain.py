@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 
 from wherefrom.training.network import Network
 from wherefrom.training.offset import WithOffset
+from wherefrom.training.probing import has_hooks
 from wherefrom.training.tracing import ELEMENT_DROPOUT, SAME_NUMBERS, Call, Tracer
 
 
@@ -147,17 +148,12 @@ def recognise(network: Network, x: Tensor, row_counts: Iterable[int] = (3,)) -> 
     if x.ndim != 2 or not x.dtype.is_floating_point:
         raise NotPlain(f"a row of x has shape {tuple(x.shape[1:])}, or holds whole numbers")
     own = network.private("recognise")
-    if any(_has_hooks(module) for module in own.skeleton(training=True).modules()):
+    if any(has_hooks(module) for module in own.skeleton(training=True).modules()):
         raise NotPlain("its layers have hooks")
     mlp = _follow(own, torch.zeros(3, x.shape[1], dtype=x.dtype))
     if any(_follow(own, torch.zeros(rows, x.shape[1], dtype=x.dtype)) != mlp for rows in row_counts):
         raise NotPlain("it does something else for other numbers of rows")
     return mlp
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(module, kind, None) for kind in kinds)
 
 
 def _follow(network: Network, x: Tensor) -> PlainMLP:
