@@ -93,7 +93,7 @@ print(model.sources(admissions(ROWS // 3, seed=1)))
 
 # %% [markdown]
 # The columns do not explain most of the doubt: patients with the same row stay for different times. No training lowers that. The model's own doubt is small;
-# about half of it comes from missing values, which is 1.2% of all doubt. The [glossary](../glossary.md) explains the letters. `model.advice()` says what you
+# about half of it comes from missing values, which is 1.3% of all doubt. The [glossary](../glossary.md) explains the letters. `model.advice()` says what you
 # can do, the most useful first.
 
 # %%

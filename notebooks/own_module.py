@@ -110,13 +110,13 @@ bottom
 # %%
 x_new, y_new = rows(800, seed=1)
 in_gap = np.abs(x_new[:, 0]) <= 0.6
-print("treated as uncertain    near training rows       in the gap")
+print("treated as uncertain    near training rows      in the gap")
 for names in ((), ("t",), ("F",), ("h",), ("theta0",), ("D",), ("theta0", "h", "D"), ("theta0", "h", "D", "t", "F")):
     part = posterior.marginalising(*names)
     cells = []
     for chosen in (~in_gap, in_gap):
         scored = part.predict(x_new[chosen], samples=30)
-        cells.append(f"NLL {scored.nll(y_new[chosen]):5.2f}, holds {scored.coverage(y_new[chosen], 0.95):4.0%}")
+        cells.append(f"NLL {scored.nll(y_new[chosen]):5.2f}, covers {scored.coverage(y_new[chosen], 0.95):4.0%}")
     print(f"{', '.join(names) or 'nothing':22}", *cells, sep="  ")
 
 # %% [markdown]

@@ -59,9 +59,9 @@ pd.DataFrame({"predicted": risk, "true risk": true_risk, "came back": new["retur
 ).mean().round(3)
 
 # %% [markdown]
-# The groups are in the right order. Predicted risks are somewhat higher than the true ones, by at most 0.8 percentage points.
+# The groups are in the right order. Predicted risks differ from the true ones by at most 0.9 percentage points; most are a little higher.
 
-# %% Accuracy against confidence: most patients are at the top right, on the diagonal; the few others scatter widely
+# %% Accuracy against confidence: nearly all patients are at the top right, near the diagonal; few have a lower confidence
 model.plot("reliability", new)
 
 # %% [markdown]
@@ -81,5 +81,5 @@ print(model.sources(new))
 
 # %% [markdown]
 # Nearly all of the doubt is that patients with equal columns have different outcomes. More networks or longer training would not lower it; more columns might.
-# The model's own doubt is less than 1%, and the errors of its shares are large: its split says little here. The [glossary](../glossary.md) explains the
-# letters.
+# The model's own doubt is about 1%. Most of it comes from the moment training stops (`t`): some epochs earlier or later, the risks would be a little different.
+# The [glossary](../glossary.md) explains the letters.

@@ -26,10 +26,10 @@ def test_demo_tells_its_story(quick_demo, tmp_path):
     text = " ".join(result.output.split())
     assert "392 cars of 1970 to 1982" in text
     assert "Of the 58 cars of 1981 and 1982, only 3 are in training." in text
-    assert re.search(r"The model: 20 networks\. For 74 held-out cars .* holds the truth for \d+ of them; 70 ± 2", text)
-    assert re.search(r"cause a doubt of ± [\d.]+ mpg, and ± [\d.]+ for usual cars", text)
-    assert re.search(r"marked as strange: displacement \d{4} \(training 68 to 455\)", text)
-    combinations = result.output.partition("taken as uncertain")[2]
+    assert re.search(r"The model: 20 networks\. For 74 held-out cars .* the truth for \d+ of them; 70 ± 2", text)
+    assert re.search(r"cause a doubt of ± [\d.]+ mpg; for usual cars it is ± [\d.]+", text)
+    assert re.search(r"marked as unusual: displacement \d{4} \(training 68 to 455\)", text)
+    combinations = result.output.partition("treated as uncertain")[2]
     for words in ("nothing", "initial weights", "choice of training rows", "all of them"):
         assert re.search(rf"^{words}\b.*  \d+%$", combinations, re.MULTILINE)
     folder = tmp_path / "cars"
@@ -44,7 +44,7 @@ def test_demo_tells_its_story(quick_demo, tmp_path):
 
 
 def test_causes_of_the_demo_are_those_that_were_put_in(tmp_path):
-    """Columns of its table: usual, hardly seen, with gaps, in another unit; shares of each add up to 100%."""
+    """Columns of its table: usual, hardly seen, with gaps, wrong unit; shares of each add up to 100%."""
     done = CliRunner().invoke(app, ["demo", "--quick", "--quiet", "--out", str(tmp_path)])
     printed = done.output[done.output.index("2. ") : done.output.index("3. ")]
     lines = re.findall(r"^(\w[\w ,()]+?)\s{2,}([\d.%]+(?:\s+[\d.%]+){3})$", printed, re.MULTILINE)

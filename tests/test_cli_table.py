@@ -215,7 +215,7 @@ def test_sources_say_whose_doubt_it_is(place, tmp_path):
     assert "theta0+order" in said.output
     assert "not explained by your columns" in said.output
     assert "the model's own doubt" in said.output
-    assert "The 3 rows most in doubt" in said.output
+    assert "The 3 rows with the largest doubt" in said.output
     assert len(rows_of(tmp_path / "s.csv")) == 40
 
 

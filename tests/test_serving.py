@@ -123,7 +123,7 @@ def test_limits_of_numbers_and_unseen_levels_are_taken_as_in_files(model, served
     row = rows_of(made(1, 2), 1)[0]
     status, answer = served.json("/predict", {"rows": [row | {"dose": "<0.6"}, row | {"ward": "Z"}]})
     assert status == 200
-    assert "column 'dose' has limits, as '<0.6', in 1 row" in " ".join(answer["notes"])
+    assert "column 'dose' has limits, such as '<0.6', in 1 row" in " ".join(answer["notes"])
     assert answer["predictions"][1]["why"] == "ward=Z was never seen"
     del row["patient"]  # names rows, and need not be there
     assert served.ask("/predict", {"rows": [row]})[0] == 200

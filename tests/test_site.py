@@ -1,8 +1,9 @@
-"""The site as a browser shows it: no serious fault of access, and nothing wider than a phone."""
+"""The site: every parameter explained, no serious fault of access, and nothing wider than a phone."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,19 @@ def test_pages_have_no_serious_fault_of_access(browser, site, name, width, dark)
 @pytest.mark.parametrize("name", PAGES)
 def test_pages_fit_a_phone(browser, site, name):
     assert opened(browser, site, name, 390).evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_every_parameter_of_the_reference_is_explained(site):
+    """An item of a list of parameters is its name, its type and default in brackets, and a colon with its meaning."""
+    part = re.compile(r'id="(wherefrom[\w.]+)"|<li>(?:<p>)?<strong>(\w+)</strong>(.*?)</li>', re.DOTALL)
+    found, without = 0, []
+    for page in sorted((site / "api").glob("*.html")):
+        owner = ""
+        for heading, name, about in part.findall(page.read_text(encoding="utf-8")):
+            owner = heading or owner
+            if name:
+                found += 1
+                words = re.sub(r"<[^>]+>", "", about).strip()
+                without += [f"{owner}: {name}"] * (re.search(r"\)\s*: \S|^: \S", words) is None)
+    assert found > 300
+    assert without == []

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import doctest
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -441,6 +442,94 @@ def extending(names: dict[str, Any]) -> Any:
     return figure
 
 
+def devices(names: dict[str, Any]) -> Any:
+    """Draw what a step sends to the device, before and now, from the table of the page."""
+    figure = new_figure(7, 2.2, layout="constrained")
+    axes = figure.subplots()
+    labels = (
+        "100 MLPs, dropout 0.05",
+        "100 MLPs, dropout 0.2",
+        "100 MLPs with SWAG, no dropout",
+        "one narrow VGG16, augmented",
+    )
+    sent = [re.search(r"to the device, ([\d,]+) KiB", row[1]) for row in _table("devices.md", "| one step of |")]
+    before = [int(found[1].replace(",", "")) if found else 0 for found in sent]
+    for number, size in enumerate(before):
+        axes.barh(number, size, color=COLOURS[0], height=0.6)
+        axes.text(size + 12, number, f"{size:,} KiB, now 0", va="center", fontsize=9)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set(xlabel="sent to the device by one training step, before the change, KiB", xlim=(0, 1.3 * max(before)))
+    with_grid(axes, "x")
+    return figure
+
+
+def neighbours(names: dict[str, Any]) -> Any:
+    """Draw the NLL of other packages and of ours with the same method on yacht, from the table of laws."""
+    figure = new_figure(7, 2.4, layout="constrained")
+    axes = figure.subplots()
+    scores: dict[str, str] = {}
+    for row in _table("../benchmarks/results/laws.md", "| set | method |"):
+        if row[0] == "yacht":
+            scores[row[1]] = row[2]
+    pairs = {
+        "Laplace, Kronecker factors": ("laplace-torch, kron", "Laplace, kron"),
+        "Laplace, diagonal": ("laplace-torch, diag", "Laplace, diagonal"),
+        "SGLD": ("posteriors, SGLD", "SGLD, lr 0.3"),
+        "IVON": ("ivon-opt", "IVON, lr 0.3"),
+    }
+    for number, both in enumerate(pairs.values()):
+        for offset, name, colour in zip((-0.12, 0.12), both, (GREY, COLOURS[0]), strict=True):
+            mean, error = (float(part) for part in scores[name].split(" ± "))
+            label = ("the other package", "Wherefrom")[colour != GREY] if number == 0 else None
+            axes.errorbar(mean, number + offset, xerr=error, fmt="o", color=colour, capsize=3, label=label)
+            if colour == GREY:
+                left = mean - error - 0.012
+                axes.text(left, number + offset, name.split(",")[0], ha="right", va="center", fontsize=8)
+    axes.set_yticks(range(len(pairs)), list(pairs))
+    axes.invert_yaxis()
+    axes.set(xlabel="NLL on 20 folds of yacht (lower is better), with one standard error", xlim=(0.9, 1.8))
+    axes.legend(frameon=False, fontsize=9, loc="upper right")
+    with_grid(axes, "x")
+    return figure
+
+
+def glossary(names: dict[str, Any]) -> Any:
+    """Draw the words of the glossary in their order, by an example with two variables of two draws each."""
+    figure = new_figure(8, 3.1, layout="constrained")
+    axes = figure.subplots()
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "#eef3f7", "edgecolor": GREY}
+    arrow = {"arrowstyle": "->", "color": INK}
+
+    def put(x: float, y: float, words: str) -> None:
+        axes.text(x, y, words, ha="center", va="center", fontsize=9, bbox=box)
+
+    def lead(start: tuple[float, float], end: tuple[float, float]) -> None:
+        axes.annotate("", end, start, arrowprops=arrow)
+
+    put(0, 3, "InitialCondition(2)")
+    put(0, 2, "BatchOrder(2)")
+    put(0, 1, "Iterations(SWAG())")
+    for row, (theta0, order) in enumerate((theta0, order) for theta0 in (0, 1) for order in (0, 1)):
+        y = 3.5 - row
+        lead((1.45, 2 + 0.3 * (y - 2)), (2.35, y))
+        put(3.6, y, f"theta0={theta0}, order={order}")
+        lead((4.8, y), (5.5, y))
+        put(6, y, "SWAG")
+        lead((6.5, y), (7.15, 2 + 0.2 * (y - 2)))
+    put(8, 2, "mixture of\n4 laws")
+    lead((8.85, 2), (9.4, 2))
+    put(10.1, 2, "mean,\ninterval")
+    lead((10.8, 2), (11.35, 2))
+    put(12.3, 2, "theta0\norder\ntheta0 x order\nt")
+    heads = ("variables", "members", "laws", "posterior", "prediction", "sources")
+    for x, head in zip((0, 3.6, 6, 8, 10.1, 12.3), heads, strict=True):
+        axes.text(x, 4.35, head, ha="center", va="center", fontsize=10, color=COLOURS[0], weight="bold")
+    axes.set(xlim=(-1.5, 13.4), ylim=(0, 4.7))
+    axes.axis("off")
+    return figure
+
+
 def _table(page: str, start: str) -> list[list[str]]:
     """Return the cells of the table of a page whose head starts with these words."""
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
@@ -471,7 +560,10 @@ PICTURES: dict[str, Callable[[dict[str, Any]], Any]] = {
         cluster,
         convnets,
         counts,
+        devices,
         extending,
+        glossary,
+        neighbours,
         notebook,
         one_shot,
         one_shot_measured,
@@ -497,7 +589,10 @@ WITHOUT_EXAMPLES = (
     "choosing",
     "cluster",
     "convnets",
+    "devices",
     "extending",
+    "glossary",
+    "neighbours",
     "one_shot_measured",
     "reliability",
     "table_measured",

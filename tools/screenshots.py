@@ -1,7 +1,7 @@
-"""Make the pictures of the report and the site in docs/images: wide, dark, on a phone, and the report printed.
+"""Make the pictures of the report, the site and the server's page in docs/images: wide, dark, on a phone, printed.
 
     make screenshots        needs Chromium, and pdftoppm (poppler-utils) for the printed page
-    python tools/screenshots.py site        those of the site alone; `report` makes those of the report
+    python tools/screenshots.py site        those of the site alone; `report` and `server` make the others
 
 The report is a real one: scikit-learn's diabetes data (442 people, ten measurements), as `wf.fit` learns it by default.
 So that there is something to measure next, one cell in six of `bmi` and of `blood_pressure` is left empty.
@@ -98,11 +98,24 @@ def of_site(browser: Browser) -> None:
             keep(page, f"site-{kind}.png")
 
 
+def of_server(browser: Browser) -> None:
+    """Draw the page that `wherefrom serve` has for people."""
+    from wherefrom.serving import Limits, page
+
+    cells = {name: column for name, column in table().items() if name in ("age", "sex", "bmi", "progression")}
+    with tempfile.TemporaryDirectory() as folder:
+        source, path = Path(folder) / "diabetes.csv", Path(folder) / "docs.html"
+        atomic.write_csv(source, list(cells), zip(*cells.values(), strict=True))
+        model = wf.fit(source, "progression", draws=2, epochs=10, noise="fit", workers=1)  # no prediction is shown
+        path.write_text(page(model, Limits(), False), encoding="utf-8")
+        keep(browser.open(path, 900, 760), "server.png")
+
+
 def main() -> None:
     torch.set_num_threads(1)
     with Browser() as browser:
-        for name in sys.argv[1:] or ("report", "site"):
-            {"report": of_report, "site": of_site}[name](browser)
+        for name in sys.argv[1:] or ("report", "site", "server"):
+            {"report": of_report, "site": of_site, "server": of_server}[name](browser)
 
 
 if __name__ == "__main__":

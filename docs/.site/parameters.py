@@ -14,12 +14,17 @@ import griffe
 LINE = re.compile(r"^(?P<names>\*{0,2}\w+(?:, \*{0,2}\w+)*): (?P<meaning>.*)$")
 
 
+# Classes that functions return, and nobody constructs: what their constructor takes is of no use to readers.
+RESULTS = ("Posterior", "Model", "Sources", "Advice", "VarianceScale", "Temperature", "Conformal")
+
+
 class Parameters(griffe.Extension):
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         _list(func, list(func.parameters))
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
-        _list(cls, _fields(cls))
+        if cls.name not in RESULTS and not cls.name.endswith(("Prediction", "Error")):
+            _list(cls, _fields(cls))
 
 
 def _list(obj: griffe.Object, parameters: list[griffe.Parameter]) -> None:
@@ -34,11 +39,26 @@ def _fields(cls: griffe.Class) -> list[griffe.Parameter]:
         return list(cls.members["__init__"].parameters)
     if not any("dataclass" in str(each.value) for each in cls.decorators):
         return []
-    return [
-        griffe.Parameter(name, annotation=each.annotation, default=each.value)
-        for name, each in cls.members.items()
-        if each.is_attribute and not name.startswith("_") and each.annotation and "ClassVar" not in str(each.annotation)
-    ]
+    fields: dict[str, griffe.Parameter] = {}
+    for owner in (*reversed(_bases(cls)), cls):
+        for name, each in owner.members.items():
+            is_private = name.startswith("_") or name.endswith("_")
+            if each.is_attribute and not is_private and each.annotation and "ClassVar" not in str(each.annotation):
+                fields[name] = griffe.Parameter(name, annotation=each.annotation, default=_default(each.value))
+    return list(fields.values())
+
+
+def _bases(cls: griffe.Class) -> list[griffe.Class]:
+    """Return the classes of the same module that a class inherits from, the nearest first."""
+    names = [str(base) for base in cls.bases]
+    near = [cls.parent.members[name] for name in names if cls.parent is not None and name in cls.parent.members]
+    return [each for base in near if base.is_class for each in (base, *_bases(base))]
+
+
+def _default(value: Any) -> Any:
+    """Return the default of a field; of `field(default=...)`, what is in the brackets."""
+    match = re.match(r"field\(default=([^,)]+)", str(value)) if value is not None else None
+    return match[1] if match else value
 
 
 def _described(parameter: griffe.Parameter) -> str:

@@ -1,4 +1,4 @@
-"""How sure a neural network is, and where its doubt comes from.
+"""Predictions of neural networks with intervals, and the causes of their doubt.
 
     import wherefrom as wf
 

@@ -43,7 +43,9 @@ class OneLineErrors(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=OneLineErrors,
-    help="How sure a neural network is, and where its doubt comes from.",
+    help="Predict the rows of a table with neural networks: intervals, and the causes of the doubt.\n\n"
+    "To see an example: wherefrom demo\n\n"
+    "To begin with your table: wherefrom fit train.csv --target price --out run",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -147,7 +149,7 @@ def fit(
         str | None, typer.Option(help="Ordered classes, from the lowest to the highest: low,medium,high.")
     ] = None,
     exposure: Annotated[
-        str | None, typer.Option(help="For counts: column with the time, or the size, in which each row was counted.")
+        str | None, typer.Option(help="For counts: column with the time or size over which each row was counted.")
     ] = None,
     over: Annotated[
         str | None,
@@ -233,7 +235,7 @@ def fit(
     how: Any,
     talk: Any,
 ) -> None:
-    """Train a model that predicts a column of your table, with intervals."""
+    """Train a model that predicts a column of your table. Every prediction has an interval."""
     from wherefrom.tables import commands
     from wherefrom.tables.options import Request
 
@@ -295,7 +297,8 @@ def predict(
     how: Any,
     talk: Any,
 ) -> None:
-    """Predict every row of a table: mean and interval or classes, causes of the doubt, and unusual rows."""
+    """Predict every row of a table. Columns: mean and interval, or class; causes of the doubt; what to measure next;
+    whether the row is unusual."""
     from wherefrom.tables import commands
     from wherefrom.tables.looking import How
 
@@ -319,7 +322,7 @@ def sources(
     how: Any,
     talk: Any,
 ) -> None:
-    """Print where the doubt comes from, over all rows of a table and for the rows with the largest doubt."""
+    """Print the causes of the doubt. First over all rows of a table, then for the rows with the largest doubt."""
     from wherefrom.tables import commands
     from wherefrom.tables.looking import How
 
@@ -337,7 +340,7 @@ def report(
     how: Any,
     talk: Any,
 ) -> None:
-    """Write an HTML page about a run: scores, calibration, and where the doubt comes from."""
+    """Write an HTML page about a run. It shows scores, causes of the doubt, unusual rows, and how far to trust them."""
     from wherefrom.tables import commands
 
     commands.report_table(run, table, out, how, talk=talk)
@@ -348,7 +351,7 @@ Key = Annotated[Path, typer.Option(help="File with the key: 16 bytes or more, or
 
 @app.command(name="compile")
 def compile_() -> None:
-    """Compile the native kernels now, once for this machine, so that the first fit does not wait for it."""
+    """Compile code once for this machine. The first fit then need not wait for it."""
     import time
 
     from wherefrom.ahead import compile_kernels
@@ -388,7 +391,7 @@ def check(
 
 @app.command()
 def sign(run: RunFolder, key: Key) -> None:
-    """Sign a run, so that changes can be detected with the key."""
+    """Sign a run with a key. wherefrom verify then detects changes."""
     from wherefrom.files import folders
 
     method = folders.sign(run, key)
@@ -397,7 +400,7 @@ def sign(run: RunFolder, key: Key) -> None:
 
 @app.command()
 def verify(run: RunFolder, key: Key) -> None:
-    """Verify that no file of a run is damaged or was changed since it was signed. Exit code 2 if one was."""
+    """Verify a signed run. Exit code 2 if a file is damaged, or was changed since the run was signed."""
     from wherefrom.files import folders
 
     folders.verify(run, key)
@@ -427,7 +430,7 @@ def serve(
         int, typer.Option(help="Largest number of waiting requests; further ones are refused.")
     ] = 256,
 ) -> None:
-    """Start a web server that predicts rows with a run, as JSON over HTTP."""
+    """Start a web server that predicts rows. Requests and answers are JSON over HTTP."""
     from wherefrom import serving
     from wherefrom.tables.unpacking import as_bytes
     from wherefrom.tables.wording import speaking
@@ -452,7 +455,7 @@ def demo(
     no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the report in the browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict the fuel consumption of cars, and show what causes the doubt: missing values, a wrong unit, rare cars."""
+    """Predict cars, and show what causes the doubt. Some cars have missing values, one a wrong unit, some are rare."""
     from wherefrom.report.demo import run
 
     run(out, seed, quick=quick, quiet=quiet, opens=not no_open)
@@ -464,7 +467,7 @@ def toy(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat the paper's toy regression: all subsets of {M, t, theta0}, for two settings of the algorithm."""
+    """Repeat the paper's toy regression. All subsets of {M, t, theta0}, for two settings of the algorithm."""
     from wherefrom.reproduce.toy import run
 
     run(out, seed, progress=False if quiet else None)
@@ -476,7 +479,7 @@ def figure1(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Draw the paper's first figure from real trainings: where t, theta0, A and F, alone and combined, send theta."""
+    """Draw the paper's first figure from real trainings. It shows how t, theta0, A and F change the trained weight."""
     from wherefrom.reproduce.figure1 import run
 
     run(out, seed, progress=False if quiet else None)
@@ -585,7 +588,7 @@ def cifar10(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Repeat the paper's study on CIFAR-10: NLL and accuracy by ensemble size, and doubt on other images."""
+    """Repeat the paper's study on CIFAR-10. NLL and accuracy by ensemble size, and the doubt on other images."""
     asked = _with_progress(locals())
     from wherefrom.reproduce.cifar10 import command
 

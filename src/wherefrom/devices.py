@@ -25,7 +25,7 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def fits(size: int, device: torch.device) -> bool:
-    """Return True if so many bytes leave at least half of a device's free memory to others, or it is not known."""
+    """Return True if this many bytes leave at least half of a device's free memory to others, or it is not known."""
     free = free_bytes(device)
     return free is None or size <= free // 2
 

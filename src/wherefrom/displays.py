@@ -55,11 +55,21 @@ class DoubtDisplay:
     def from_predictions(
         cls, prediction: Any, y: Any = None, *, kind: str | None = None, level: float = 0.95, ax: Any = None
     ) -> Self:
-        """Draw a prediction; arguments as for `from_estimator`."""
+        """Draw a prediction; arguments as for `from_estimator`.
+
+        prediction: a prediction of these rows.
+        y: their true values (default None).
+        kind: as in `prediction.plot` (default None: its first plot).
+        level: level of the intervals (default 0.95).
+        ax: axes to draw into (default None: new ones).
+        """
         return cls(prediction, y, kind, level).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw it again, on other axes if they are given."""
+        """Draw it again, on other axes if they are given.
+
+        ax: axes to draw into (default None: new ones).
+        """
         self.ax_ = self.prediction.plot(self.kind, self.y, level=self.level, ax=ax)
         self.figure_ = self.ax_.figure
         return self

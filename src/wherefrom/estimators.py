@@ -207,7 +207,10 @@ class _Estimator(BaseEstimator):
     # ------------------------------------------------------------------ prediction
 
     def sources(self, X: Any) -> Sources:
-        """Split the variance of the predictions by its sources, row by row and overall."""
+        """Split the variance of the predictions by its sources, row by row and overall.
+
+        X: the inputs, as for `fit`.
+        """
         sources: Sources = self._looked(X).prediction().sources()
         return sources
 
@@ -224,40 +227,49 @@ class _Estimator(BaseEstimator):
 class WherefromRegressor(RegressorMixin, _Estimator):
     """A scikit-learn regressor with its uncertainty and the causes of its doubt: `wf.fit` as an estimator.
 
-    By default, `wf.fit` chooses the parameters by the size of the table and on validation rows.
+    By default, the parameters are chosen by the size of the table and on validation rows, as in `wf.fit`.
 
-    What becomes random
-        over: a recipe's name ("multi_swag", "deep_ensemble", "swag", "tradi", "snapshots", "mc_dropout",
-            "hyper_ensemble", "everything", "one_network"), choices such as "theta0=5,t=swag,F=dropout", or a list of
-            variables as for `wf.marginalise` (default: multi_swag, with t only if that lowers the NLL).
-        draws: how many networks a recipe trains for each fold (default: 3; without folds 5).
-        families: "auto" (default: boosted trees and a Gaussian process join the networks if they help), or names,
-            "network,trees,process". If over, hidden, epochs or model are given, "auto" is "network".
-        recipe_settings: other settings of a recipe, such as {"rank": 10}, or {"lr": wf.LogUniform(0.003, 0.03)}.
-    The network
-        model: a factory of `nn.Module`. If it takes two arguments, it gets the numbers of inputs and outputs (default:
-            an MLP of `hidden` widths, `activation` and `dropout`).
-    The training
-        epochs, lr, batch_size: numbers (default: chosen by the data).
-        weight_decay, optimiser, optimiser_settings: as in `wf.Algorithm`; optimiser_settings is a dictionary.
-        budget: approximate time for training, such as "5min" or in seconds: trains as many draws as possible.
-        noise: how y varies around the prediction: "auto" (default), "fit", "predicted", None, or a standard deviation.
-        least: the lowest possible value of y, where intervals end; None, or "auto" (default: 0 if no value of 100 or
-            more rows is negative).
-        likelihood: the distribution of y, "gaussian", "student", "positive" or "counts" (default "auto": chosen on
-            validation rows; if y has several columns, "gaussian").
-        standardise: whether X and y are scaled inside (default True).
-        random_state: a number makes `fit` repeatable. Predictions always are.
-        compute: where and how to compute, `wf.Compute`; engine, workers and device set some of its fields.
-    The columns
-        number, text, date, drop: columns of X of this type, or to leave out; missing: more words for a missing value.
-    The prediction
-        samples: samples of each network (default: 500 from all together, and at least 20 of each).
-        method: "monte_carlo" (default), "one_shot" or "auto", as in `wf.Posterior.predict`.
-        level: level of the intervals (default 0.95).
-        calibrate: "auto" (default), "variance", "shape", "conformal", or None.
-        held_out: share of rows to hold out for calibration and testing (default: none up to 50,000 rows; every row is
-            scored by networks that did not see it). calibrate_on is an older name for it.
+    over: the training choices that are treated as uncertain. A recipe's name ("multi_swag", "deep_ensemble", "swag",
+        "tradi", "snapshots", "mc_dropout", "hyper_ensemble", "everything", "one_network"), choices such as
+        "theta0=5,t=swag,F=dropout", or a list of variables as for `wf.marginalise` (default None: multi_swag, with t
+        only if that lowers the NLL).
+    draws: networks that a recipe trains for each fold (default None: 3; without folds 5).
+    families: kinds of model, such as "network,trees,process" (default "auto": boosted trees and a Gaussian process join
+        the networks if they help; only "network" if over, hidden, epochs or model are given).
+    recipe_settings: dictionary of other settings of a recipe, such as {"rank": 10} (default None).
+    model: a factory of `nn.Module`. If it takes two arguments, it gets the numbers of inputs and outputs (default None:
+        an MLP).
+    hidden: units of each hidden layer of the MLP, such as [64, 64] (default None: chosen).
+    activation: activation of the MLP (default "relu").
+    dropout: dropout rate of the MLP (default None: chosen).
+    epochs: number of epochs (default "auto": chosen on validation rows).
+    budget: approximate time for training, such as "5min" or in seconds: trains as many draws as possible (default
+        None).
+    lr: learning rate (default None: chosen).
+    batch_size: rows of a batch (default None: depends on the number of rows).
+    weight_decay: as in `wf.Algorithm` (default None: chosen).
+    optimiser: name or class of the optimiser, as in `wf.Algorithm` (default "adam").
+    optimiser_settings: dictionary of its other settings (default None).
+    standardise: whether X and y are scaled inside (default True).
+    number, text, date, drop: names of columns of X of this type, or to leave out (default: types are detected).
+    missing: more words for a missing value (default: none).
+    calibrate: "auto" (default), "variance", "shape", "conformal", or None.
+    calibrate_on: an older name for held_out.
+    held_out: share of rows to hold out for calibration and testing (default None: no rows up to 50,000; each row is
+        scored by networks that were trained without it).
+    level: level of the intervals (default 0.95).
+    samples: samples of each network (default None: 500 from all together, and at least 20 of each).
+    method: "monte_carlo" (default), "one_shot" or "auto", as in `wf.Posterior.predict`.
+    compute: where and how to compute, a `wf.Compute` (default None).
+    engine, workers, device: fields of `compute` by name (default None: those of `compute`).
+    random_state: a number makes `fit` repeatable; None draws a new seed (default None). Predictions are always
+        repeatable.
+    verbose: whether `fit` prints what it does (default False).
+    noise: how y varies around the prediction: "auto" (default), "fit", "predicted", None, or a standard deviation.
+    least: the lowest possible value of y, where intervals end; None, or "auto" (default: 0 if no value of 100 or more
+        rows is negative).
+    likelihood: the distribution of y, "gaussian", "student", "positive" or "counts" (default "auto": chosen on
+        validation rows; if y has several columns, "gaussian").
 
     After `fit`: `model_`, the `wf.Model` with its scores, notes and report, `posterior_`, `n_iter_` (epochs),
     `n_features_in_`, and `feature_names_in_` if X had names.
@@ -356,10 +368,45 @@ class WherefromRegressor(RegressorMixin, _Estimator):
 class WherefromClassifier(ClassifierMixin, _Estimator):
     """A scikit-learn classifier with its uncertainty and the causes of its doubt: `wf.fit` as an estimator.
 
-    Parameters are those of `WherefromRegressor`, without `noise` and `least`, and:
-        label_smoothing: as in `wf.Classification`.
-        class_weight: a dictionary from label to weight, or "balanced", which makes all classes count the same.
-        calibrate: "auto" (default), "temperature", "conformal", or None.
+    over: the training choices that are treated as uncertain. A recipe's name ("multi_swag", "deep_ensemble", "swag",
+        "tradi", "snapshots", "mc_dropout", "hyper_ensemble", "everything", "one_network"), choices such as
+        "theta0=5,t=swag,F=dropout", or a list of variables as for `wf.marginalise` (default None: multi_swag, with t
+        only if that lowers the NLL).
+    draws: networks that a recipe trains for each fold (default None: 3; without folds 5).
+    families: kinds of model, such as "network,trees,process" (default "auto": boosted trees and a Gaussian process join
+        the networks if they help; only "network" if over, hidden, epochs or model are given).
+    recipe_settings: dictionary of other settings of a recipe, such as {"rank": 10} (default None).
+    model: a factory of `nn.Module`. If it takes two arguments, it gets the numbers of inputs and outputs (default None:
+        an MLP).
+    hidden: units of each hidden layer of the MLP, such as [64, 64] (default None: chosen).
+    activation: activation of the MLP (default "relu").
+    dropout: dropout rate of the MLP (default None: chosen).
+    epochs: number of epochs (default "auto": chosen on validation rows).
+    budget: approximate time for training, such as "5min" or in seconds: trains as many draws as possible (default
+        None).
+    lr: learning rate (default None: chosen).
+    batch_size: rows of a batch (default None: depends on the number of rows).
+    weight_decay: as in `wf.Algorithm` (default None: chosen).
+    optimiser: name or class of the optimiser, as in `wf.Algorithm` (default "adam").
+    optimiser_settings: dictionary of its other settings (default None).
+    standardise: whether X and y are scaled inside (default True).
+    number, text, date, drop: names of columns of X of this type, or to leave out (default: types are detected).
+    missing: more words for a missing value (default: none).
+    calibrate: "auto" (default), "temperature", "conformal", or None.
+    calibrate_on: an older name for held_out.
+    held_out: share of rows to hold out for calibration and testing (default None: no rows up to 50,000; each row is
+        scored by networks that were trained without it).
+    level: level of the intervals (default 0.95).
+    samples: samples of each network (default None: 500 from all together, and at least 20 of each).
+    method: "monte_carlo" (default), "one_shot" or "auto", as in `wf.Posterior.predict`.
+    compute: where and how to compute, a `wf.Compute` (default None).
+    engine, workers, device: fields of `compute` by name (default None: those of `compute`).
+    random_state: a number makes `fit` repeatable; None draws a new seed (default None). Predictions are always
+        repeatable.
+    verbose: whether `fit` prints what it does (default False).
+    label_smoothing: as in `wf.Classification` (default 0).
+    class_weight: a dictionary from label to weight, or "balanced", which makes all classes count the same (default
+        None).
 
     After `fit`, `classes_` are the labels, in the order of the columns of `predict_proba`.
 
@@ -405,17 +452,26 @@ class WherefromClassifier(ClassifierMixin, _Estimator):
         return self._learn(table, target, weights, groups, **options)
 
     def predict(self, X: Any) -> Array:
-        """The most probable class of each row."""
+        """Return the most probable class of each row.
+
+        X: the rows to predict.
+        """
         chosen = self.predict_proba(X).argmax(1)
         return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each class.  # (rows, classes)"""
+        """Return the probability of each class.  # (rows, classes)
+
+        X: the rows to predict.
+        """
         probabilities = self._by_row(X, lambda prediction: prediction.probabilities)
         return probabilities / probabilities.sum(1, keepdims=True)  # the softmax is in single precision
 
     def predict_log_proba(self, X: Any) -> Array:
-        """The logarithm of the probability of each class.  # (rows, classes)"""
+        """Return the logarithm of the probability of each class.  # (rows, classes)
+
+        X: the rows to predict.
+        """
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 

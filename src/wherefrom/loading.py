@@ -21,6 +21,7 @@ def load(
 ) -> Any:
     """Read what `posterior.save`, `model.save` or `wherefrom fit` wrote, and return it: a `Posterior` or a `Model`.
 
+    folder: path of the saved posterior, model or run.
     model: the model factory of a posterior, or a dictionary of them if there are several families. No code is stored;
         only an `MLP` and a table's model need no factory.
     data: the training data of a posterior, which is not stored: needed to `extend`, to fit the noise of a part, or to

@@ -108,7 +108,7 @@ def intervals(mean: ArrayLike, low: ArrayLike, high: ArrayLike, unit: str = "", 
 def coverage(levels: ArrayLike, covered: ArrayLike, rows: int, ax: Any = None) -> Any:
     """Draw how often intervals hold the truth against how often they should.
 
-    The grey band is where 95 of 100 calibrated models lie with so many rows.
+    The grey band contains 95 of 100 calibrated models with this number of rows.
     """
     axes = axes_for(ax, 4.6, 4.6)
     levels, covered = np.asarray(levels, dtype=np.float64), np.asarray(covered, dtype=np.float64)

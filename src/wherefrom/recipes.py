@@ -232,6 +232,8 @@ BY_NAME: dict[str, Callable[..., Variables]] = {
 def parameters(name: str) -> tuple[bool, bool]:
     """Return whether a recipe is drawn several times, and whether it draws settings of the algorithm.
 
+    name: of the recipe.
+
     >>> parameters("multi_swag"), parameters("hyper_ensemble"), parameters("swag")
     ((True, False), (True, True), (False, False))
     """

@@ -150,7 +150,7 @@ def _kind(rule: Any) -> tuple[Any, str]:
     """Return the type of a column's cells, and what they are in words."""
     if isinstance(rule, Quantity) and rule.kind == "number":
         seen = "" if rule.low is None else f"; training saw {rule.low:g} to {rule.high:g}"
-        return Number | Limit | None, f'a number, or a limit as "<0.6"{seen}'
+        return Number | Limit | None, f'a number, or a limit such as "<0.6"{seen}'
     if isinstance(rule, Quantity):
         return Truth | Whole | Text | None, "true or false"
     if isinstance(rule, Exposure):
@@ -217,7 +217,7 @@ def application(
 
     @app.get("/health")
     async def health() -> dict[str, str]:
-        """Say that it is there."""
+        """Return {"status": "ok"} if the server runs."""
         return {"status": "ok"}
 
     @app.get("/openapi.json", dependencies=locked, include_in_schema=False)
@@ -230,12 +230,12 @@ def application(
 
     @app.post("/predict", dependencies=locked, response_model=None)
     async def predict(question: Question) -> JSONResponse:
-        """Predict rows: mean and interval, or classes; whose doubt it is; and which rows are strange."""
+        """Predict rows: mean and interval, or classes; causes of the doubt; and which rows are unusual."""
         return await queue.answer(lambda: predictions(asked(question)))
 
     @app.post("/sources", dependencies=locked, response_model=None)
     async def sources(question: Question) -> JSONResponse:
-        """Say where the doubt comes from, over all rows and in each."""
+        """Return the causes of the doubt, over all rows and for each row."""
         return await queue.answer(lambda: shares(asked(question)))
 
     app.add_middleware(_SizeLimit, most=limits.size)
@@ -410,18 +410,19 @@ def page(model: Model, limits: Limits, needs_token: bool) -> str:
     kinds = [(rule.name, _kind(rule)[1], rule in model.encoder.dropped) for rule in model.encoder.rules]
     needed = [(name, text) for name, text, is_dropped in kinds if not is_dropped]
     lines = "".join(f"<tr><td>{html.escape(name)}</td><td>{html.escape(text)}</td></tr>" for name, text in needed)
-    example = {"rows": [{name: None for name, _ in needed[:3]}]}
+    example = {"rows": [{name: None for name, _ in needed}]}  # a valid request
     token = "<p>Every request needs the header <code>Authorization: Bearer ...</code>.</p>" * needs_token
     optional = ", ".join(name for name, _, is_dropped in kinds if is_dropped)
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Wherefrom: {html.escape(model.target.name)}</title>"
-        f"<style>{_STYLE}</style><h1>{html.escape(model.target.name)}</h1>"
-        f"<p>{html.escape(model.target.task)}. <code>POST /predict</code> predicts rows; <code>POST /sources</code> "
-        "says where their doubt comes from; <code>GET /openapi.json</code> is the same as a schema.</p>"
-        f"{token}<pre>{html.escape(json.dumps(example, indent=1))}</pre>"
-        "<p>Every row has these columns. A cell that is not known is null. Optional beside rows: <code>level</code>, "
-        "<code>samples</code>, <code>method</code>.</p>"
-        f"<table><tr><th>column<th>cells</tr>{lines}</table>"
-        f"<p>These may be there, and are not used: {html.escape(optional) or 'none'}.</p>"
-        f"<p>At most {limits.rows:,} rows and {limits.size:,} bytes in a request.</p></html>"
+        f"<style>{_STYLE}</style><h1>Predict {html.escape(model.target.name)}</h1>"
+        f"<p>Task: {html.escape(model.target.task)}. <code>POST /predict</code> predicts rows. "
+        "<code>POST /sources</code> returns the causes of their doubt. "
+        "<code>GET /openapi.json</code> describes both for programs.</p>"
+        f"{token}<p>A request:</p><pre>{html.escape(json.dumps(example, indent=1))}</pre>"
+        "<p>Every row must have all of these columns. A missing value is <code>null</code>. Beside <code>rows</code>, "
+        "a request may have <code>level</code>, <code>samples</code> and <code>method</code>.</p>"
+        f"<table><tr><th>column<th>values</tr>{lines}</table>"
+        + f"<p>These columns are allowed, but not used: {html.escape(optional)}.</p>" * bool(optional)
+        + f"<p>A request may have at most {limits.rows:,} rows and {limits.size:,} bytes.</p></html>"
     )

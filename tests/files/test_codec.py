@@ -150,7 +150,7 @@ CASES = {
     "Dropped": [Dropped("c", "empty", is_identifier=True)],
     "Exposure": [Exposure("years", 1.5)],
     "TableEncoder": [TableEncoder((Quantity("a", "number", 1.5, math.inf, False), Dropped("c", "empty")))],
-    "Target": [Target("y", "regression", why="it holds numbers", least=0.0), Target("y", "classification", ("a", 2))],
+    "Target": [Target("y", "regression", why="it has numbers", least=0.0), Target("y", "classification", ("a", 2))],
     "Alerts": [ALERTS],
     "Event": [EVENT],
     "Scores": [

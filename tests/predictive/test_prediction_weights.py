@@ -302,7 +302,7 @@ def test_a_point_has_no_density():
         one_sample.member_log_densities(truth())
     stuck = predicted("points")
     stuck.answers[2, :, 3] = 0.5
-    with pytest.raises(ValueError, match="1 of 4 members have no variance of their own at some rows"):
+    with pytest.raises(ValueError, match="1 of 4 members have no variance at some rows"):
         stuck.member_log_densities(truth())
     sure = predicted("one-shot")
     sure = changed(sure, spread=torch.zeros_like(sure.mixture.spread))

@@ -101,7 +101,7 @@ def test_copies_of_a_row_are_no_further_rows():
         assert not fit(torch.from_numpy(np.repeat(s, 10))[:, None]).is_clear
     few = fit(torch.from_numpy(np.repeat(random.exponential(size=40), 10))[:, None])
     assert not few.is_clear
-    assert "another takes 50 rows" in str(few)
+    assert "another shape needs 50 rows" in str(few)
 
 
 def test_rows_that_folds_left_out_are_judged_without_their_fold():

@@ -221,7 +221,7 @@ def test_several_outputs_have_units_of_their_own(problem):
     x, y = problem
     posterior = wf.marginalise(training(mlp(outputs=2)), (x, np.c_[y, 100 * y]), wf.recipes.deep_ensemble(4))
     sources = posterior.predict(x).sources()
-    with pytest.raises(ValueError, match="units of their own"):
+    with pytest.raises(ValueError, match="each in its own unit"):
         _ = sources.overall
     assert sources.overall_of(1)["theta0+order"].share == pytest.approx(1)
     assert "output 1 of 2" in str(sources)

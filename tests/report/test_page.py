@@ -160,7 +160,7 @@ def test_scores_of_classes_are_those_of_the_prediction(made, documents):
     mistakes = panel(view, "truth", "Mistakes")["counts"]
     assert sum(map(sum, mistakes)) == len(y)
     assert sum(line[k] for k, line in enumerate(mistakes)) == round(prediction.accuracy(y) * len(y))
-    bins, shown = prediction.reliability(y, bins=10), panel(view, "calibration", "Right as often as it is sure?")
+    bins, shown = prediction.reliability(y, bins=10), panel(view, "calibration", "Is confidence justified?")
     kept = bins.count > 0
     assert shown["xs"] == pytest.approx(bins.confidence[kept].tolist(), abs=1e-4)
     assert shown["ys"] == pytest.approx(bins.accuracy[kept].tolist(), abs=1e-4)
@@ -252,7 +252,7 @@ def test_many_rows_are_thinned_and_scored_all_the_same(made):
 def test_rows_that_were_trained_on_are_told(made):
     posterior, x, y = made["alone"]
     again = posterior.rows
-    assert any("flatters" in note for note in content(posterior, again.x, again.y.flatten())["cautions"])
+    assert any("too good" in note for note in content(posterior, again.x, again.y.flatten())["cautions"])
     mixed = np.concatenate([again.x.numpy()[:30], x]), np.concatenate([again.y.flatten().numpy()[:30], y])
     assert any("30% of these rows were trained on" in note for note in content(posterior, *mixed)["cautions"])
     assert not content(posterior, x, y)["cautions"]
@@ -264,7 +264,7 @@ def test_rows_that_were_trained_on_are_told_with_those_that_were_held_out(made):
     x = random.normal(size=(180, 4))
     y = 3 * x[:, 0] - np.abs(x[:, 1]) + 0.3 * random.normal(size=180)
     forgetful = replace(posterior, fold=replace(posterior.fold, rows=None))  # as after wf.load
-    assert any("flatters" in note for note in content(forgetful, x[:110], y[:110], samples=5)["cautions"])
+    assert any("too good" in note for note in content(forgetful, x[:110], y[:110], samples=5)["cautions"])
 
 
 def test_names_are_taken_from_frames_and_checked(made):
@@ -297,7 +297,7 @@ def view_of(shares: dict[str, float], error: float = 0.01, word: str = "about ri
         {"name": name, "share": share, "share_error": error, "is_noise": name in ("noise", "overlap")}
         for name, share in shares.items()
     ]
-    found = {"word": word, "say": "The 95% intervals hold 80% of the truth", "observed": 0.8, "expected": 0.95}
+    found = {"word": word, "say": "The 95% intervals contain 80% of the truth", "observed": 0.8, "expected": 0.95}
     baseline = {"scores": {"rmse": 2.0131}, "gain": {"word": "better"}}
     return {
         "sources": {"overall": overall, "problem": None},
@@ -418,7 +418,7 @@ def test_further_training_is_told_by_its_largest_gain(made):
     assert "--samples 200" in words.further(replace(found, best="samples"), voice(speaks="command"), 20)[0]
     enough = replace(found, best=None, now=replace(now, mean_error=0.004, variance_error=0.0))
     assert (
-        "not needed: with very many of them a typical prediction would move by about 0.4%"
+        "not needed: with very many of them, a typical prediction would move by about 0.4%"
         in words.further(enough, voice(), 20)[0]
     )
 
@@ -444,7 +444,7 @@ def test_a_model_that_is_no_better_than_none_is_told_so(made):
     (view,) = content(posterior, x, np.random.default_rng(0).permutation(y), samples=4, target="dose")["views"]
     assert view["baseline"]["gain"]["word"] == "worse"
     assert view["advice"]["lead"] == "First make it better than no model"
-    assert "worse than always answering with the mean dose (RMSE" in view["advice"]["say"][0]
+    assert "worse than always predicting the mean dose (RMSE" in view["advice"]["say"][0]
     posterior, x, y = made["classes"]
     (view,) = content(posterior, x, np.random.default_rng(0).permutation(y), samples=4)["views"]
     assert "class frequencies (NLL" in view["advice"]["say"][0]
@@ -454,9 +454,9 @@ def test_a_model_that_is_no_better_than_none_is_told_so(made):
 
 def test_few_rows_are_told_to_tell_little(made):
     posterior, x, y = made["classes"]
-    assert not any("tell little" in text for text in content(posterior, x[:30], y[:30], samples=4)["cautions"])
+    assert not any("not reliable" in text for text in content(posterior, x[:30], y[:30], samples=4)["cautions"])
     document = content(posterior, x[:4], y[:4], samples=4)
-    assert any("Only 4 rows are scored here, which can tell little" in text for text in document["cautions"])
+    assert any("Only 4 rows are scored here, which is not reliable" in text for text in document["cautions"])
     low, high = document["views"][0]["errors"]["accuracy"]["interval"]
     assert high - low > 0.4
 

@@ -19,7 +19,7 @@ def lead(kind: str, values: list[float], doubt: list[float], edge: float | None 
 
 def test_rows_beyond_the_edge_are_counted_with_their_doubt():
     values = [0.1, 0.2, 0.3, 2.0, 3.0]
-    assert "2 rows of 5 are outside, beyond the edge at 1; none of them has less doubt" in lead(
+    assert "2 rows of 5 are outside (above 1); none of them has less doubt" in lead(
         "score", values, [1.0, 2.0, 3.0, 4.0, 5.0], 1.0
     )
     assert "one of them has less doubt than the median row: do not rely on that." in lead(
@@ -34,7 +34,7 @@ def test_rows_beyond_the_edge_are_counted_with_their_doubt():
 
 
 def test_nothing_is_said_of_doubt_where_there_is_none():
-    assert lead("score", [0.1, 0.2, 2.0], [0.0, 0.0, 0.0], 1.0).endswith("1 row of 3 is outside, beyond the edge at 1.")
+    assert lead("score", [0.1, 0.2, 2.0], [0.0, 0.0, 0.0], 1.0).endswith("1 row of 3 is outside (above 1).")
 
 
 def test_flags_are_found_by_their_doubt_or_not():

@@ -32,7 +32,7 @@ def test_intervals_that_are_off_come_first():
     (first, *_) = found
     coverage = next(value for name, value in model.scores.values.items() if name.startswith("coverage"))
     assert coverage < 0.6
-    assert f"hold the truth less often than they say: {coverage:.1%} of 400 rows" in first.say
+    assert f"contain the truth less often than they should: {coverage:.1%} of 400 rows" in first.say
     assert "Fit again with calibrate='conformal'." in first.say
     right = wf.fit({"x": x, "y": x + luck}, "y", noise="fit", epochs=30, **QUICK)
     assert "intervals" not in right.advice().about
@@ -51,7 +51,7 @@ def test_too_few_rows_call_for_more():
     assert share > 0.75
     (item,) = found
     assert item.say.startswith(f"About {share:.0%} of the model's own doubt")
-    assert "There are 60; more would lower it." in item.say
+    assert "There are 60 rows; more would lower this doubt." in item.say
 
 
 def test_a_missing_column_that_matters_is_to_be_measured():
@@ -66,7 +66,7 @@ def test_a_missing_column_that_matters_is_to_be_measured():
     assert item.lead == "Measure a where it is missing"
     assert "a is missing in 125 of 500 rows" in item.say
     fall = model.labelled().predicted().falls[:, 0]
-    assert f"would fall by {fall[fall > 0].mean():.0%} on average" in item.say
+    assert f"would lower the variance there by {fall[fall > 0].mean():.0%} on average" in item.say
     assert fall[fall > 0].mean() > 0.8
     assert "gaps" not in model.advice({"a": a, "b": b, "y": 4 * a + 0.3 * luck}).about
 
@@ -107,7 +107,9 @@ def test_more_rows_are_for_doubt_that_they_lower(shares, is_advised):
     item = about_rows(overall(**shares), 1234)
     assert (item is not None) == is_advised
     if item is not None:
-        assert item.say.startswith("About 50% of the model's own doubt, and 10.0% of all, comes from which rows")
+        assert item.say.startswith(
+            "About 50% of the model's own doubt, and 10.0% of all doubt, comes from the choice of training rows"
+        )
         assert "1,234" in item.say
 
 
@@ -137,20 +139,20 @@ def test_intervals_are_off_overall_in_a_fifth_or_not():
     assert "read 95% as 90%." in whole.say
     fifths = (0.95, 0.96, 0.94, 0.95, 0.80)
     fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), "done", "fit")
-    assert fifth.say.startswith("In the highest fifth of the rows by their prediction, intervals hold 80.0%")
+    assert fifth.say.startswith("In the highest fifth of the rows by predicted value, intervals contain 80.0%")
     with speaking("command"):
         fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), "done", "fit")
     assert "--noise predicted" in fifth.say
     fifth = about_intervals(scores(**{covers: 0.945}, fifths=fifths), "done", "predicted")
     assert "read 95% as 80% there." in fifth.say
     sets = about_intervals(scores(**{"coverage of the 95% set": 0.90}), "done", "none")
-    assert (sets.lead, sets.say[:4]) == ("Do not take the sets at their word", "Sets")
+    assert (sets.lead, sets.say[:4]) == ("Do not trust the level of the sets", "Sets")
 
 
 def test_classes_are_as_often_right_as_they_are_sure():
     assert about_intervals(scores(accuracy=0.80, mean_confidence=0.83), "none", "none") is None
     item = about_intervals(scores(accuracy=0.80, mean_confidence=0.90), "none", "none")
-    assert item.lead == "Do not take the probabilities at their word"
+    assert item.lead == "Do not trust the probabilities"
     assert item.say.startswith("Answers are right less often than their confidence says: 80.0% of 400 rows, not 90.0%.")
     assert "calibrate='temperature'" in item.say
     item = about_intervals(scores(accuracy=0.80, mean_confidence=0.90), "tried", "none")
@@ -162,10 +164,10 @@ def test_gaps_that_matter_most_are_named_and_small_ones_are_not():
     gaps = {"age": Gap(40, 0.31, 38), "weight": Gap(10, 0.06, 2), "height": Gap(90, 0.01, 0)}
     item = about_gaps(gaps, 400)
     assert item.say == (
-        "age is missing in 40 of 400 rows: measured, the variance there would fall by 31% on average. Next: weight, 6% "
-        "in 10 rows."
+        "age is missing in 40 of 400 rows: measuring it would lower the variance there by 31% on average. "
+        "Next: weight, 6% in 10 rows."
     )
-    assert "the entropy there would fall by 31%" in about_gaps(gaps, 400, "entropy").say
+    assert "would lower the entropy there by 31%" in about_gaps(gaps, 400, "entropy").say
     assert about_gaps({"height": gaps["height"]}, 400) is None
     assert about_gaps({}, 400) is None
 

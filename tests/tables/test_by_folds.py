@@ -72,7 +72,7 @@ def test_saved_and_loaded(model, tmp_path):
 
 def test_the_report_is_of_all_rows(model, tmp_path):
     page = model.report(tmp_path / "report.html").read_text()
-    assert "each predicted by networks that did not see it" in page
+    assert "each predicted by networks that were trained without it" in page
     assert "flatter" not in page.split('id="document"')[-1].split('"cautions":[')[1].split("]")[0]
 
 
@@ -172,7 +172,8 @@ def test_fit_says_where_intervals_are_off():
     fine = Scores(1000, {name: 0.945}, {name: 0.007}, {}, None, 0.95, (0.95, 0.96, 0.94, 0.95, 0.925))
     assert fine.remarks() == []
     off = Scores(1000, {name: 0.93}, {name: 0.008}, {}, None, 0.95, ())
-    assert off.remarks() == ["intervals hold the truth less often than they say: 93.0% of 1,000 rows"]
+    assert off.remarks() == ["intervals contain the truth less often than they should: 93.0% of 1,000 rows, not 95%"]
     here = Scores(1000, {name: 0.945}, {name: 0.007}, {}, None, 0.95, (0.98, 0.98, 0.97, 0.95, 0.85))
-    expected = "in the highest fifth of the rows by their prediction, intervals hold 85.0% of the truth, not 95%"
+    where = "in the highest fifth of the rows by predicted value"
+    expected = f"{where}, intervals contain 85.0% of the true values, not 95%"
     assert here.remarks() == [expected]

@@ -219,14 +219,14 @@ def test_limits_are_gaps_within_an_interval(tmp_path):
     for row in np.flatnonzero(below).tolist():
         cells["x1"][row] = "<0.5" if row % 2 else "≤ 0.5"
     path = write(tmp_path / "limits.csv", cells)
-    with pytest.warns(UserWarning, match=rf"column 'x1' has limits, as '.*0.5', in {below.sum()} rows"):
+    with pytest.warns(UserWarning, match=rf"column 'x1' has limits, such as '.*0.5', in {below.sum()} rows"):
         model = wf.fit(path, target="y", epochs=30, draws=2, samples=8)
     assert "x1 (missing)" not in model.encoder.features
     new = {"x0": [0.0, 0.0, 0.0], "x1": ["<0.5", "> 3", ""], "x2": [0.0, 0.0, 0.0]}
     new = {name: [*values, 1.0] for name, values in new.items()}  # a column of text and numbers
     with warnings.catch_warnings(record=True, action="always") as told:
         answers = model.predict(new)
-    assert "column 'x1' has limits, as '<0.5', in 2 rows: values are drawn within them" in str(told[1].message)
+    assert "column 'x1' has limits, such as '<0.5', in 2 rows: values are drawn inside" in str(told[1].message)
     assert answers["mean"][0] < answers["mean"][2] < answers["mean"][1]
     assert answers["std"][0] < answers["std"][2]
     assert answers["share_gaps"][0] < answers["share_gaps"][2]

@@ -138,7 +138,7 @@ def test_what_is_done_is_told(quantities, folder):
     learn(read(path), Request("y", **QUICK), told.append, False)
     text = "\n".join(told)
     assert "400 rows: 280 to train on, 60 to calibrate, 60 to test" in text
-    assert "y: regression, because it holds numbers" in text
+    assert "y: regression, because it has numbers" in text
     assert "dropped: id (" in text
     assert "customer (almost every value is unique)" in text
     assert "training 3 networks: 50 hidden units, 8 epochs" in text
@@ -327,7 +327,7 @@ def test_a_quantity_that_is_never_negative_stays_so(folder):
     table = read(write(folder / "positive.csv", cells))
     run = learn(table, Request("y", **QUICK), told.append, False)
     assert run.target.least == 0
-    assert "y is never below 0, nor are its predictions (least='none' lets them)" in told
+    assert "y is never below 0, so predictions are not either (turn off with least='none')" in told
     x, y = Encoded(run.held_out.x, run.encoder.features), run.held_out.y
     training = run.posterior.training
     unbounded = replace(training, likelihood=replace(training.likelihood, least=None))

@@ -93,7 +93,7 @@ def test_scores_are_shown_in_their_order_and_with_the_digits_that_errors_allow()
         "mean width of the interval",
     ]
     found = Scores(9, {"RMSE": 123.456, "coverage": 0.95333}, {"RMSE": 2.345, "coverage": 0.0123}, {"RMSE": 130.0})
-    assert str(found.table()).splitlines()[1:] == ["RMSE      123.5  2.3   130.0", "coverage  95.3%  1.2%"]
+    assert str(found.table()).splitlines()[1:] == ["RMSE      123.5       2.3   130.0", "coverage  95.3%       1.2%"]
 
 
 def test_what_says_little_is_told():
@@ -137,7 +137,7 @@ def test_intervals_of_counts_are_off_only_if_narrower_ones_would_do():
     assert np.mean(coverage) > 0.97
     assert flagged <= 4  # one in twenty overall, and as many in a fifth
     wide = scores.together(CountPrediction.summary, count_rows(np.random.default_rng(0), 1000, wider=4), 0.95)
-    assert wide.off().say.startswith("intervals hold the truth more often than they say: 99.")
+    assert wide.off().say.startswith("intervals contain the truth more often than they should: 99.")
     assert reloaded(wide) == wide
 
 

@@ -191,7 +191,7 @@ def drawing_elsewhere():
 
 
 WRONG = {
-    "its own generator": (drawing_elsewhere(), ValueError, "a generator of its own"),
+    "its own generator": (drawing_elsewhere(), ValueError, "from its own generator"),
     "no rows": (Items(images=IMAGES[:0]), ValueError, "no rows"),
     "no targets": (TensorDataset(IMAGES), ValueError, r"must be \(x, y\) or .* the first one is a tuple of 1"),
     "words": (Items(lambda image: "image"), ValueError, "not numbers"),

@@ -83,7 +83,7 @@ def test_what_algorithms_cannot_be(problem):
     with pytest.raises(ValueError, match="none of Algorithms"):
         wf.marginalise(training(), problem, [wf.Algorithms([SGD, ADAM]), wf.Hyperparameters(lrr=[0.1, 0.2])])
     for name in ("family", "algorithm", "init", "share"):
-        with pytest.raises(ValueError, match="has a variable of its own"):
+        with pytest.raises(ValueError, match="has a separate variable"):
             wf.Hyperparameters(**{name: [0.1, 0.2]})
     with pytest.raises(TypeError, match="fixed schedule"):
         wf.Hyperparameters(2, schedule=wf.schedules.Cosine())

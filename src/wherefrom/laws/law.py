@@ -22,7 +22,7 @@ from wherefrom.files.codec import stored
 
 _COLUMNS = 2**16  # of a factor that are converted at a time
 
-# Every so many steps, once an epoch, or at these steps: numbers from 1 on, or fractions of the training up to 1.0.
+# Every n steps, once an epoch, or at these steps: numbers from 1 on, or fractions of the training up to 1.0.
 Often = int | Literal["epoch"] | tuple[float, ...]
 
 
@@ -146,7 +146,7 @@ class Finished:
 class Points:
     """Equally likely points. With a single one it is the paper's delta(theta - A_h^t(theta0))."""
 
-    carries_statistics: ClassVar[bool] = True  # each point was a network, with statistics of its own
+    carries_statistics: ClassVar[bool] = True  # each point was a network, with its own statistics
     points: Tensor  # (count, size)
 
     @property

@@ -89,7 +89,7 @@ class Filters:
         self.last.copy_(theta)
 
     def gains(self, iterations: int) -> list[tuple[float, float, float]]:
-        """Return the gains at so many iterates, from the first on, for an engine that moves the tensors itself."""
+        """Return the gains at the first iterates, for an engine that moves the tensors itself."""
         filters = Filters(self.last[:0], self.discount)
         return [filters._gains() for _ in range(iterations)]
 

@@ -139,7 +139,7 @@ class Classification(OfLabels):
         if outputs != targets:
             raise ValueError(
                 f"{model} has {outputs} output{'s' * (outputs > 1)}, but there are {targets} "
-                "classes, each with a logit of its own. If y lacks some, name them: wf.Classification(classes=...)"
+                "classes, each with its own logit. If y lacks some, name them: wf.Classification(classes=...)"
             )
 
     def doubt_network(
@@ -297,7 +297,11 @@ class ClassPrediction(HoldsMixture):
         return np.array(self.classes)[self.probabilities.argmax(1).numpy()]
 
     def sample(self, count: int, seed: int = 0) -> np.ndarray:
-        """Draw `count` labels for every row.  # (count, rows)"""
+        """Draw `count` labels for every row.  # (count, rows)
+
+        count: samples of each row.
+        seed: seed of the samples (default 0).
+        """
         generator = torch.Generator().manual_seed(seed)
         return np.array(self.classes)[torch.multinomial(self.probabilities, count, True, generator=generator).T.numpy()]
 
@@ -340,11 +344,20 @@ class ClassPrediction(HoldsMixture):
         return self.conformal.holds(self.mixture, level)
 
     def set_size(self, level: float = 0.95, by: SetRule | None = None) -> Tensor:
-        """Number of classes in the set of each row.  # (rows,)"""
+        """Number of classes in the set of each row.  # (rows,)
+
+        level: level of the sets (default 0.95).
+        by: as in `sets` (default None).
+        """
         return self.sets(level, by).sum(1)
 
     def coverage(self, y: Any, level: float = 0.95, by: SetRule | None = None) -> float:
-        """The share of rows whose own class is in the set."""
+        """The share of rows whose own class is in the set.
+
+        y: the true values of these rows.
+        level: level of the sets (default 0.95).
+        by: as in `sets` (default None).
+        """
         is_in = self.sets(level, by).gather(1, self._numbers(y).unsqueeze(1))
         return float(is_in.double().mean())
 
@@ -359,6 +372,8 @@ class ClassPrediction(HoldsMixture):
         A one-shot prediction knows each member's mean probabilities and their variances, not its logits. Each class's
         log-odds are taken as normal, with the mean and variance that give these, and are divided by the temperature,
         the other classes keeping their proportions: exact for two classes, about so for more.
+
+        temperature: the number that logits are divided by.
         """
         if not 0 < temperature < math.inf:
             raise ValueError(f"a temperature is above zero, and finite; {temperature} is not")
@@ -417,7 +432,11 @@ class ClassPrediction(HoldsMixture):
 
     @one_core()
     def nll(self, y: Any, by_row: bool = False) -> Any:
-        """Negative log-likelihood of the classes y, in nats; the mean over rows, or each row's."""
+        """Negative log-likelihood of the classes y, in nats; the mean over rows, or each row's.
+
+        y: the true values of these rows.
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         logs = self._log_probabilities_of(y)
         weights = torch.ones(len(logs), dtype=torch.float64) / len(logs) if self.weights is None else self.weights
         each = torch.logsumexp(logs + weights.log()[:, None, None], (0, 1)) - math.log(logs.shape[1])
@@ -427,29 +446,53 @@ class ClassPrediction(HoldsMixture):
         return -each if by_row else float(-each.mean())
 
     def accuracy(self, y: Any) -> float:
-        """The share of rows whose most probable class is the right one."""
+        """The share of rows whose most probable class is the right one.
+
+        y: the true values of these rows.
+        """
         return class_scores.accuracy(self.probabilities, self._numbers(y))
 
     def brier(self, y: Any, by_row: bool = False) -> Any:
-        """Squared distance of the probabilities to the truth, added up over classes; the mean over rows, or each's."""
+        """Squared distance of the probabilities to the truth, added up over classes; the mean over rows, or each's.
+
+        y: the true values of these rows.
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         each = class_scores.brier(self.probabilities, self._numbers(y))
         return each if by_row else float(each.mean())
 
     def reliability(self, y: Any, bins: int = 15, adaptive: bool = False) -> Reliability:
-        """Confidence against how often it is right, by bins of equal width, or of equal counts if adaptive."""
+        """Confidence against how often it is right, by bins of equal width, or of equal counts if adaptive.
+
+        y: the true values of these rows.
+        bins: number of bins (default 15).
+        adaptive: bins with equally many rows, instead of bins of equal width (default False).
+        """
         return class_scores.reliability(self.probabilities, self._numbers(y), bins, adaptive)
 
     def ece(self, y: Any, bins: int = 15, adaptive: bool = False) -> float:
-        """Expected calibration error: the mean distance between confidence and accuracy."""
+        """Expected calibration error: the mean distance between confidence and accuracy.
+
+        y: the true values of these rows.
+        bins: number of bins (default 15).
+        adaptive: bins with equally many rows, instead of bins of equal width (default False).
+        """
         return self.reliability(y, bins, adaptive).ece
 
     def risk_coverage(self, y: Any, by: Doubt = "confidence") -> RiskCoverage:
-        """The share of wrong answers among the rows that are least in doubt, by how many of them are answered."""
+        """The share of wrong answers among the rows that are least in doubt, by how many of them are answered.
+
+        y: the true values of these rows.
+        by: which doubt sorts the rows, as in `doubt` (default "confidence").
+        """
         errors = ~class_scores.correct(self.probabilities, self._numbers(y))
         return class_scores.risk_coverage(-self.doubt(by), errors)
 
     def doubt(self, by: Doubt = "entropy") -> Tensor:
-        """A number for each row that is large where there is doubt: confidence counts by what it lacks.  # (rows,)"""
+        """A number for each row that is large where there is doubt: confidence counts by what it lacks.  # (rows,)
+
+        by: "entropy" (default), "expected_entropy", "mutual_information", "variance" or "confidence".
+        """
         if by not in get_args(Doubt):
             raise ValueError(f"by must be one of {', '.join(map(repr, get_args(Doubt)))}, not {by!r}")
         if by == "confidence":
@@ -457,11 +500,19 @@ class ClassPrediction(HoldsMixture):
         return self.variance.sum(1) if by == "variance" else getattr(self, by)
 
     def auroc(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
-        """Area under the ROC curve of telling rows like these from other rows by doubt: 1 is perfect, 0.5 is chance."""
+        """Area under the ROC curve of telling rows like these from other rows by doubt: 1 is perfect, 0.5 is chance.
+
+        outside: predictions of the rows that should be found.
+        by: which doubt, as in `doubt` (default "entropy").
+        """
         return class_scores.auroc(self.doubt(by), _of_prediction(outside).doubt(by))
 
     def aupr(self, outside: ClassPrediction, by: Doubt = "entropy") -> float:
-        """Average precision of finding other rows by their doubt."""
+        """Average precision of finding other rows by their doubt.
+
+        outside: predictions of the rows that should be found.
+        by: which doubt, as in `doubt` (default "entropy").
+        """
         return class_scores.aupr(self.doubt(by), _of_prediction(outside).doubt(by))
 
     @one_core()

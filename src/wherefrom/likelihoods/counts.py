@@ -379,7 +379,11 @@ class CountPrediction(Quantities):
 
     @one_core()
     def log_density(self, y: Any, reading: CountReading | None = None) -> Tensor:
-        """The log probability of each column's count.  # (rows, columns)"""
+        """The log probability of each column's count.  # (rows, columns)
+
+        y: one value for each row.
+        reading: "mixture", or "paper", which is the same (default None: "mixture").
+        """
         _check_reading(reading)
         counts = self._counts(y)
         logs = self.mixture.mixed_logs(_log_probability(counts, *self._components(), self._never()))
@@ -390,7 +394,11 @@ class CountPrediction(Quantities):
 
     @one_core()
     def cdf(self, y: Any, reading: CountReading | None = None) -> Tensor:
-        """Probability of a count no larger than y."""
+        """Probability of a count no larger than y.
+
+        y: one value for each row.
+        reading: "mixture", or "paper", which is the same (default None: "mixture").
+        """
         _check_reading(reading)
         counts = self._counts(y)
         below, never = negative_binomials.probability_below(counts, *self._components()), self._never()
@@ -405,6 +413,9 @@ class CountPrediction(Quantities):
         """The least count that is not exceeded with this probability.
 
         `reading` is "mixture", or "paper" for the same, here and of probabilities and scores: counts have no other.
+
+        probability: a number between 0 and 1.
+        reading: "mixture", or "paper", which is the same (default None: "mixture").
         """
         _check_reading(reading)
         probability = checked_probability(probability)
@@ -428,6 +439,9 @@ class CountPrediction(Quantities):
         lack, or "conformal". Left out, it is the conformal one where the posterior was calibrated so, else
         "few_members"; `prediction.reading` says which. Where a background is mixed in, it is the networks' interval
         with its ends moved outwards.
+
+        level: level of the interval (default 0.95).
+        reading: "few_members", "mixture", "paper" or "conformal" (default None: `self.reading`).
         """
         level = checked_level(level)
         reading = reading or self.reading
@@ -466,7 +480,12 @@ class CountPrediction(Quantities):
         return low.clamp_min(0), high
 
     def sample(self, count: int, seed: int = 0, reading: CountReading | None = None) -> Tensor:
-        """Draw `count` counts for every row.  # (count, rows[, columns])"""
+        """Draw `count` counts for every row.  # (count, rows[, columns])
+
+        count: samples of each row.
+        seed: seed of the samples (default 0).
+        reading: "mixture", or "paper", which is the same (default None: "mixture").
+        """
         _check_reading(reading)
         generator = torch.Generator().manual_seed(seed)
         live = self.mixture.component_weights
@@ -492,7 +511,12 @@ class CountPrediction(Quantities):
     # ------------------------------------------------------------------ scores
 
     def nll(self, y: Any, reading: CountReading | None = None, by_row: bool = False) -> Any:
-        """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's."""
+        """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's.
+
+        y: the true values of these rows.
+        reading: "mixture", or "paper", which is the same (default None: "mixture").
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         each = -self.log_density(y, reading).sum(-1)
         return each if by_row else float(each.mean())
 
@@ -501,6 +525,10 @@ class CountPrediction(Quantities):
         """Continuous ranked probability score: the sum over counts k of (P(Y <= k) - [y <= k])^2, to about 1e-6 of it.
 
         It is E |Y - y| - E |Y - Y'| / 2, where Y and Y' are independent; the first has a closed form.
+
+        y: the true values of these rows.
+        reading: "mixture", or "paper", which is the same (default None: "mixture").
+        by_row: return one value for each row, instead of their mean (default False).
         """
         _check_reading(reading)
         truth = self._counts(y)

@@ -85,7 +85,7 @@ class Ordinal(OfLabels):
         if not (classes or self.levels or _own_order(y)) and isinstance(labels[0], str):
             few = ", ".join(map(repr, labels[:5])) + ", ..." * (len(labels) > 5)
             raise ValueError(
-                f"y holds text, which has no order of its own: name its levels from the lowest to the highest, "
+                f"y holds text, which has no order: name its levels from the lowest to the highest, "
                 f"wf.Ordinal(levels=[...]) with {few} in their order"
             )
         return Encoded(numbers.unsqueeze(1), True, len(labels), column_names(y), labels)
@@ -158,11 +158,17 @@ class OrdinalPrediction(ClassPrediction):
         return torch.cat([below[:, :-1].clamp_max(1.0), torch.ones_like(below[:, :1])], 1)
 
     def cdf(self, y: Any) -> Tensor:
-        """Probability of a level no higher than y.  # (rows,)"""
+        """Probability of a level no higher than y.  # (rows,)
+
+        y: one value for each row.
+        """
         return self.cumulative.gather(1, self._numbers(y).unsqueeze(1)).squeeze(1)
 
     def quantile(self, probability: float) -> np.ndarray:
-        """The lowest level that is not exceeded with this probability.  # (rows,), labels"""
+        """The lowest level that is not exceeded with this probability.  # (rows,), labels
+
+        probability: a number between 0 and 1.
+        """
         reached = self.cumulative >= checked_probability(probability) - _ROUNDING
         return self._labelled(reached.int().argmax(1))
 
@@ -219,6 +225,9 @@ class OrdinalPrediction(ClassPrediction):
         """Ranked probability score: squared errors of the cumulative probabilities, added up; lower is better.
 
         A miss by two levels costs more than one by one level. The mean over rows, or each row's.
+
+        y: the true values of these rows.
+        by_row: return one value for each row, instead of their mean (default False).
         """
         each = ranked_probability(self.probabilities, self._numbers(y))
         return each if by_row else float(each.mean())

@@ -158,7 +158,10 @@ class OwnPrediction(Quantities):
 
     @one_core()
     def cdf(self, y: Any) -> Tensor:
-        """The probability of a value no larger than y."""
+        """The probability of a value no larger than y.
+
+        y: one value for each row.
+        """
         return self._shape(self._below(self._standardised(y)))
 
     def _below(self, z: Tensor) -> Tensor:
@@ -166,7 +169,10 @@ class OwnPrediction(Quantities):
 
     @one_core()
     def quantile(self, probability: float) -> Tensor:
-        """The value below which y falls with this probability, by bisection."""
+        """The value below which y falls with this probability, by bisection.
+
+        probability: a number between 0 and 1.
+        """
         p, mean = checked_probability(probability), self.mixture.mean
         reach = self.mixture.variance.sqrt()
         low, high = mean - reach, mean + reach
@@ -192,6 +198,9 @@ class OwnPrediction(Quantities):
 
         `reading` is "mixture", between two quantiles, or "conformal". Left out, it is the conformal one where the
         posterior was calibrated so.
+
+        level: level of the interval (default 0.95).
+        reading: "mixture" or "conformal" (default None: conformal if the posterior was calibrated so).
         """
         tail, reading = (1 - checked_level(level)) / 2, reading or self.reading
         if reading not in ("mixture", "conformal"):
@@ -203,18 +212,29 @@ class OwnPrediction(Quantities):
 
     @one_core()
     def log_density(self, y: Any) -> Tensor:
-        """The log density of each column.  # (rows, columns)"""
+        """The log density of each column.  # (rows, columns)
+
+        y: one value for each row.
+        """
         z = self._standardised(y)
         return self.mixture.mixed_logs(self._components(lambda each: each.log_prob(z))) - self.scale.log()
 
     def nll(self, y: Any, by_row: bool = False) -> Any:
-        """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's."""
+        """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's.
+
+        y: the true values of these rows.
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         each = -self.log_density(y).sum(-1)
         return each if by_row else float(each.mean())
 
     @one_core()
     def crps(self, y: Any, by_row: bool = False) -> Any:
-        """CRPS, the integral of (P(Y <= t) - [y <= t])^2, over 12 deviations on each side."""
+        """CRPS, the integral of (P(Y <= t) - [y <= t])^2, over 12 deviations on each side.
+
+        y: the true values of these rows.
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         z, mean, std = self._standardised(y), self.mixture.mean, self.mixture.variance.sqrt()
         total = torch.zeros_like(z)
         below = torch.minimum(z, mean - _FAR * std), z, 0.0
@@ -238,6 +258,9 @@ class OwnPrediction(Quantities):
         """Draw `count` values for every row: an answer, and then a value of its distribution.
 
         # (count, rows[, columns])
+
+        count: samples of each row.
+        seed: seed of the samples (default 0).
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

@@ -179,7 +179,7 @@ class Positive(OfNumbers):
         return replace(outputs, answers=p, spread=spread, noise=noise, within=within)
 
     def fit_noise(self, outputs: Mixture, y: Tensor, scaler: Scaler, weights: Tensor | None) -> Tensor:
-        """Variance of each column's logarithm, in units of its own, by the rows above zero.  # (columns,)"""
+        """Variance of each column's logarithm, in its own units, by the rows above zero.  # (columns,)"""
         inner, each = replace(outputs, answers=self.moments(outputs.answers, None).answers), []
         for j, column in enumerate(y.T):
             rows = torch.nonzero(column > 0).flatten()

@@ -142,6 +142,8 @@ class PositivePrediction(Quantities):
         """The sources of the variance of log y, row by row and overall, for a y above zero.
 
         Where y may be 0, `of="y > 0"` splits the variance of whether it is: p (1 - p).
+
+        of: "log y" (default), or "y > 0": whether y is above 0.
         """
         if of == "log y":
             unit = "variance of log y" + ", y > 0" * (self.presence is not None)
@@ -173,7 +175,12 @@ class PositivePrediction(Quantities):
 
     @one_core()
     def quantile(self, probability: float, reading: Reading | None = None) -> Tensor:
-        """The value below which y falls with this probability."""
+        """The value below which y falls with this probability.
+
+        probability: a number between 0 and 1.
+        reading: "gaussian" (the log-normal), "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        """
         probability, quantiles = checked_probability(probability), torch.empty_like(self.mixture.mean)
         for rows, each in self._by_rows(reading):
             quantiles[rows] = each.quantile(probability)
@@ -241,7 +248,12 @@ class PositivePrediction(Quantities):
 
     @one_core()
     def cdf(self, y: Any, reading: Reading | None = None) -> Tensor:
-        """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well."""
+        """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well.
+
+        y: one value for each row.
+        reading: "gaussian" (the log-normal), "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        """
         y = self._matrix(y)
         below = torch.empty_like(y)
         for rows, each in self._by_rows(reading):
@@ -250,7 +262,12 @@ class PositivePrediction(Quantities):
 
     @one_core()
     def log_density(self, y: Any, reading: Reading | None = None) -> Tensor:
-        """Log density of each column by itself, in y's units; of a 0, the log of its probability.  # (rows, columns)"""
+        """Log density of each column by itself, in y's units; of a 0, the log of its probability.  # (rows, columns)
+
+        y: one value for each row.
+        reading: "gaussian" (the log-normal), "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        """
         y = self._positive(y)
         if reading != "mixture" and self.blend is None:
             checked_variance(self.mixture.variance)
@@ -262,7 +279,13 @@ class PositivePrediction(Quantities):
         return densities
 
     def sample(self, count: int, seed: int = 0, reading: Reading | None = None) -> Tensor:
-        """Draw `count` values for every row.  # (count, rows[, columns])"""
+        """Draw `count` values for every row.  # (count, rows[, columns])
+
+        count: samples of each row.
+        seed: seed of the samples (default 0).
+        reading: "gaussian" (the log-normal), "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        """
         generator = torch.Generator().manual_seed(seed)
         drawn = [each.sample(count, generator) for _, each in self._by_rows(reading)]
         return self._shape(torch.cat(drawn, 1))
@@ -270,13 +293,25 @@ class PositivePrediction(Quantities):
     # ------------------------------------------------------------------ scores
 
     def nll(self, y: Any, reading: Reading | None = None, by_row: bool = False) -> Any:
-        """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's."""
+        """Negative log-likelihood of y, the mean over rows (columns are added up); `by_row` gives each row's.
+
+        y: the true values of these rows.
+        reading: "gaussian" (the log-normal), "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         each = -self.log_density(y, reading).sum(-1)
         return each if by_row else float(each.mean())
 
     @one_core()
     def crps(self, y: Any, reading: Reading | None = None, by_row: bool = False) -> Any:
-        """Continuous ranked probability score in y's units, the mean over rows and columns."""
+        """Continuous ranked probability score in y's units, the mean over rows and columns.
+
+        y: the true values of these rows.
+        reading: "gaussian" (the log-normal), "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         y = self._positive(y)
         scores = torch.empty_like(y)
         for rows, each in self._by_rows(reading):

@@ -209,7 +209,10 @@ class QuantilePrediction(Quantities):
 
     @one_core()
     def quantile(self, probability: float) -> Tensor:
-        """The value below which y falls with this probability; linear between two trained levels.  # (rows,)"""
+        """The value below which y falls with this probability; linear between two trained levels.  # (rows,)
+
+        probability: a number between 0 and 1.
+        """
         p, levels = checked_probability(probability), self.levels
         if not levels[0] - _SAME <= p <= levels[-1] + _SAME:
             raise ValueError(
@@ -229,6 +232,8 @@ class QuantilePrediction(Quantities):
 
         Below the first quantile it is the first level, and the probability is no larger; above the last quantile it is
         the last level, and the probability is no smaller.  # (rows,)
+
+        y: one value for each row.
         """
         column, quantiles = self._column(y), self.quantiles
         levels = torch.tensor(self.levels, dtype=torch.float64)
@@ -254,6 +259,9 @@ class QuantilePrediction(Quantities):
 
         `reading` is "quantiles", or "conformal": their ends moved as rows say that were not trained on. Left out, it
         is the conformal one where the posterior was calibrated so.
+
+        level: level of the interval (default 0.9).
+        reading: "quantiles" or "conformal" (default None: conformal if the posterior was calibrated so).
         """
         number, (low, high) = self._pair(level)
         reading = reading or ("quantiles" if self.conformal is None else "conformal")
@@ -296,25 +304,44 @@ class QuantilePrediction(Quantities):
     # ------------------------------------------------------------------ scores
 
     def pinball(self, y: Any, by_level: bool = False) -> Any:
-        """Pinball loss of the quantiles: the mean over rows and levels, or that of each level."""
+        """Pinball loss of the quantiles: the mean over rows and levels, or that of each level.
+
+        y: the true values of these rows.
+        by_level: return one value for each level (default False: their mean).
+        """
         each = _pinball(self._column(y) - self.quantiles, self.levels)
         return each.mean(0) if by_level else float(each.mean())
 
     def crps(self, y: Any, by_row: bool = False) -> Any:
-        """CRPS by the trained levels: twice their pinball losses, each by the part of (0, 1) that is nearest to it."""
+        """CRPS by the trained levels: twice their pinball losses, each by the part of (0, 1) that is nearest to it.
+
+        y: the true values of these rows.
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         each = 2 * _pinball(self._column(y) - self.quantiles, self.levels) @ _weights(self.levels)
         return each if by_row else float(each.mean())
 
     def coverage(self, y: Any, level: float = 0.9, reading: str | None = None) -> float:
-        """The fraction of y that lies within the `interval` of this level."""
+        """The fraction of y that lies within the `interval` of this level.
+
+        y: the true values of these rows.
+        level: level of the interval (default 0.9).
+        reading: "quantiles" or "conformal" (default None: conformal if the posterior was calibrated so).
+        """
         return share_within(self._column(y)[:, 0], *self.interval(level, reading))
 
     def below(self, y: Any) -> Tensor:
-        """The fraction of y at or below each quantile, which should be its level.  # (levels,)"""
+        """The fraction of y at or below each quantile, which should be its level.  # (levels,)
+
+        y: the true values of these rows.
+        """
         return (self._column(y) <= self.quantiles).double().mean(0)
 
     def rmse(self, y: Any) -> float:
-        """Root mean squared error of the quantile that is nearest to the median."""
+        """Root mean squared error of the quantile that is nearest to the median.
+
+        y: the true values of these rows.
+        """
         return float((self.central - self._column(y)[:, 0]).square().mean().sqrt())
 
     def nll(self, y: Any, *, by_row: bool = False) -> Any:
@@ -333,7 +360,10 @@ class QuantilePrediction(Quantities):
 
     @one_core()
     def sources(self, by_level: bool = True) -> Sources:
-        """Split the variance of each quantile over the choices of training; added up over levels if not `by_level`."""
+        """Split the variance of each quantile over the choices of training; added up over levels if not `by_level`.
+
+        by_level: split the variance of each level (default True); otherwise their sum.
+        """
         if by_level:
             return sources(self.mixture, self.scale, is_flat=False, added=self._added, unit="variance of quantiles")
         weights, added = self.scale.square().expand(len(self), -1), self._added

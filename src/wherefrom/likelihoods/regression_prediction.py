@@ -9,8 +9,8 @@ and variance (`"gaussian"`, the paper's), and the mixture itself (`"mixture"`).
 A posterior that was calibrated says so here: its variance is the calibrated one (`stretched`). If it was calibrated by
 its shape, a third reading is the default: the distribution of this shape with the mixture's mean and variance
 (`"shape"`). If it was calibrated by conformal prediction, `interval` and `coverage` speak of the conformal interval,
-which ends so many deviations below and above the mean, unless a reading is asked for by name. Quantiles, densities and
-scores stay those of the distribution.
+which ends some standard deviations below and above the mean, unless a reading is asked for by name. Quantiles,
+densities and scores stay those of the distribution.
 
 With `tails="student"` every answer stands for Student's t with its noise as variance (the spread of one-shot's answers
 among it), and the default reading is the t with the mixture's mean and variance: its shape is there from the start.
@@ -197,6 +197,10 @@ class Prediction(Quantities):
         """Draw `count` values for every row, one from each of `count` parts of the distribution of equal probability.
 
         Rows are drawn independently of each other. `reading` is as for quantiles.  # (count, rows[, outputs])
+
+        count: samples of each row.
+        seed: seed of the samples (default 0).
+        reading: which distribution, as for `quantile` (default None: `self.quantile_reading`).
         """
         generator = torch.Generator().manual_seed(seed)
         within = torch.rand(count, dtype=torch.float64, generator=generator)
@@ -209,6 +213,9 @@ class Prediction(Quantities):
         """The probability of a value no larger than y, row by row. Over many rows it is uniform, if all is well.
 
         `reading` is as for quantiles.
+
+        y: one value for each row.
+        reading: which distribution, as for `quantile` (default None: `self.quantile_reading`).
         """
         z, reading = self._standardised(y), self._point_reading(reading)
         if reading == "few_members":
@@ -225,19 +232,36 @@ class Prediction(Quantities):
 
     @one_core()
     def log_density(self, y: Any, reading: Reading | None = None) -> Tensor:
-        """Log density of each output by itself.  # (rows, outputs)"""
+        """Log density of each output by itself.  # (rows, outputs)
+
+        y: one value for each row.
+        reading: "paper" or "gaussian", "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        """
         z, (shape, is_mixture) = self._standardised(y), self.read_by(reading)
         log_density = self._mixture_log_density(z) if is_mixture else self._log_density_around(z, shape)
         return log_density - self.scale.log()
 
     def nll(self, y: Any, reading: Reading | None = None, by_row: bool = False) -> Any:
-        """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's."""
+        """Negative log-likelihood of y, the mean over rows (outputs are added up); `by_row` gives each row's.
+
+        y: the true values of these rows.
+        reading: "paper" or "gaussian", "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         each = -self.log_density(y, reading).sum(-1)
         return each if by_row else float(each.mean())
 
     @one_core()
     def crps(self, y: Any, reading: Reading | None = None, by_row: bool = False) -> Any:
-        """Continuous ranked probability score in y's units, the mean over rows and outputs."""
+        """Continuous ranked probability score in y's units, the mean over rows and outputs.
+
+        y: the true values of these rows.
+        reading: "paper" or "gaussian", "shape", or "mixture" (default None: "shape" if calibrated so, otherwise
+            "gaussian").
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         z, (shape, is_mixture) = self._standardised(y), self.read_by(reading)
         score = self._crps_around(z, shape)
         if is_mixture:
@@ -246,7 +270,12 @@ class Prediction(Quantities):
         return each if by_row else float(each.mean())
 
     def coverage(self, y: Any, level: float = 0.95, reading: IntervalReading | None = None) -> float:
-        """The fraction of y that lies within the `interval` of this level and reading."""
+        """The fraction of y that lies within the `interval` of this level and reading.
+
+        y: the true values of these rows.
+        level: level of the interval (default 0.95).
+        reading: which interval, as for `interval` (default None: `self.reading`).
+        """
         reading = self._interval_reading(reading)
         is_plain = self.least is None and self.blend is None
         if self.mixture.is_dense and reading == "mixture" and is_plain:  # without searching for the ends
@@ -262,7 +291,7 @@ class Prediction(Quantities):
         With noise, or by one-shot, a member is the mixture of its own answers, as in `nll(y, "mixture")`; without, the
         Gaussian with their mean and variance, as in `nll(y)`. Outputs are added up, or kept apart: the mixture of
         several outputs is scored one by one, so weights that are to lower `nll(y, "mixture")` are chosen with
-        `by_output=True`, each output as a row of its own.  # (members, rows[, outputs])
+        `by_output=True`, each output as a separate row.  # (members, rows[, outputs])
         """
         z, members = self._standardised(y), len(self.answers)
         densities = torch.empty(members, *z.shape, dtype=torch.float64)
@@ -272,7 +301,7 @@ class Prediction(Quantities):
                 answers = answers.mean(1, keepdim=True)
             if points := int((variance <= 0).flatten(1).any(1).sum()):
                 raise ValueError(
-                    f"{points} of {members} members have no variance of their own at some rows, where a "
+                    f"{points} of {members} members have no variance at some rows, where a "
                     "density does not exist: marginalise t or F within them, take more samples, or give the "
                     "likelihood a noise"
                 )

@@ -266,7 +266,7 @@ class Several(Target):
         return torch.cat(fitted)
 
     def _targets_from(self, outputs: int) -> int:
-        """Return how many things all targets speak of, where the network has so many outputs."""
+        """Return the number of outputs of all predictions together, by that of the network."""
         targets = sum(self._targets(0).values())
         return next(
             count for count in range(max(0, targets), outputs + len(self.parts) + 2) if self._fits(count, outputs)
@@ -382,13 +382,21 @@ class SeveralPrediction(HoldsMixture):
         return torch.stack([one / one.mean().clamp_min(torch.finfo(torch.float64).tiny) for one in each]).sum(0)
 
     def nll(self, y: Any, by_row: bool = False) -> Any:
-        """Negative log-likelihood of all targets: the sum of theirs, the mean over rows, or each row's."""
+        """Negative log-likelihood of all targets: the sum of theirs, the mean over rows, or each row's.
+
+        y: the true values of these rows.
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         truths = self._truths(y)
         each = torch.stack([self[name].nll(truths[name], by_row=True) for name in self]).sum(0)
         return each if by_row else float(each.mean())
 
     def coverage(self, y: Any, level: float = 0.95) -> float:
-        """The fraction of all targets' values that lie within their intervals, or sets, of this level."""
+        """The fraction of all targets' values that lie within their intervals, or sets, of this level.
+
+        y: the true values of these rows.
+        level: level of the intervals and sets (default 0.95).
+        """
         truths = self._truths(y)
         return math.fsum(self[name].coverage(truths[name], level) for name in self) / len(self.names)
 
@@ -400,7 +408,10 @@ class SeveralPrediction(HoldsMixture):
 
     @one_core()
     def sources(self, target: str | None = None) -> Any:
-        """The sources of one target's doubt; of all targets, by name."""
+        """The sources of one target's doubt; of all targets, by name.
+
+        target: name of the target (default None: all of them).
+        """
         return {name: self[name].sources() for name in self} if target is None else self[target].sources()
 
     @one_core()

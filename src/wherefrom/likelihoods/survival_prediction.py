@@ -77,15 +77,24 @@ class SurvivalPrediction(Quantities):
     # ------------------------------------------------------------------ curves
 
     def survival(self, times: Times) -> Tensor:
-        """Probability to be without the event at each time.  # (rows, times)"""
+        """Probability to be without the event at each time.  # (rows, times)
+
+        times: one time, or several.
+        """
         return self._curves.survival(self._as_z(times)).clamp(0.0, 1.0)
 
     def cdf(self, times: Times) -> Tensor:
-        """Probability to have had the event by each time.  # (rows, times)"""
+        """Probability to have had the event by each time.  # (rows, times)
+
+        times: one time, or several.
+        """
         return 1 - self.survival(times)
 
     def hazard(self, times: Times) -> Tensor:
-        """Rate of events at each time among rows that had none before, per unit of time.  # (rows, times)"""
+        """Rate of events at each time among rows that had none before, per unit of time.  # (rows, times)
+
+        times: one time, or several.
+        """
         z, at = self._as_z(times), _as_times(times)
         return (self._curves.logs(z, is_density=True) - self._curves.logs(z)).exp() / (self.scale * at)
 
@@ -95,6 +104,9 @@ class SurvivalPrediction(Quantities):
 
         It holds the curves of this share of them, and not the noise, which is what a curve itself speaks of. In
         one-shot prediction, members that vary count with their mean curves.
+
+        times: one time, or several.
+        level: level of the interval (default 0.95).
         """
         return self._curves.band(self._as_z(times), (1 - checked_level(level)) / 2)
 
@@ -102,7 +114,10 @@ class SurvivalPrediction(Quantities):
 
     @one_core()
     def quantile(self, probability: float) -> Tensor:
-        """Time by which the event has happened with this probability.  # (rows,)"""
+        """Time by which the event has happened with this probability.  # (rows,)
+
+        probability: a number between 0 and 1.
+        """
         return self._as_time(self._curves.quantile(checked_probability(probability)))
 
     @property
@@ -132,7 +147,10 @@ class SurvivalPrediction(Quantities):
 
     @one_core()
     def restricted_mean(self, horizon: float) -> Tensor:
-        """Mean of min(T, horizon): how long a row is without the event until then.  # (rows,)"""
+        """Mean of min(T, horizon): how long a row is without the event until then.  # (rows,)
+
+        horizon: the last time that counts.
+        """
         end = self._as_z(horizon)[:, 0]
         curves = self._curves
         low, _ = curves.reach
@@ -145,7 +163,11 @@ class SurvivalPrediction(Quantities):
         return start + self.scale * _integral(integrand, low, end)
 
     def sample(self, count: int, seed: int = 0) -> Tensor:
-        """Draw `count` times for every row.  # (count, rows)"""
+        """Draw `count` times for every row.  # (count, rows)
+
+        count: samples of each row.
+        seed: seed of the samples (default 0).
+        """
         return self._as_time(self._curves.sample(count, torch.Generator().manual_seed(seed)))
 
     @cached_property
@@ -167,11 +189,18 @@ class SurvivalPrediction(Quantities):
     # ------------------------------------------------------------------ scores
 
     def log_likelihood(self, y: Any) -> Tensor:
-        """Log density of the times of events, log probability of those of censored rows, given the entry.  # (rows,)"""
+        """Log density of the times of events, log probability of those of censored rows, given the entry.  # (rows,)
+
+        y: the true times and events, as in training.
+        """
         return self._log_likelihood(self._truth(y), None)
 
     def nll(self, y: Any, by_row: bool = False) -> Any:
-        """Negative log-likelihood of y, the mean over rows; `by_row` gives each row's. Time has the user's unit."""
+        """Negative log-likelihood of y, the mean over rows; `by_row` gives each row's. Time has the user's unit.
+
+        y: the true times and events, as in training.
+        by_row: return one value for each row, instead of their mean (default False).
+        """
         each = -self.log_likelihood(y)
         return each if by_row else float(each.mean())
 
@@ -182,6 +211,9 @@ class SurvivalPrediction(Quantities):
         With the event it is the integral of (F(t) - [t >= time])^2 over log t; of a censored row, only up to its time,
         since the rest is not known (Avati et al. 2020). That is not a proper score where many are censored: compare
         models by the NLL. A late entry is not taken into account.
+
+        y: the true times and events, as in training.
+        by_row: return one value for each row, instead of their mean (default False).
         """
         truth = self._truth(y)
         z, curves = self._z(truth.time), self._curves
@@ -193,7 +225,10 @@ class SurvivalPrediction(Quantities):
         return each if by_row else float(each.mean())
 
     def rmse(self, y: Any) -> float:
-        """Raise: the error of a censored time is not known."""
+        """Raise: the error of a censored time is not known.
+
+        y: the true times and events, as in training.
+        """
         raise ValueError("the error of a censored time is not known: use nll, concordance or integrated_brier")
 
     def coverage(self, y: Any, level: float = 0.95, reading: IntervalReading | None = None) -> float:
@@ -201,6 +236,10 @@ class SurvivalPrediction(Quantities):
 
         A censored row counts by the probability that it has by itself to lie there, given that it lies beyond its time.
         The interval of a row that entered late is that of times after its entry, with the same probabilities.
+
+        y: the true times and events, as in training.
+        level: level of the interval (default 0.95).
+        reading: which interval, as for `interval` (default None: `self.reading`).
         """
         return float(self._covered(self._truth(y), *self.interval(level, reading)).mean())
 
@@ -212,6 +251,8 @@ class SurvivalPrediction(Quantities):
         kind: "harrell" (default), or "uno", which weighs pairs so that it does not depend on who was censored.
         reference: y of the rows that the probability of being censored is estimated by, for "uno" (default: y itself).
         until: count only pairs whose first event is before this time (default: all).
+
+        y: the true times and events, as in training.
         """
         if kind not in ("harrell", "uno"):
             raise ValueError(f'kind must be "harrell" or "uno", not {kind!r}')
@@ -231,6 +272,9 @@ class SurvivalPrediction(Quantities):
         """Brier score of the survival probability at each time, censored rows weighed by others.  # (times,)
 
         reference: y of the rows that the probability of being censored is estimated by (default: y itself).
+
+        y: the true times and events, as in training.
+        times: one time, or several.
         """
         return torch.from_numpy(self._brier(y, times, reference).by_row.mean(0))
 
@@ -239,6 +283,8 @@ class SurvivalPrediction(Quantities):
 
         times: increasing times (default: 100 between the 10% and 90% quantiles of the times in y).
         reference: as for `brier`.
+
+        y: the true times and events, as in training.
         """
         if times is None:
             low, high = np.quantile(self._truth(y).time.numpy(), [0.1, 0.9])
@@ -249,6 +295,9 @@ class SurvivalPrediction(Quantities):
         """Count the rows by the probability that was predicted for their time: all bins should have the same.
 
         A censored row counts evenly above the probability of its time.
+
+        y: the true times and events, as in training.
+        bins: number of bins (default 10).
         """
         return survival_scores.d_calibration(*self.probabilities(y), bins)
 
@@ -257,6 +306,8 @@ class SurvivalPrediction(Quantities):
         """Range of the predicted probability of a time no longer than that in y, given the entry.  # (rows,) each
 
         With the event it is one number, F(time), which is uniform if all is well; of a censored row it goes up to 1.
+
+        y: the true times and events, as in training.
         """
         truth = self._truth(y)
         least = self._given_entry(self._z(truth.time), truth)
@@ -494,7 +545,7 @@ class SurvivalPrediction(Quantities):
         return truth
 
     def _times_of_all(self, probabilities: Sequence[float]) -> Tensor:
-        """Times by which so many of the training rows have had the event, by the law of all of them.  # (times,)"""
+        """Times by which given shares of the training rows have had the event, by the law of all.  # (times,)"""
         return self._as_time(LAWS[self.law].quantile(torch.tensor(list(probabilities), dtype=torch.float64)))
 
     def _z(self, times: Tensor) -> Tensor:

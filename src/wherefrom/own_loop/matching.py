@@ -2,7 +2,7 @@
 
 A Lightning module holds its network as `model.`, DistributedDataParallel as `module.`; a network that wraps another
 one has more in front than a file of the inner one. Where all found names begin alike, that is taken off, and whatever
-all of the network's names begin with is put on, as far as it makes them fit. Where weights of something else stand
+all of the network's names begin with is put on, if that makes them fit. Where weights of something else stand
 beside them, the user has to say which are meant.
 """
 

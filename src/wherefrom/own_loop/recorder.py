@@ -77,7 +77,10 @@ class Recorder:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Collect the model's weights as they are now. The model is neither changed nor kept."""
+        """Collect the model's weights as they are now. The model is neither changed nor kept.
+
+        model: the network, after a step or an epoch.
+        """
         self.finish(model)
         self.updates += 1
         if self._watch is not None and self.layout is not None:
@@ -85,7 +88,10 @@ class Recorder:
 
     @torch.no_grad()
     def finish(self, model: nn.Module) -> None:
-        """Keep the weights in which training ended, if the last update was earlier: they are no part of the law."""
+        """Keep the weights in which training ended, if the last update was earlier: they are no part of the law.
+
+        model: the network, once training is over.
+        """
         tensors, layout = self._looked_at(model)
         _check_finite({name: tensors[name] for name in layout.names}, self.updates)
         if self.layout is None:
@@ -99,7 +105,10 @@ class Recorder:
         }
 
     def check(self, model: nn.Module) -> None:
-        """Raise now what `update` would raise later: for the beginning of a training that takes days."""
+        """Raise now what `update` would raise later: for the beginning of a training that takes days.
+
+        model: the network that would be recorded.
+        """
         self._looked_at(model)
 
     def _looked_at(self, model: nn.Module) -> tuple[dict[str, Tensor], Layout]:
@@ -143,7 +152,10 @@ class Recorder:
     # ------------------------------------------------------------------ files
 
     def save(self, path: str | Path) -> None:
-        """Write what was collected as one safetensors file, from which recording can also continue."""
+        """Write what was collected as one safetensors file, from which recording can also continue.
+
+        path: the file.
+        """
         layout, path = self._seen(), Path(path)
         if self.how is not None and not codec.is_stored(type(self.how)):
             raise ValueError(f"{self.how!r} is a law of your own, which a file cannot hold")
@@ -163,7 +175,11 @@ class Recorder:
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> Recorder:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        path: the file that `save` wrote.
+        device: where its tensors should be (default "cpu").
+        """
         metadata, tensors = read_tensors(path, str(device), follows_links=True)
         if not is_recording(metadata):
             raise FileError(f"{path} was not written by Recorder.save")

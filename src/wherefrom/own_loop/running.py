@@ -1,9 +1,9 @@
-"""What a law needs of a trajectory whose length nobody knows beforehand.
+"""Iterates for a law, of a trajectory whose length is not known beforehand.
 
 An engine tells a law how many iterates it will see; a loop of the user's own does not. Where a law is made of moments
 and iterates, the moments are gathered and those iterates kept that it may still ask for (`may_ask_for` has a rule for
 each law); at the end the law is told the number, and makes of them what it makes of an engine's. A law that
-follows the trajectory in a way of its own, as TRADI does, has to be told how many iterates to expect.
+follows the trajectory in its own way, as TRADI does, has to be told how many iterates to expect.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Running:
         self.kept = {number: whole[name] for number, name in kept.items()}
 
     def _asked(self, theta: Tensor, count: int) -> Iterates:
-        """Return what the law asks for of so many iterates like theta, with room for it."""
+        """Return what the law asks for of the iterates, with room for it."""
         asked = self.how.collector(theta.unsqueeze(0), count)
         assert isinstance(asked, Iterates)
         return asked

@@ -1,4 +1,4 @@
-"""What is known of data that was trained on elsewhere: its columns, its targets, and the units in which it was seen."""
+"""Description of data that was trained on elsewhere: its columns, its targets, and the units in which it was seen."""
 
 from __future__ import annotations
 

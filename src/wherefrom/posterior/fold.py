@@ -43,7 +43,7 @@ class Fold:
         """Hold rows out where the noise is to be fitted on them; rows that weigh nothing are left out of both.
 
         `held_out` are other rows to take for it, or the fraction to hold out, instead of the likelihood's; rows of one
-        of the `groups` stay together. With `parts`, none are held out: D cuts the rows into so many parts.
+        of the `groups` stay together. With `parts`, none are held out: D cuts the rows into this many parts.
         """
         if groups is not None and rows.weights is not None:
             groups = np.asarray(groups)[(rows.weights > 0).numpy()]
@@ -89,7 +89,7 @@ class Fold:
 
 
 def dealt_out(y: NDArray[Any], groups: Any, parts: int, seed: int) -> NDArray[np.int64]:
-    """Deal the rows out to so many parts, along y, so that all are alike in it; a group goes to one of them.  # (rows,)
+    """Deal the rows out to `parts` parts, along y, so that all are alike in it; a group goes to one of them.  # (rows,)
 
     A part that has the fewest rows comes first, so that large groups leave no part empty.
     """

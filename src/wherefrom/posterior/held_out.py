@@ -73,7 +73,7 @@ def _refuse(overlap: float) -> None:
 
 
 def part_trained_on(posterior: Posterior, rows: Rows) -> float:
-    """The part of these rows that was trained on, as far as is known: all, if they hold all that was."""
+    """Share of these rows that is known to have been trained on: all, if they contain all that was."""
     if any(_is_training_data(posterior, each) for each in (rows, replace(rows, weights=None))):
         return 1.0
     return 0.0 if posterior.rows is None else _overlap(posterior.rows, rows)

@@ -106,8 +106,9 @@ def marginalise(
     on_divergence: "raise" (default): an error names the members that diverged, and holds the others; "drop": continue
         with the others; "redraw": train other values instead, with a warning: settings if these are drawn, otherwise
         first weights. `posterior.diverged` and `posterior.redrawn` name them.
-    compute: where and how to compute, `wf.Compute`. Its fields (device, dtype, engine, workers, autocast, checkpoints,
-        progress) can also be given by name.
+    compute: where and how to compute, a `wf.Compute` (default None: on the CPU).
+    device, dtype, engine, workers, autocast, checkpoints, progress: fields of `compute` by name (default None: those of
+        `compute`).
     store: a folder in which each member is saved when it is finished, and the posterior at the end (default None).
         After an interruption, the same call continues; with more draws it trains only the new ones; other settings are
         refused. `wf.load` reads it. With folds, members are saved, but no posterior.
@@ -180,5 +181,13 @@ def marginalise_folds(
     seed: int = 0,
     **others: Unpack[Options],
 ) -> list[Posterior[P]]:
-    """Return one posterior for each fold, as `marginalise(..., folds=folds)` does."""
+    """Return one posterior for each fold, as `marginalise(..., folds=folds)` does.
+
+    training: as for `marginalise`.
+    data: as for `marginalise`.
+    folds: as for `marginalise`.
+    over: as for `marginalise`.
+    seed: seed of all random choices (default 0).
+    others: other arguments of `marginalise`.
+    """
     return marginalise(training, data, over, seed, folds=folds, **others)

@@ -69,13 +69,21 @@ class Posterior(Generic[P]):
     def from_members(cls, members: Sequence[Any], *, model: Any, **about: Any) -> Posterior[P]:
         """Return a posterior of networks from your own training loop: recorders, networks, state dicts, or their files.
 
-        `model` is their factory (a dictionary of factories for families), `x` some rows like those to predict. `labels`
-        name every member's draws, such as {"theta0": 0, "h": 1}, fully crossed; by default, members are draws of
-        theta0. t is uncertain if members are recorders with a law, F with `dropout=wf.Dropout()`. The networks saw the
-        data as it is, or scaled by `scaler=dict(x_mean=..., x_std=..., y_mean=..., y_std=...)`, or by the columns of
-        `standardise_by=(x, y)`. `held_out=(x, y)` are rows to fit the noise, `data=(x, y)` the training rows, which
-        batch normalisation needs. Also: `likelihood`, `y` (some rows, for its names), `finite` (labels whose draws are
-        all possible values), `prefix` (of the names in files), `seed`, `dtype`, `device`.
+        t is uncertain if members are recorders with a law.
+
+        members: the trained networks.
+        model: their factory, or a dictionary of factories if there are several families.
+        about: any of these, by name.
+
+        - `x`: some rows like those to predict (default: those of `data`, `standardise_by` or `held_out`). `y`: some of
+          its rows, for its names.
+        - `labels`: the draws of every member, such as {"theta0": 0, "h": 1}, fully crossed (default: members are draws
+          of theta0). `finite`: labels whose draws are all possible values.
+        - `likelihood`: as in `wf.Training`. `dropout=wf.Dropout()` makes F uncertain.
+        - `scaler=dict(x_mean=..., x_std=..., y_mean=..., y_std=...)`, or `standardise_by=(x, y)`: how the data was
+          scaled in training (default: it was not).
+        - `held_out=(x, y)`: rows to fit the noise. `data=(x, y)`: the training rows, which batch normalisation needs.
+        - `prefix`: of the names in files. `seed`, `dtype`, `device`: as in `wf.marginalise`.
         """
         from wherefrom.own_loop.members import from_members
 
@@ -244,7 +252,10 @@ class Posterior(Generic[P]):
         return tuple(sorted({member.trained.engine for member in self.mixture}))
 
     def draws(self, name: str) -> list[int]:
-        """The numbers of a variable's draws: all of them, unless this is a part of a posterior or members diverged."""
+        """Return the numbers of a variable's draws: all, unless this is a part of a posterior or members diverged.
+
+        name: the variable, such as "theta0".
+        """
         axis = self.design.axis(name).name
         return sorted({member.run.labels[axis] for member in self.mixture})
 
@@ -407,10 +418,11 @@ class Posterior(Generic[P]):
 
         The networks' outputs are compared, without noise, which both have in common.
 
-        samples: of each member, for Monte Carlo (default: 1000).
-        rows: how many of the rows are taken, evenly spread (default: 200).
+        x: the inputs, as for `predict`.
+        samples: samples of each member, for Monte Carlo (default: 1000).
+        rows: number of rows to compare, evenly spaced (default: 200).
         covariance, rank: as for `one_shot` (default: "low_rank", None).
-        seed: of the samples (default: the posterior's own).
+        seed: seed of the samples (default: that of the posterior).
         method: "one_shot" or "linearised" (default: "one_shot").
         """
         from wherefrom.predictive.one_shot.check import compare
@@ -535,7 +547,8 @@ class Posterior(Generic[P]):
 
         data: the training data, needed after `wf.load`.
         on_divergence: as in `wf.marginalise` (default "raise").
-        compute: `wf.Compute`; engine, workers, checkpoints and progress set some of its fields.
+        compute: how to compute, a `wf.Compute` (default None).
+        engine, workers, checkpoints, progress: fields of `compute` by name (default None: those of `compute`).
         more: variable -> number of further draws.
         """
         same = cast(Choice, self.engines[0] if self.engines in (("torch",), ("native",)) else "auto")
@@ -546,7 +559,10 @@ class Posterior(Generic[P]):
         return growth.extended(self, data, more, how, on_divergence)
 
     def with_data(self, data: Any) -> Posterior[P]:
-        """Give the posterior its training data again, after `wf.load`."""
+        """Return the posterior with its training data, which `wf.load` does not have.
+
+        data: the data that it was trained on, (x, y).
+        """
         return replace(self, fold=growth.same_data(self, data))
 
     def report(self, path: str | Path, data: Any, **about: Any) -> Path:
@@ -565,7 +581,10 @@ class Posterior(Generic[P]):
         return report(self, data, path, **about)
 
     def save(self, folder: str | Path) -> None:
-        """Write the posterior into a folder: tensors as safetensors, the rest as JSON. No data, no code."""
+        """Write the posterior into a folder: tensors as safetensors, the rest as JSON. No data, no code.
+
+        folder: its path.
+        """
         from wherefrom.posterior.store import save
 
         save(self, Path(folder))

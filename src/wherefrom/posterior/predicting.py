@@ -73,7 +73,7 @@ def predicted(
 ) -> Any:
     """Predict at x in one of the ways that there are; rows that a draw of D left out, by its members alone.
 
-    drawn: a variable whose draws are successive rows of x, so many for each row that is predicted (default: none).
+    drawn: a variable whose draws are successive rows of x, one for each draw of each predicted row (default: none).
     autocast: in which networks multiply when they are sampled, where that is not their own type (default: None).
     elsewhere: other processes that sample the networks' outputs (default: none).
     """

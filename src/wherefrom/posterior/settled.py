@@ -117,7 +117,7 @@ def _losses(posterior: Posterior, thetas: list[Tensor], x: Tensor, y: Tensor, is
             replace(theta, law=law(number, group), mean_of=None if is_iterate else theta.law)
             for number, theta in points
         ]
-        refresh = None if is_iterate else refreshing(posterior, group)  # an iterate has statistics of its own
+        refresh = None if is_iterate else refreshing(posterior, group)  # an iterate has its own statistics
         outputs[group] = monte_carlo.outputs(group.network, fixed, plan, group.seen(x), posterior.seed, refresh)
     answers = assembled(outputs)[:, 0].double()  # (members, rows, outputs)
     loss = posterior.training.likelihood.loss_for(posterior.scaler)

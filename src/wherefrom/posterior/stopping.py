@@ -28,7 +28,7 @@ from wherefrom.variables import Iterations
 
 _KEPT = 20  # iterates of a trajectory
 _FOLDS = 5
-_ENOUGH_ROWS, _MOST_ROWS = 600, 2000  # to be set aside: folds are tried until there are so many, and cut to so many
+_ENOUGH_ROWS, _MOST_ROWS = 600, 2000  # held-out rows: folds are tried until there are 600, and cut to 2,000
 _AS_GOOD = 0.002  # nats a row for which it does not pay to train longer
 
 Integers = NDArray[np.int64]
@@ -43,13 +43,13 @@ def kept_trajectory(epochs: int, every: int) -> Iterations:
     """Return the variable that keeps the iterates of a whole training.
 
     every: epochs between them in a short training; in longer ones it is doubled until they are not too many, so that
-        those of a longer training are among those of a shorter one, as far as that goes.
+        those of a longer training are among those of a shorter one where both exist.
     """
     return Iterations(Snapshots(max(2, epochs // _every(epochs, every))), start=0.0)
 
 
 def even(epochs: int, every: int) -> int:
-    """Return so many epochs, or a few less, so that the last iterate is among those that are kept."""
+    """Return these epochs, or a few less, so that the last iterate is among those that are kept."""
     every = _every(epochs, every)
     return max(1, epochs // every) * every
 

@@ -105,7 +105,7 @@ class Advice:
 
     def table(self) -> Table:
         """The errors now, and with each budget spent on each variable."""
-        columns = ("trainings", "spent on", "buys", "error of mean", "±", "error of variance", "of its own part")
+        columns = ("trainings", "spent on", "buys", "error of mean", "±", "error of variance", "of its part")
         rows = [(0, "nothing", "", *_errors(self.now), "")]
         rows += [(each.budget, each.variable, self._bought(each), *_errors(each), _own(each)) for each in self.options]
         return Table(columns, rows)
@@ -150,8 +150,9 @@ class Advice:
 
     def __str__(self) -> str:
         units = (
-            "The error of the mean is in predictive standard deviations; those of the variance of the "
-            f"{self.subject.of}, and\nof the part that the variable causes by itself, are relative to them."
+            "Errors of the mean are in predictive standard deviations, errors of the variance of the "
+            f'{self.subject.of} in parts of\nthat variance. "of its part": errors of the variance that the variable '
+            "causes by itself."
         )
         return f"{self.table()}\n\n{units}\n\n{self.recommendation}"
 

@@ -1,4 +1,4 @@
-"""What is known of y without any column: its distribution over the training rows. It takes over where a row is outside.
+"""The background: the distribution of y over all training rows. It takes over where a row is outside.
 
     p(y | row)  =  (1 - w) p_networks(y | row)  +  w p_training(y),        w from 0 (inside) to 1, row by row
 

@@ -145,7 +145,7 @@ def reliability(probabilities: Any, y: Any, bins: int = 15, adaptive: bool = Fal
     """Confidence in the most probable class against how often it is right (Guo et al. 2017).
 
     Bins are of equal width, and hold lower < confidence <= upper (0 is in the first); `adaptive` ones hold equally many
-    rows, as far as equal confidences, which stay together, allow: there are fewer of them where rows are few.
+    rows, except that equal confidences stay together: there are fewer of them where rows are few.
 
     >>> print(reliability([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.45, 0.55]], [0, 0, 1, 0], bins=4).table())
       from      to  rows  confidence  accuracy      gap

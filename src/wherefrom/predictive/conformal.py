@@ -193,7 +193,7 @@ class Conformal:
 
     @property
     def _highest_level(self) -> str:
-        """Largest level that so many rows can vouch for, n / (n + 1), rounded down."""
+        """Largest level that these rows are enough for, n / (n + 1), rounded down."""
         rows = len(self.scores)
         return f"{math.floor(1000 * rows / (rows + 1) + 1e-9) / 10:g}%"
 

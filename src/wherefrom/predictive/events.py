@@ -25,7 +25,11 @@ RARE = 0.2  # a prevalence below which rows are listed by their risk
 THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 _TOP = 0.1  # of the rows, by their risk, to count the events among
 _CURVE_POINTS = 50
-_CURVE_LEAST, _CURVE_MOST, _PREVALENCES = 0.2, 0.99, 4  # the curve ends at so many prevalences, within these
+_CURVE_LEAST, _CURVE_MOST, _PREVALENCES = (
+    0.2,
+    0.99,
+    4,
+)  # where the curve ends: within two limits, at 4 times the prevalence
 
 
 @stored("Alerts")

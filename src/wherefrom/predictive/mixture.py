@@ -172,7 +172,7 @@ class Mixture:
         )
 
     def along(self, axis: str) -> list[Mixture]:
-        """The members of each draw of an axis, as mixtures of their own."""
+        """The members of each draw of an axis, as one mixture each."""
         names = [each.name for each in self.axes]
         shape = [each.draws for each in self.axes]
         if axis not in names or math.prod(shape) != len(self.answers):

@@ -92,7 +92,7 @@ class Words:
     scores: Mapping[str, ScoreTerm] = field(default_factory=dict)
     glossary: Mapping[str, Term] = field(default_factory=dict)
     main_score: str = "nll"  # by which it is compared with no model
-    no_model: str = "always giving the same answer"
+    no_model: str = "always predicting the same"
     calibrate: str = "Calibrate it on held-out rows."  # if it is too sure
     cause: str = ""  # why it is too sure, and what to do about that, where this is clear beforehand
     mend_group: str = ""  # if one group is off
@@ -171,7 +171,7 @@ def verdict(
     word = _judged(judged, expected, abs(judged - expected) <= max(Z * error, _NEGLIGIBLE))
     text, tone = word, "good" if word == "about right" else "bad"
     if count < FEW_ROWS and tone == "good":
-        text, tone = "not off, as far as so few rows can tell", ""
+        text, tone = "not clearly off, but rows are few", ""
     return {
         "observed": observed,
         "expected": expected,
@@ -188,7 +188,7 @@ def coverage_verdict(covered: Tensor, level: float, of: str, judged: float | Non
     judged: the share that is compared with the level (default: how much they hold).
     """
     part, count = float(covered.double().mean()), len(covered)
-    say = f"The {percent(level)} intervals hold {part:.0%} of {of}"
+    say = f"The {percent(level)} intervals contain {part:.0%} of {of}"
     return verdict(part, level, math.sqrt(level * (1 - level) / count), count, say, judged)
 
 
@@ -206,7 +206,7 @@ def fifths(values: Tensor) -> list[Tensor]:
 
 
 def group(name: str, hits: Tensor, expected: float, groups: int, judged: float | None = None) -> dict[str, Any]:
-    """One of so many groups of rows: how often it hits, and whether that is off.
+    """One of several groups of rows: how often it hits, and whether that is off.
 
     judged: what is compared with the expected share (default: how often it hits).
     """
@@ -222,7 +222,7 @@ def group(name: str, hits: Tensor, expected: float, groups: int, judged: float |
 
 
 def group_word(hits: int, count: int, expected: float, groups: int) -> str:
-    """Judge whether one of so many groups is off: by more than two percent, and than chance, all groups considered."""
+    """Judge whether one of several groups is off: by more than two percent, and than chance, all groups considered."""
     is_near = abs(hits / count - expected) <= _NEGLIGIBLE
     return _judged(hits / count, expected, is_near or chance(hits, count, expected) >= _STRANGE / groups)
 
@@ -383,7 +383,7 @@ def log_from(values: Tensor) -> float | None:
 
 
 def thinned(count: int, most: int) -> Tensor:
-    """Return at most so many indices, evenly spaced, with the first and the last.
+    """Return at most `most` indices, evenly spaced, with the first and the last.
 
     >>> thinned(10, 4).tolist(), thinned(3, 4).tolist()
     ([0, 3, 6, 9], [0, 1, 2])
@@ -394,7 +394,7 @@ def thinned(count: int, most: int) -> Tensor:
 
 
 def short(values: Iterable[float] | Tensor, digits: int = 5) -> list[float | int | None]:
-    """Numbers rounded to so many significant digits: for points of plots, not for scores.
+    """Numbers rounded to some significant digits: for points of plots, not for scores.
 
     >>> short([1.23456789, 1e-9, float("nan"), 2.0])
     [1.2346, 1e-09, None, 2]
@@ -438,7 +438,7 @@ def told_apart(*values: float, digits: int = 2) -> list[str]:
 
 
 def written(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits."""
+    """Number as text, with this many significant digits."""
     if not value or not 1e-4 <= abs(value) < 1e7:
         return f"{value:.{digits}g}".replace("-", "−")
     decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))

@@ -1,4 +1,4 @@
-"""How a prediction shows itself: its pictures, its frame, and its HTML in a notebook."""
+"""Pictures of a prediction, its frame, and its HTML in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of rows, how sure they are by so many rows, and what they would be without a model.
+"""Scores of rows, their standard errors, and what they would be without a model.
 
 Every score has its standard error over rows. With the influence I_r of each row on a score of n rows, it is the
 standard deviation of I over rows, divided by sqrt(n):
@@ -58,7 +58,7 @@ def standard_error(by_row: Tensor) -> float | None:
 
 
 def wilson(part: float, count: int) -> tuple[float, float]:
-    """The interval of 95% for a share of so many rows.
+    """Wilson's 95% interval for a share of rows.
 
     >>> wilson(0.95, 100)
     (0.88..., 0.97...)

@@ -150,9 +150,9 @@ class Shape:
         if max(counts) > 1:
             return f"shape of {each}, by {described(self.fit)}"
         if any(map(math.isnan, self.gain)):
-            return f"shape of {each}: another takes {_FEWEST_ROWS} rows, or more"
+            return f"shape of {each}: another shape needs {_FEWEST_ROWS} rows or more"
         gains = ", ".join(with_error(*pair) for pair in zip(self.gain, self.standard_error, strict=True))
-        return f"shape of {each}: the best other gains {gains} in log density"
+        return f"shape of {each}: the best other shape raises the log density by {gains}"
 
 
 AnyShape = Shape | StudentT

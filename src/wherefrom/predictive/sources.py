@@ -173,11 +173,14 @@ class Sources(Mapping[str, Tensor]):
     def overall(self) -> dict[str, Overall]:
         """All rows together, for a single output."""
         if len(self._overall) > 1:
-            raise ValueError(f"there are {len(self._overall)} outputs, in units of their own: use overall_of(output)")
+            raise ValueError(f"there are {len(self._overall)} outputs, each in its own unit: use overall_of(output)")
         return self._overall[0]
 
     def overall_of(self, output: int) -> dict[str, Overall]:
-        """All rows together, for one of several outputs."""
+        """All rows together, for one of several outputs.
+
+        output: number of the output, from 0.
+        """
         return self._overall[output]
 
     def table(self, output: int = 0, level: float | None = None) -> Table:

@@ -50,7 +50,7 @@ class Curves:
     blend: Blend | None = None
 
     def parts(self, times: int, always_nodes: bool = False) -> Iterator[tuple[slice, Part]]:
-        """Components, a few rows at a time, so that curves at so many times fit into memory."""
+        """Components, a few rows at a time, so that curves at many times fit into memory."""
         mixture, law = self.mixture, self.law
         members, samples, rows, _ = mixture.answers.shape
         by_nodes = mixture.spread is not None and (always_nodes or law.name != "lognormal")
@@ -99,7 +99,7 @@ class Curves:
         return self.logs(z).exp()
 
     def band(self, z: Tensor, tail: float) -> tuple[Tensor, Tensor]:
-        """Ends of the curves of single answers, without so many below and above.  # (rows, times) each"""
+        """Ends of the curves of single answers, without a share of them below and above.  # (rows, times) each"""
         low, high = torch.empty_like(z), torch.empty_like(z)
         weights = self.mixture.component_weights
         live = None if self.mixture.weights is None else self.mixture.weights > 0
@@ -239,7 +239,7 @@ class Curves:
 
 
 def _hermite(samples: int) -> tuple[Tensor, Tensor]:
-    """Nodes of N(0, 1), and log weights of the nodes of so many samples.  # (nodes,), (samples * nodes,)"""
+    """Nodes of N(0, 1), and log weights of the nodes of all samples.  # (nodes,), (samples * nodes,)"""
     points, weights = np.polynomial.hermite_e.hermegauss(_NODES)
     logs = torch.from_numpy(np.log(weights / weights.sum())) - math.log(samples)
     return torch.from_numpy(points), logs.repeat(samples)

@@ -28,7 +28,7 @@ from wherefrom.table import Table
 
 Numbers = NDArray[np.float64]
 FEWEST_EVENTS = 10  # below, concordance and the Brier score say little
-_MOST_ROWS = 20_000  # whose pairs are counted; of more rows, so many at random
+_MOST_ROWS = 20_000  # whose pairs are counted; if there are more, this many at random
 _PAIRS_AT_ONCE = 2**22
 
 
@@ -45,7 +45,7 @@ class Steps:
         return np.concatenate([[1.0], self.survival])[step]
 
     def quantile(self, probability: Numbers) -> Numbers:
-        """Return the first time by which so many have had the event; infinite where the curve does not get there."""
+        """Return the first time by which this share has had the event; infinite where the curve does not get there."""
         step = np.searchsorted(-self.survival, probability - 1 - 1e-12)
         return np.concatenate([self.times, [np.inf]])[step]
 
@@ -102,7 +102,7 @@ def concordance(
 
     A pair is comparable if the row with the shorter time had the event, while the other was under observation; of two
     equal times, if one had the event and the other was censored. `predicted` are times: longer is later. `pair_weights`
-    are of the rows that had the event first. Of more than 20,000 rows, so many are taken at random.
+    are of the rows that had the event first. Of more than 20,000 rows, 20,000 are taken at random.
 
     >>> concordance(np.array([1.0, 2.0, 3.0]), np.array([True, True, False]), np.array([1.0, 3.0, 2.0])).value
     0.666...

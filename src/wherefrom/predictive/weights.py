@@ -103,7 +103,7 @@ def greedy(log_densities: Any, size: int, *, distinct: int | None = None) -> Ten
 
     It begins with the best member, and adds the one, possibly again, with which the mixture of all picks has the
     largest mean log density, until there are `size` picks or none is any better (Caruana et al. 2004; hyper-deep
-    ensembles, Wenzel et al. 2020). With `distinct`, there are at most so many different members among the picks. Of
+    ensembles, Wenzel et al. 2020). With `distinct`, there are at most this many different members among the picks. Of
     equals, the first is taken.
 
     >>> greedy([[0.0, 0.0, -9.0], [-9.0, -9.0, 0.0], [-5.0, -5.0, -5.0]], size=3).round(decimals=2)

@@ -217,14 +217,14 @@ def _cautions(posterior: Posterior, given: Rows, voice: words.Voice) -> list[str
     if len(given) < FEW_ROWS:
         rows = "row is" if len(given) == 1 else "rows are"
         cautions.append(
-            f"Only {len(given)} {rows} scored here, which can tell little: another {len(given)} might score quite "
-            "otherwise."
+            f"Only {len(given)} {rows} scored here, which is not reliable: another {len(given)} might have "
+            "quite different scores."
         )
     overlap = part_trained_on(posterior, given) if given.left_out_by is None else 0.0
     if overlap == 1:
-        cautions.append("These are the rows that the networks were trained on: every score here flatters them.")
+        cautions.append("These are the rows that the networks were trained on: every score here is too good.")
     elif overlap:
-        cautions.append(f"{overlap:.0%} of these rows were trained on: every score here flatters the networks.")
+        cautions.append(f"{overlap:.0%} of these rows were trained on: every score here is too good.")
     if posterior.diverged:
         lost = len(posterior.diverged)
         cautions.append(

@@ -46,7 +46,7 @@ HIDDEN = (
 )
 CUBIC_CENTIMETRES = 16.387  # in a cubic inch
 
-USUAL, RARE, GAPS, OTHER_UNIT = "usual", "of 1981 and 1982", "with gaps", "other unit"
+USUAL, RARE, GAPS, OTHER_UNIT = "usual", "of 1981 and 1982", "with gaps", "wrong unit"
 WORDS = {
     "architecture": "kind of model",
     "initial_weights": "initial weights",
@@ -146,7 +146,7 @@ def run(out: Path, seed: int = 0, *, quick: bool = False, quiet: bool = False, o
     console.print(
         f"\n[bold]The data[/bold]: {len(cars.train[TARGET]) + len(cars.kind)} cars of 1970 to 1982. To predict: "
         f"miles per gallon (mpg), from {', '.join(MEASURED)} and origin.\n"
-        f"{len(cars.train[TARGET])} cars are to train on, {len(cars.kind)} are held out. Of the {cars.late} cars "
+        f"{len(cars.train[TARGET])} cars are used to train, {len(cars.kind)} are held out. Of the {cars.late} cars "
         f"{RARE}, only {LATE_TO_TRAIN_ON} are in training. {len(HIDDEN)} held-out cars have missing values. "
         "One has its displacement in cubic centimetres instead of cubic inches.\n"
     )
@@ -165,7 +165,8 @@ def run(out: Path, seed: int = 0, *, quick: bool = False, quiet: bool = False, o
     _write_tables(out, cars)
     model.save(out / "run", overwrite=True)
     console.print(
-        f"The report on the held-out cars is in [bold]{page}[/bold]. To do the same with your own table:\n\n"
+        f"The report on the held-out cars is in [bold]{page}[/bold].\n\n"
+        "To do the same by hand (for your own table, change the names):\n\n"
         f"  wherefrom fit {out / 'train.csv'} --target {TARGET} --out my-run\n"
         f"  wherefrom predict my-run {out / 'new.csv'} --out predictions.csv\n",
         soft_wrap=True,
@@ -224,8 +225,8 @@ def _print_scores(console: Console, model: Any, cars: Cars, answers: Answers) ->
     console.print(
         f"[bold]1. An interval for each car.[/bold] The model: {_models(model)}. For {usual.sum()} held-out cars like "
         f"those of training, the error is ± {answers.error(usual):.1f} mpg (± {answers.truth[usual].std():.1f} if all "
-        f"cars got the same answer). The 95% interval holds the truth for {inside.sum()} of them; "
-        f"{0.95 * len(inside):.0f} ± {math.sqrt(0.95 * 0.05 * len(inside)):.0f} are to be expected.\n"
+        f"cars got the same answer). The 95% interval contains the truth for {inside.sum()} of them; "
+        f"{0.95 * len(inside):.0f} ± {math.sqrt(0.95 * 0.05 * len(inside)):.0f} were expected.\n"
     )
 
 
@@ -253,9 +254,9 @@ def _print_causes(console: Console, cars: Cars, answers: Answers) -> None:
     console.print("[bold]2. What causes the doubt[/bold], for each kind of car:\n")
     console.print(table)
     console.print(
-        f"\nTraining hardly saw cars {RARE}. There, the choices of training alone cause a doubt of "
-        f"± {doubts[RARE]:.1f} mpg, and ± {doubts[USUAL]:.1f} for usual cars. The largest single cause: {WORDS[most]}. "
-        "More such cars in training would lower it. What the columns do not explain would stay.\n"
+        f"\nTraining hardly saw cars {RARE}. For them, training choices alone cause a doubt of ± {doubts[RARE]:.1f} "
+        f"mpg; for usual cars it is ± {doubts[USUAL]:.1f}. The largest single cause: {WORDS[most]}. More such cars in "
+        "training would lower this doubt. They would not lower what the columns do not explain.\n"
     )
 
 
@@ -280,8 +281,8 @@ def _print_gaps(console: Console, model: Any, cars: Cars, answers: Answers) -> N
     console.print("[bold]3. What to measure next.[/bold] Missing values are drawn many times, from similar cars:\n")
     console.print(table)
     console.print(
-        "\nIn brackets: by how much the variance is expected to fall. That is an average: a surprising value can also "
-        "widen the interval.\n"
+        "\nIn brackets: by how much the variance falls on average, once the value is measured. For a single car, a "
+        "surprising value can also widen the interval.\n"
     )
 
 
@@ -289,7 +290,7 @@ def _print_other_unit(console: Console, cars: Cars, answers: Answers) -> None:
     (row,) = np.flatnonzero(cars.kind == OTHER_UNIT).tolist()
     low, high = np.quantile(cars.train[TARGET], (0.025, 0.975))
     console.print(
-        f"[bold]4. A row that makes no sense.[/bold] One car ({cars.described(row)}) is marked as strange: "
+        f"[bold]4. A row that makes no sense.[/bold] One car ({cars.described(row)}) is marked as unusual: "
         f"{escape(answers.columns['why'][row])}. Its interval is {answers.interval(row)}, nearly that of any car "
         f"({low:.0f} to {high:.0f}): the model does not trust the row, and answers as if it knew nothing about the "
         f"car. The truth is {answers.truth[row]:.0f}.\n"
@@ -297,13 +298,13 @@ def _print_other_unit(console: Console, cars: Cars, answers: Answers) -> None:
 
 
 def _print_combinations(console: Console, model: Any, cars: Cars) -> None:
-    """Print the scores of usual cars if only some of the choices are taken as uncertain."""
+    """Print the scores of usual cars if only some of the choices are treated as uncertain."""
     posterior = model.posterior
     has_families = posterior.design.families is not None
     usual = {name: values[cars.kind == USUAL] for name, values in cars.new.items()}
     rows = model.labelled(usual)
     names = posterior.design.names
-    table = _table("taken as uncertain", "models", "error", "NLL", "95% interval holds")
+    table = _table("treated as uncertain", "models", "error", "NLL", "95% interval covers")
     for subset in [*itertools.chain.from_iterable(itertools.combinations(names, size) for size in (0, 1)), names]:
         with warnings.catch_warnings():  # a part may have too few members to calibrate it by
             warnings.simplefilter("ignore")
@@ -319,10 +320,10 @@ def _print_combinations(console: Console, model: Any, cars: Cars) -> None:
             f"{prediction.nll(rows.truth):.2f}",
             f"{prediction.coverage(rows.truth, 0.95):.0%}",
         )
-    console.print("[bold]5. Which choices matter.[/bold] The same training answers for any part of its choices:\n")
+    console.print("[bold]5. Which choices matter.[/bold] The same models predict with any subset of the choices:\n")
     console.print(table)
     console.print(
-        f"\nScores of the {len(rows)} usual cars. NLL judges the whole distribution; lower is better. The report has "
+        f"\nScores of the {len(rows)} usual cars. NLL scores the whole distribution; lower is better. The report has "
         "every combination.\n"
     )
 

@@ -43,7 +43,7 @@ class Outside:
     def columns(self, listed: Tensor) -> dict[str, Any]:
         """Columns of the listed rows, as `Output.shown` has them, and how rows beyond the edge are marked."""
         name = "distance to the nearest training row" if self.kind == "distance" else "how far outside"
-        title = "Unlike the rows that were trained on: its prediction is a guess, however sure it looks"
+        title = "Unlike the rows that were trained on: its prediction is a guess, even if it looks sure"
         return {
             "edge": self.edge,
             "word": self._word,
@@ -114,7 +114,7 @@ class Outside:
     def _about_far(self, far: int, sure: int, count: int, rank: float | None) -> str:
         if self.edge is None:
             return ""
-        where = f"{'is' if far < 2 else 'are'} outside, beyond the edge at {self.edge:.3g}"
+        where = f"{'is' if far < 2 else 'are'} outside (above {self.edge:.3g})"
         if self.kind == "distance":
             where = f"{'lies' if far < 2 else 'lie'} {_FARTHER}"
         if not far:
@@ -173,7 +173,7 @@ def _together(rank: float | None, what: str) -> str:
         rank,
         (0.5, "rise together"),
         (0.2, "rise together, loosely"),
-        (-0.2, "have little to do with each other"),
+        (-0.2, "are hardly related"),
         (-2.0, "go opposite ways"),
     )
     return f" Doubt and {what} {how} (rank correlation {rank:.2f})."

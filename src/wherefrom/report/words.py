@@ -101,12 +101,12 @@ _REMEDY = {
     **{name: (source.remedy, source.advice) for name, source in kinds.SOURCES.items()},
     "theta0": (
         "Average more networks, or make them agree",
-        "Networks that differ only in where they started disagree. More of them ({more}) make their mean "
+        "Networks that differ only in their initial weights disagree. More of them ({more}) make their mean "
         "steadier; more rows or {tighter} bring them closer together.",
     ),
     "order": (
         "Average more networks, or make them agree",
-        "Networks that saw the same rows in another order disagree. More of them ({more}) make their mean "
+        "Networks that were trained on the same rows in another order disagree. More of them ({more}) make their mean "
         "steadier; {smoother} bring them closer together.",
     ),
     "t": ("Settle where training stops", "The answers still move while training goes on. {longer}"),
@@ -212,7 +212,7 @@ class Voice:
         if first == "F" and not self.has_families:
             first = "M"
         if first not in _REMEDY:
-            return "Look at the rows most in doubt", "No single choice stands out."
+            return "Look at the rows with the largest doubt", "No single choice stands out."
         lead, what = _REMEDY[first]
         return self.filled(lead), self.filled(what)
 
@@ -236,12 +236,12 @@ def advice(
     parts = sorted(sources["overall"], key=lambda part: -part["share"])
     say: list[str] = []
     if sources["problem"]:
-        lead = "Make the sources known"
+        lead = "Find out the sources"
         say.append(f"The sources of the doubt are unknown: {sources['problem']}.")
     elif not any(part["share"] for part in parts):
         lead = "Leave a choice open"
         say.append(
-            "Nothing was random in this run, so it holds no doubt that could be traced. Leave at least the "
+            "Nothing was random in this run, so it has no doubt that could be traced. Leave at least the "
             f"initial weights open: {voice.how('start')}."
         )
     else:
@@ -322,10 +322,10 @@ def _about_calibration(verdict: dict[str, Any], voice: Voice, say: list[str]) ->
     if voice.is_calibrated and not voice.words.cause:
         cure = f"It is calibrated already: calibrate it {voice.how('hold out')}, or leave more choices open."
     if verdict["word"] == "too sure":
-        say.append(f"{verdict['say']}: the run is too sure of itself. {cure}")
+        say.append(f"{verdict['say']}: the run is too sure. {cure}")
     elif verdict["word"] == "too careful":
         narrow = f"Calibration {voice.how('hold out') if voice.is_calibrated else 'on held-out rows'} would narrow it."
-        say.append(f"{verdict['say']}: the run is more careful than it need be. {narrow}")
+        say.append(f"{verdict['say']}: the run is too careful. {narrow}")
 
 
 def _about_combinations(table: dict[str, Any], voice: Voice, say: list[str]) -> None:
@@ -337,7 +337,7 @@ def _about_combinations(table: dict[str, Any], voice: Voice, say: list[str]) -> 
     best = min(rows, key=lambda row: row["scores"]["nll"])
     if not best["is_all"] and best["nll_gap"] < -1.96 * best["nll_gap_error"]:
         say.append(
-            f"Of the combinations, the one {_opened(best, voice)} scores best: the truth surprises it less (NLL "
+            f"Of the combinations, the one {_opened(best, voice)} scores best (NLL "
             f"{_gap(best)}), by more than chance. It was chosen on these rows: check it on others."
         )
         return
@@ -408,7 +408,7 @@ def _to_train(advised: Advice, voice: Voice, samples: int) -> str:
         )
     if advised.best is None:
         if advised.now.price < _ENOUGH:
-            return f"More networks are not needed: with very many of them {off}."
+            return f"More networks are not needed: with very many of them, {off}."
         if not advised.draws:
             return f"With very many networks {off}, but no choice is uncertain of which more could be drawn."
         return f"With very many networks {off}, but ten more are not enough for one further draw of any choice."

@@ -100,7 +100,7 @@ def network() -> nn.Module:
 def train(
     data: tuple[Array, Array], seed: int, progress: bool | None = None, *, draws: int = 20, epochs: int = 100
 ) -> wf.Posterior:
-    """All trainings of the figure at once: every initial condition, with a batch order of its own, at both settings."""
+    """All trainings of the figure at once: every initial condition, with its own batch order, at both settings."""
     x, y = data
     return wf.marginalise(
         wf.Training(model=network, algorithm=wf.Algorithm("sgd", lr=0.04, batch_size=1), epochs=epochs),
@@ -134,7 +134,7 @@ class Panel:
 def score(
     posterior: wf.Posterior, progress: bool | None = None, *, combined_draws: int = 5, samples: int = 1000
 ) -> list[Panel]:
-    """The 24 panels, row by row, each with so many samples in all.
+    """The 24 panels, row by row, each with the same number of samples.
 
     The number is divided among the models, so that no panel is scored more finely than another. It has to be large for
     the sake of M: where a single unit is active, 100 sub-networks can all agree (0.99^100 = 0.37), and then the

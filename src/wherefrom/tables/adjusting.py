@@ -29,7 +29,7 @@ _MOST_LEVERAGE = 0.9
 
 
 def donors_near(known: int) -> int:
-    """Return how many donors the regression near a row looks at, with so many known quantities."""
+    """Return how many donors the regression near a row looks at, by the number of known quantities."""
     return _DONORS_PER_COLUMN * (known + 1)
 
 

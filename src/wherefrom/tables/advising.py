@@ -86,7 +86,7 @@ class Advice:
 
 
 NOTHING = (
-    "Nothing stands out: intervals hold what they say, and neither more rows nor missing values would change much."
+    "Nothing stands out: intervals have the right coverage, and neither more rows nor missing values would change much."
 )
 
 
@@ -136,9 +136,10 @@ def about_intervals(scores: Scores, calibration: Calibration, noise: str) -> Ite
         cure = f"Fit again with {option('noise', 'predicted')}, so that the noise can differ between rows."
     else:
         already = "They are calibrated already" if calibration == "done" else "Calibration was tried, and did not help"
-        cure = f"{already}: until there are more rows to do it by, read {100 * off.expected:.4g}% as "
+        cure = f"{already}: until you have more rows, read {100 * off.expected:.4g}% as "
         cure += f"{off.observed:.0%}{' there' * off.is_in_a_fifth}."
-    return Item("intervals", f"Do not take the {what} at their word", f"{_sentence(off.say)} {cure}")
+    lead = "Do not trust the probabilities" if off.kind == "confidence" else f"Do not trust the level of the {what}"
+    return Item("intervals", lead, f"{_sentence(off.say)} {cure}")
 
 
 def about_rows(overall: Mapping[str, Overall], count: int, folds: int = 0) -> Item | None:
@@ -156,17 +157,17 @@ def about_rows(overall: Mapping[str, Overall], count: int, folds: int = 0) -> It
     of_model, of_all = (_times(share, more) for share in (rows.model_share, rows.share))
     if not (of_model >= _OF_MODEL and of_all >= _OF_ALL):
         return None
-    shown = f" (networks share most rows, so the split by cause shows less: {rows.model_share:.0%})" * (more > 1)
+    less = f" (The split by cause shows {rows.model_share:.0%}: the networks have most training rows in common.)"
     return Item(
         "rows",
         "Collect more rows",
-        f"About {of_model:.0%} of the model's own doubt, and {percent(of_all, 1)} of all, comes from which rows it was "
-        f"trained on{shown}. There are {count:,}; more would lower it.",
+        f"About {of_model:.0%} of the model's own doubt, and {percent(of_all, 1)} of all doubt, comes from the choice "
+        f"of training rows.{less * (more > 1)} There are {count:,} rows; more would lower this doubt.",
     )
 
 
 def _times(share: float, factor: float) -> float:
-    """Return a part's share of the whole if the part were so many times as large.
+    """Return a part's share of the whole if the part were larger by a factor.
 
     >>> _times(0.25, 3.0)
     0.5
@@ -184,7 +185,7 @@ def about_gaps(gaps: Mapping[str, Gap], count: int, measure: str = "variance") -
     if not worth:
         return None
     (name, gap), *others = worth.items()
-    say = f"{name} is missing in {gap.rows:,} of {rows_of(count)}: measured, the {measure} there would fall by "
+    say = f"{name} is missing in {gap.rows:,} of {rows_of(count)}: measuring it would lower the {measure} there by "
     say += f"{gap.expected_fall:.0%} on average."
     if others:
         say += f" Next: {others[0][0]}, {others[0][1].expected_fall:.0%} in {rows_of(others[0][1].rows)}."

@@ -20,7 +20,7 @@ from wherefrom.tables.columns import Encoded
 from wherefrom.tables.raw import RawTable
 from wherefrom.training import streams
 
-_FEWEST = 50  # rows of a group that has a distribution of its own
+_FEWEST = 50  # rows of a group that has its own distribution
 _LOOKED_AT, _SAMPLES = 500, 100  # training rows, by whose predictions it is stretched, and samples of all networks
 
 
@@ -36,7 +36,7 @@ def background_of(
 ) -> Background:
     """Learn from training rows; `groups` names the group of each.
 
-    Intervals of this level, and at most so many samples of each network, say how wide it must be.
+    Intervals of this level, and at most `samples` samples of each network, say how wide it must be.
     """
     likelihood, schema = posterior.training.likelihood, posterior.schema
     encoded = likelihood.encode(y, schema.classes).y

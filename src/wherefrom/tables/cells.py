@@ -1,4 +1,4 @@
-"""What is known of each row: one number for each column, and limits where the number itself is not known."""
+"""The known values of each row: one number for each column, and limits where the number is not known."""
 
 from __future__ import annotations
 

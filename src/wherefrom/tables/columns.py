@@ -5,7 +5,7 @@
 | numbers | itself; if training rows lack it, one more column says which |
 | numbers and limits ("<0.6", ">200") | itself; a limit is a missing value that lies within an interval |
 | true and false (or yes and no) | 1 and 0; missing as for numbers |
-| dates | days since 1970 and, as far as they carry them, season, weekday and time of day (see `dates`) |
+| dates | days since 1970 and, if the dates have them, season, weekday and time of day (see `dates`) |
 | text | a column of 0 and 1 for each level that is frequent enough, one for all others, and one for missing |
 | text of many rare levels | the same, and how frequent the row's level is among the training rows (its logarithm) |
 | whole numbers, some with leading zeros | text: they are codes |
@@ -45,13 +45,13 @@ from wherefrom.training.offset import far_from, too_far
 Kind = Literal["number", "boolean", "date", "text", "drop"]
 
 MOST_LEVELS, MOST_FEATURES = 50, 1000  # of one column, and of all text together
-_LEAST_ROWS, _LEAST_SHARE = 5, 0.001  # that a level must have to get a column of its own
+_LEAST_ROWS, _LEAST_SHARE = 5, 0.001  # that a level must have to get its own column
 _MOSTLY = 0.8  # of the rows: then the others are mistakes
 _SOME = 0.2  # of the rows hold numbers where the others hold limits: else it is text
 _OWN_VALUES = 0.5  # of the rows with a text that is nearly their own: an identifier
 _LONG_TAIL = 20.0  # spreads away from the median
 _MOST_NAMED = 40
-_MANY_RARE = 20  # levels without a column of their own: then how frequent they are is told
+_MANY_RARE = 20  # levels without their own column: then how frequent they are is told
 _USUAL_OTHERS = 0.01  # of the training rows, over all columns of text: beyond it, one more rare level is no surprise
 
 _TRUTHS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "t": 1.0, "f": 0.0, "y": 1.0, "n": 0.0}
@@ -165,7 +165,7 @@ Rule = Quantity | Date | Categories | Exposure | Dropped
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Rows as numbers, with the names of their columns; a frame as far as the library is concerned."""
+    """Rows as numbers, with the names of their columns; a frame to the library."""
 
     values: Numbers  # (rows, features)
     columns: tuple[str, ...]
@@ -364,12 +364,12 @@ class TableEncoder:
             is_limit = ~np.isnan(limits(table, column, rule.kind)[0])
             if is_limit.any():
                 first = column.levels[column.codes[is_limit.argmax()]]
-                pattern = f"column {rule.name!r} has limits, as {{words}}, in {{rows}}: values are drawn within them"
+                pattern = f"column {rule.name!r} has limits, such as {{words}}, in {{rows}}: values are drawn inside"
                 notes.append(RowNote.of(pattern, int(is_limit.sum()), [first]))
         return notes
 
     def _surprising(self) -> set[str]:
-        """Columns of text where a new level is a surprise: those with the fewest rare ones, as far as they go."""
+        """Columns of text where a new level is a surprise: those with the fewest rare levels."""
         texts = sorted((r for r in self.rules if isinstance(r, Categories)), key=lambda rule: rule.others_share)
         used = np.cumsum([rule.others_share for rule in texts])
         return {rule.name for rule, share in zip(texts, used.tolist(), strict=True) if share < _USUAL_OTHERS}
@@ -419,7 +419,7 @@ def _rule(table: RawTable, column: Column, asked: str | None, training: NDArray[
     values = quantities(table, column, kind, date_format, otherwise, takes_limits=True)
     is_limit = ~np.isnan(limits(table, column, kind)[0])
     if asked is None and kind == "number" and _is_identifier(column.name, values):
-        return Dropped(column.name, "a number of its own for every row, named like an identifier", is_identifier=True)
+        return Dropped(column.name, "every value is unique, and it is named like an identifier", is_identifier=True)
     return _quantity(column.name, kind, values[training], is_limit[training], date_format)
 
 
@@ -767,7 +767,7 @@ def _categories(column: Column, insist: bool) -> Rule:
 
 
 def _at_most(rule: Rule, levels: int) -> Rule:
-    """Keep only so many levels of text, the most frequent."""
+    """Keep only the most frequent levels of text."""
     if not isinstance(rule, Categories) or len(rule.levels) <= levels:
         return rule
     kept, others = rule.levels[:levels], rule.levels[levels:]
@@ -805,7 +805,7 @@ def _encode_categories(
         )
         notes.append(RowNote.of(pattern, int(missing.sum())))
     seen = {*rule.levels, *rule.rare}
-    if rule.levels:  # else every row has a text of its own, and a new one is nothing new
+    if rule.levels:  # else every row has its own text, and a new one is nothing new
         strange = np.array([level not in seen for level in column.levels] or [False])
         rows = np.flatnonzero(strange[column.codes] & ~missing).tolist()
         unknown = [(row, rule.name, column.levels[column.codes[row]]) for row in rows]

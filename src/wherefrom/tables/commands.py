@@ -1,4 +1,4 @@
-"""What the commands do, and what they say of it: lines for people, or one JSON document for programs."""
+"""The commands, and what they print: lines for people, or one JSON document for programs."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ def _fit_table(
     run = learn(table, request, talk.say, talk.progress, how, talk.note, to_test, whole=whole)
     run.put(writer, keeps_data=keeps_data, command=command_line())
     talk.say()
-    by = "each by the networks that did not see it" if "folds" in run.about["rows"] else "that had no part in it"
+    by = "each by networks trained without it" if "folds" in run.about["rows"] else "which were not trained on"
     for line in run.verdict():
         talk.note(line)
-    talk.say(f"On {rows_of(run.scores.rows)}, {by}:\n")
+    talk.say(f"Scores on {rows_of(run.scores.rows)}, {by}:\n")
     _say_scores(run.scores, talk, run.neighbours)
     if run.tested:
-        talk.say(f"\nOn {rows_of(run.tested.rows)} to test on:\n")
+        talk.say(f"\nScores on {rows_of(run.tested.rows)} of the test set:\n")
         _say_scores(run.tested, talk)
         _note_remarks(run.tested, talk)
     advised = run.advice() if run.scores else Advice(())
@@ -149,7 +149,10 @@ def _say_scores(scores: Scores, talk: Talk, neighbours: Sequence[Neighbour] = ()
     talk.say(str(scores.beside(neighbours) if neighbours else scores.table()))
     if (alerts := scores.alerts()) is not None and scores.event is not None:
         event = scores.event
-        talk.say(f"\nThe event is {event.label!r}, the rarer class. What acting on its risk would do:\n\n{alerts}")
+        talk.say(
+            f"\nThe event is {event.label!r}, the rarer class. If you act on all rows above a threshold of its risk:"
+        )
+        talk.say(f"\n{alerts}")
 
 
 def _note_remarks(scores: Scores, talk: Talk) -> None:
@@ -210,11 +213,12 @@ def predict_table(asked: Question, out: Path | None, talk: Talk) -> None:
     else:
         document["out"] = "-" if out is None else str(out)
     talk.say(f"{rows_of(totals.rows)} predicted" + ("" if to_screen else f" into {out}"))
-    talk.say(f"{rows_of(totals.outside)} ({totals.outside / totals.rows:.1%}) outside of what training saw")
+    unusual = f"{rows_of(totals.outside)} ({totals.outside / totals.rows:.1%})"
+    talk.say(f"{unusual} unlike the training rows: see the columns outside and why")
     if not to_screen:
         _say_risks(model, totals, asked, talk)
     if scores:
-        talk.say(f"\n{model.target.name} is there in {rows_of(scores.rows)}:\n")
+        talk.say(f"\nScores on {rows_of(scores.rows)} whose {model.target.name} is in the table:\n")
         _say_scores(scores, talk)
         _note_remarks(scores, talk)
     talk.give(document)
@@ -253,7 +257,7 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
     has_families = run.posterior.design.families is not None
     talk.show("\n\n".join(map(str, sources_tables(overall, has_families))))
     if gaps := totals.gaps():
-        talk.show("\nWhat measuring the missing values would do to the doubt, on average where they are missing:\n")
+        talk.show("\nHow much measuring a missing value would lower the doubt of its row, on average:\n")
         talk.show(str(gaps_table(gaps)))
     first = "mean" if "mean" in columns else "median"
     shown = [name for name in (first, "std", "predicted", "confidence", "disagreement") if name in columns]
@@ -266,8 +270,8 @@ def sources_table(asked: Question, out: Path | None, rows: int, talk: Talk) -> N
         for row in listed
     ]
     talk.show(
-        f"\nThe {rows_of(len(listed))} most in doubt by the choices of training, and each source's share of all doubt "
-        "there:\n"
+        f"\nThe {rows_of(len(listed))} with the largest doubt caused by training choices, with each source's share of "
+        "all doubt:\n"
     )
     talk.show(str(Table(("row", *totals.kept, *shown, *shares, *measure, "why"), words)))
     if out is not None:

@@ -76,7 +76,7 @@ class TrainingRows:
         return cls(encoder, x, cells, Donors.of(cells, seed), itself, classes)
 
     def completed(self, times: int) -> tuple[Encoded, ...]:
-        """Complete each row so many times, given its target; no time has the lower or the higher values."""
+        """Complete each row several times, given its target; no time has the lower or the higher values."""
         drawn = self._drawn(times)  # (rows, times, columns), evenly spaced over what a row may lack
         order = streams.generator(self.donors.seed, "gaps", "versions").random(drawn.shape[:2]).argsort(axis=1)
         drawn = np.take_along_axis(drawn, order[:, :, None], axis=1)

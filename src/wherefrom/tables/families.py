@@ -43,7 +43,7 @@ _FEW_NUMBERS, _DEPTH_OF_MANY = 60_000, (5,)  # in a table for which several dept
 _FEWEST_TREES = 3  # with fewer, the columns say next to nothing
 _ENOUGH_ROWS = 500  # to choose their number by
 _MOST_ROWS_OF_A_PROCESS = 10_000
-_EXACT_ROWS, _CENTRES = 1000, 400  # each row is a centre of a process up to so many; else there are so many centres
+_EXACT_ROWS, _CENTRES = 1000, 400  # up to 1,000 rows, each is a centre of the process; otherwise there are 400 centres
 _SHARES, _LESS_ERROR = (0.25, 0.5, 0.75), 0.005  # in a mean with the networks, and of their error, in a first fit
 _NOT_PROMISING = "{} left out: means of a first fit and of the networks are no better than those of the networks"
 _LEAST_WEIGHT = 0.05
@@ -102,7 +102,7 @@ def with_families(
         if _Judged.of(mixed, samples).is_better_than(judged[NETWORK]):
             best = mixed
             shares = ", ".join(f"{WORDS[name]} {_percent(weight)}" for name, weight in weights.items())
-            tell(f"families, weighted by left-out rows: {shares}")
+            tell(f"kinds of model, weighted on left-out rows: {shares}")
     if best is networks:
         weights = {NETWORK: 1.0}
         tell(f"{' and '.join(WORDS[name] for name in parts if name != NETWORK)} tried: no better on left-out rows")

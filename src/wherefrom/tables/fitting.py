@@ -143,7 +143,8 @@ def fit(
     level: level of the intervals (default 0.95).
     samples: samples of each network (default: 500 from all together, at least 20 of each).
     seed: seed of all random choices; the same seed gives the same model (default 0).
-    compute: where and how to compute, `wf.Compute`; device, engine and workers set some of its fields.
+    compute: where and how to compute, a `wf.Compute` (default None: on the CPU).
+    device, engine, workers: fields of `compute` by name (default None: those of `compute`).
     verbose: print messages, and show progress (default False).
 
     >>> import numpy as np
@@ -289,13 +290,13 @@ def learn(
     counts = {"all": len(y), "train": len(rows.train), "calibrate": len(rows.calibrate), "test": len(rows.test)}
     if is_by_folds:
         counts = {"all": len(y), "folds": folds}
-        tell(f"{_rows_judged(len(y), len(judged))} by the networks of the fold that left it out")
+        tell(f"{_rows_judged(len(y), len(judged))} by networks that were trained without it")
     else:
         tell("{all:,} rows: {train:,} to train on, {calibrate:,} to calibrate, {test:,} to test".format(**counts))
     tell(f"{target.name}: {target.task}" + f", because {target.why}" * (target.why != "as asked"))
     if target.least is not None:
         free = option("least", "none")
-        tell(f"{target.name} is never below {target.least:g}, nor are its predictions ({free} lets them)")
+        tell(f"{target.name} is never below {target.least:g}, so predictions are not either (turn off with {free})")
     for line in encoder.describe():
         tell(line)
 
@@ -416,9 +417,9 @@ def _neighbours(
 def _rows_judged(rows: int, judged: int) -> str:
     """
     >>> _rows_judged(4000, 4000), _rows_judged(40_000, 5000)
-    ('4,000 rows: each is trained on, and judged', '40,000 rows: each is trained on, and each of 5,000 judged')
+    ('4,000 rows: all are used to train; each is tested', '40,000 rows: all are used to train; each of 5,000 is tested')
     """
-    return f"{rows:,} rows: each is trained on, and " + f"each of {judged:,} " * (judged < rows) + "judged"
+    return f"{rows:,} rows: all are used to train; each " + f"of {judged:,} " * (judged < rows) + "is tested"
 
 
 def _some_rows(count: int, seed: int) -> Integers:

@@ -41,7 +41,7 @@ REPEATS = 3
 _SAMPLES = 8  # of each network: increases are differences of the same networks, and need no more
 _NUMBERS = 2_000_000  # answers at a time
 
-Losses = Callable[[Numbers, int], Mapping[str, Numbers]]  # of rows so many times over, by name: (times * rows,) each
+Losses = Callable[[Numbers, int], Mapping[str, Numbers]]  # of rows, repeated, by name: (times * rows,) each
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def shuffled(
 ) -> dict[str, dict[str, Increase]]:
     """Return the increase of every loss if columns are permuted, those with the largest increase of the first first.
 
-    losses: of rows that stand one after the other so many times, with other values.
+    losses: of rows that are repeated one after the other, with other values.
     values: (rows, features).
     slices: the features of each column.
     orders: permutations of the rows.

@@ -144,7 +144,7 @@ class Labelled:
         )
 
     def answered_at(self, values: Numbers, times: int, samples: int) -> Any:
-        """Predict the rows, so many times one after the other, as if their features had these values.
+        """Predict the rows several times, one after the other, as if their features had these values.
 
         values: (times * rows, features), nothing missing.
         samples: of each network, at most those of the model.

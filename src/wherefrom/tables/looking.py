@@ -216,7 +216,7 @@ class Looked:
 
 
 def spaced(rows: int, most: int) -> slice:
-    """Choose evenly spaced rows, at most so many: every row, every second, every fourth, ...
+    """Choose evenly spaced rows, up to a limit: every row, every second, every fourth, ...
 
     >>> spaced(100, 100), spaced(101, 100), spaced(1000, 100)
     (slice(None, None, 1), slice(None, None, 2), slice(None, None, 16))

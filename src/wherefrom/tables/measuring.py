@@ -1,4 +1,4 @@
-"""What to measure next: how much of the variance that gaps cause each missing column explains."""
+"""The value to measure next: how much of the variance that gaps cause each missing column explains."""
 
 from __future__ import annotations
 

@@ -169,11 +169,13 @@ class Model:
     neighbours: tuple[Neighbour, ...] = ()  # other models, by the same folds
 
     def save(self, folder: str | Path, *, overwrite: bool = False, keeps_data: bool = True, command: str = "") -> None:
-        """Write the model into a folder: whole, or not at all.
+        """Write the model into a folder: completely, or not at all.
 
-        overwrite: replace a model that is there.
+        folder: its path; it may exist if it is empty.
+        overwrite: replace a model that is there (default False: an error).
         keeps_data: store the held-out rows for the report, and training rows to draw missing values from (default
             True). Otherwise missing values are drawn from made-up rows, each made from ten similar training rows.
+        command: text to store with the model, such as the command that made it (default: none).
         """
         folder = Path(folder)
         check_free(folder, overwrite)
@@ -216,8 +218,9 @@ class Model:
 
     @classmethod
     def load(cls, folder: str | Path, *, partial: bool = False, key: str | Path | None = None) -> Model:
-        """Read a model that `save` wrote, or `wherefrom fit`.
+        """Read a model that `save` or `wherefrom fit` wrote.
 
+        folder: its path.
         partial: leave damaged members out, with a warning (default False: they are an error).
         key: file with the key; the run must have been signed with it (default None: not checked).
         """
@@ -289,14 +292,16 @@ class Model:
     ) -> Any:
         """Predict every row of a table, with the columns that `wherefrom predict` writes.
 
-        level: of the intervals (default: the model's own).
-        samples: of each network (default: the model's own).
+        table: a frame, a dictionary of columns, or a file.
+        level: level of the intervals (default: that of the model).
+        samples: samples of each network (default: as many as the model was fitted with).
         method: "monte_carlo" (default), "one_shot" or "auto".
         keep: columns of the table to show beside the predictions.
         out: a CSV or Parquet file to write the predictions to (default: they are returned). Files are then read,
             predicted and written some rows at a time, so memory does not grow. The result is the number of rows and, if
             the target is in the table, the scores.
         digits: significant digits in a CSV file (default 4).
+        progress: show a progress bar (default False).
         """
         how = How(level, samples, method, keep)
         if out is not None:
@@ -377,8 +382,8 @@ class Model:
     def importance(self, table: Any = None, *, repeats: int = REPEATS) -> Importance:
         """Return how much worse predictions get if one column is shuffled among the rows (permutation importance).
 
-        Each row is predicted by networks that did not see it. If two columns hold the same information, both seem to
-        matter little.
+        Each row is predicted by networks that were trained without it. If two columns have the same information, both
+        seem to matter little.
 
         table: rows whose target is known and that were not trained on (default: those that the model kept).
         repeats: permutations of each column (default 3).
@@ -396,7 +401,7 @@ class Model:
     def unexplained(self, table: Any = None) -> Unexplained:
         """Return where errors are large and where they are small, by column: what the columns do not explain.
 
-        Each row is answered by networks that did not see it.
+        Each row is predicted by networks that were trained without it.
 
         table: rows whose target is known and that were not trained on (default: those that the model kept).
 
@@ -551,7 +556,7 @@ class Model:
 class TableSources:
     """Shares of the doubt: of every source over all rows, and for each row.
 
-    It prints what the columns do not explain beside the model's own doubt, and that on a scale of its own.
+    It prints what the columns do not explain beside the model's own doubt, and that on its own scale.
 
     overall: name -> share and share_error; model_share and model_share_error among the model's own sources.
     rows: a column for each source, a row for each row of the table.
@@ -631,7 +636,7 @@ def sources_tables(overall: Mapping[str, Overall], has_families: bool = False) -
 
 
 def _is_small(name: str, part: Overall) -> bool:
-    """True of an interaction that is not worth a line of its own."""
+    """True of an interaction that is too small for a separate line."""
     return " x " in name and part.model_share < _SMALL
 
 

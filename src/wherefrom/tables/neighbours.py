@@ -69,6 +69,11 @@ class Neighbour:
     rows: int = 0
 
     @property
+    def shown_name(self) -> str:
+        """Name in tables for people."""
+        return "no columns" if self.name == OWN else self.name
+
+    @property
     def is_better(self) -> bool:
         return self.gain > _CLEARLY * self.error
 

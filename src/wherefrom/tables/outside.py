@@ -202,7 +202,7 @@ class Surroundings:
         )
 
     def check(self, encoder: TableEncoder) -> None:
-        """Raise unless it is of the quantities of an encoder, and its numbers are of so many."""
+        """Raise unless it fits the quantities of an encoder, and has one number for each."""
         rules = [rule for rule in encoder.rules if isinstance(rule, Quantity | Date)]
         names, kinds = [rule.name for rule in rules], [rule.kind for rule in rules]
         if (list(self.names), list(self.kinds), list(self.places)) != (names, kinds, list(encoder.quantities())):

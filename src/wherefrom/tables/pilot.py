@@ -159,7 +159,7 @@ class _Trial:
         return self.training.epochs >= _NEAR_THE_END * length and self._last_gain(length) > _WORTH_LONGER
 
     def _last_gain(self, length: int) -> float:
-        """Return how far the NLL fell in the last half of so many epochs."""
+        """Return how far the NLL fell in the last half of these epochs."""
         half = sum(epochs <= length // 2 for epochs in self.stops.epochs) - 1
         return float((self.stops.nll[max(half, 0)] - self.stops.nll[self.best]).mean())
 
@@ -380,7 +380,7 @@ class _Search:
     compute: Compute
 
     def _on_folds(self, count: int) -> _Search:
-        """Return this search on so many of its folds, or on as many as have enough rows to compare trainings by."""
+        """Return this search on some of its folds: the given number, or more if these have too few rows to compare."""
         rows = np.cumsum([len(aside) for _, aside in self.folds])
         return replace(self, folds=self.folds[: max(count, 1 + int((rows < _ENOUGH_ROWS).sum()))])
 
@@ -391,7 +391,7 @@ class _Search:
         return self.until is not None and time.monotonic() + seconds > self.until
 
     def _affordable(self, settings: Sequence[Training], length: int) -> int:
-        """Return fewer epochs if so many would take longer than is left, judged by a short training of one setting."""
+        """Return fewer epochs if these would take too long, judged by a short training of one setting."""
         if self.until is None:
             return length
         short = [replace(settings[0], epochs=LEAST_EPOCHS)]
@@ -484,7 +484,7 @@ class _Search:
         raise last
 
     def _trials(self, settings: Sequence[Training], length: int, every: int, done: int = 0) -> list[_Trial]:
-        """Train so many epochs, and return the settings that no fold diverges with, the best first.
+        """Train these epochs, and return the settings that no fold diverges with, the best first.
 
         every: epochs between two kept iterates.
         done: epochs that were trained before.

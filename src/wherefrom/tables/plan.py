@@ -1,4 +1,4 @@
-"""What to train on a table: a network and an algorithm by its size, and the choices to marginalise, as they are written
+"""The training of a table: a network and an algorithm by its size, and the choices to marginalise, as they are written
 on the command line: `theta0=5,t=swag,F=dropout`, or the name of a recipe.
 """
 
@@ -105,7 +105,7 @@ def _check_noise(written: str) -> None:
 
 
 def training_for(rows: int, target: Target, settings: Settings) -> Training:
-    """One training that suits so many rows; its epochs are yet to be found.
+    """One training that suits this number of rows; its epochs are chosen later.
 
     >>> training_for(50_000, Target("y", "regression"), Settings()).model
     MLP(hidden=(128, 64), activation='relu', dropout=0.05)
@@ -123,7 +123,7 @@ def training_for(rows: int, target: Target, settings: Settings) -> Training:
 
 
 def wishes_for(rows: int, target: Target, settings: Settings) -> TableWishes:
-    """Options about the target, for a likelihood of so many rows."""
+    """Options about the target, for a likelihood of these rows."""
     aside = min(max(10, rows // 10), _NOISE_ROWS)  # to fit the noise on; of a large table not more than enough
     return TableWishes(
         target.classes,
@@ -169,7 +169,7 @@ def variables(
 ) -> list[Any]:
     """The choices to marginalise, by `over`, or by `recipe` and `draws`; `settings` are others of the recipe.
 
-    folds: each of which has so many draws (default: there are none).
+    folds: number of folds, each with these draws (default: none).
     """
     if over is not None:
         if recipe is not None or draws is not None:

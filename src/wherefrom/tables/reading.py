@@ -58,7 +58,7 @@ def read(path: str | Path, how: Format | None = None) -> RawTable:
 
 
 def chunks(path: str | Path, how: Format | None = None, rows: int = CHUNK) -> Iterator[RawTable]:
-    """Yield a file as tables of so many rows each, the last one of fewer; arguments are those of `read`.
+    """Yield a file as tables of `rows` rows each, the last one of fewer; arguments are those of `read`.
 
     The decimal sign is a point unless `how` says that it is a comma.
     """
@@ -72,7 +72,7 @@ def chunks(path: str | Path, how: Format | None = None, rows: int = CHUNK) -> It
 
 
 def decimal_of(path: str | Path, how: Format) -> str | None:
-    """Return the decimal sign of a CSV file as far as its separator says it: a point, if that is a comma; else None."""
+    """Return the decimal sign of a CSV file if its separator shows it: a point, if that is a comma; else None."""
     with _csv(Path(path), _checked(path), how) as file:
         return "." if file.separator == "," else None
 
@@ -276,7 +276,7 @@ def _levels_like(table: RawTable, pattern: re.Pattern[str]) -> Iterator[tuple[Co
 
 
 def _parquet(path: Path, how: Format, rows: int | None) -> Iterator[RawTable]:
-    """Yield a Parquet file in tables of so many rows; None: in one."""
+    """Yield a Parquet file in tables of `rows` rows; None: in one."""
     try:
         import polars
     except ImportError:

@@ -95,7 +95,7 @@ def _described(model: Model, table: RawTable | None) -> str:
     if table is None:
         is_by_folds = model.held_out is not None and model.held_out.left_out_by is not None
         return (
-            f"Rows of {learnt}, each predicted by networks that did not see it."
+            f"Rows of {learnt}, each predicted by networks that were trained without it."
             if is_by_folds
             else f"Rows held out of {learnt}."
         )
@@ -133,7 +133,7 @@ def _importance(resting: Importance | None) -> list[dict[str, Any]]:
     ]
     caption = (
         f"How much worse predictions get if a column is shuffled among {rows_of(resting.rows)}: the rise of the "
-        f"{NAMES[score]}. Grey: may be chance. Columns that say the same share what they are worth."
+        f"{NAMES[score]}. Grey: may be chance. If two columns have the same information, both seem to matter little."
     )
     panel = {"type": "bars", "title": "Which columns matter", "caption": caption, "items": items, "first": _FIRST}
     return [{"id": "importance", "title": "Which columns matter", "part": "summary", "panels": [panel]}]
@@ -271,7 +271,7 @@ def _unexplained(left: Unexplained | None) -> list[dict[str, Any]]:
 
 
 def _about_noise(left: Unexplained) -> str:
-    say = f"Errors of {rows_of(left.rows)}; a third of them chooses the groups, the others compare them."
+    say = f"Errors of {rows_of(left.rows)}; a third of them are used to choose the groups, the others to compare them."
     if left.is_predicted:
         return say
     return f"{say} The model has one noise for all rows; {option('noise', 'predicted')} lets it differ."

@@ -1,4 +1,4 @@
-"""The rows that a model learns from: all of a table, or so many at random if there are more.
+"""The rows that a model learns from: all of a table, or some at random if there are too many.
 
 A file is read in chunks, and only the rows that are drawn are kept, so that its length does not matter. Which rows are
 drawn depends on the seed and on their places in the table alone: a frame and a file of the same rows give the same.
@@ -29,7 +29,7 @@ _LEADING_ZERO = re.compile(rf"(^|{_APART})\s*[+-]?0\d")
 
 
 def sampled(table: RawTable, most: int, seed: int) -> RawTable:
-    """Return so many rows of a table at random, in their order; all, if there are not more."""
+    """Return some rows of a table at random, in their order; all, if there are not more."""
     if len(table) <= most:
         return table
     kept = np.sort(np.argsort(_keys(0, len(table), seed), kind="stable")[:most])
@@ -37,7 +37,7 @@ def sampled(table: RawTable, most: int, seed: int) -> RawTable:
 
 
 def read_sampled(path: str | Path, how: Format | None, most: int, seed: int, as_text: Collection[str] = ()) -> RawTable:
-    """Read so many rows of a file at random, in their order; all, if there are not more.
+    """Read some rows of a file at random, in their order; all, if there are not more.
 
     as_text: columns whose text matters (default: none).
     """
@@ -60,7 +60,7 @@ def read_counted(
 
 
 def chosen_rows(count: int, most: int, seed: int) -> Callable[[int, int], NDArray[np.bool_]]:
-    """Return (first, rows) -> which of these rows of a table are drawn, of so many in all.  # (rows,)"""
+    """Return (first, rows) -> which of these rows of a table are drawn.  # (rows,)"""
     if count <= most:
         return lambda first, rows: np.ones(rows, dtype=bool)
     limit = np.partition(_keys(0, count, seed), most - 1)[most - 1]

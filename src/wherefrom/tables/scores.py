@@ -1,4 +1,4 @@
-"""How good predictions were where the truth is known: every score with its standard error over the rows, and beside
+"""Scores of predictions where the truth is known: each score with its standard error over the rows, and beside
 what it would be if every row were answered the same.
 
     quantities     the answer N(mean of y, variance of y), for all rows alike
@@ -65,7 +65,7 @@ class Off:
 @stored("Scores")
 @dataclass(frozen=True)
 class Scores:
-    """Scores by name, their standard errors, and what they would be without a model, as far as these are known.
+    """Scores by name, their standard errors, and what they would be without a model, where these are known.
 
     event: of two classes, the rarer: its prevalence, and alerts at thresholds of its risk.
     """
@@ -92,7 +92,7 @@ class Scores:
             error, baseline = self.errors.get(name), self.baselines.get(name)
             in_percent = name.startswith(("coverage", "accuracy", "prevalence", _CONFIDENCE))
             lines.append((name, *_shown(value, error, in_percent, baseline)))
-        return Table(("score", "here", "±", "same answer for all"), lines)
+        return Table(("score", "this model", "±", "same answer for all"), lines)
 
     def to_frame(self, library: Library | None = None) -> Any:
         """Return a frame with a row for each score: its value, standard error, and that of one answer for all rows.
@@ -115,7 +115,7 @@ class Scores:
             others = [each.scores.get(score) for each in neighbours]
             here, error, *shown = _shown(value, self.errors.get(name), in_percent, *others)
             lines.append((name, here, error, *shown))
-        return Table(("score", "here", "±", *(each.name for each in neighbours)), lines)
+        return Table(("score", "this model", "±", *(each.shown_name for each in neighbours)), lines)
 
     def alerts(self) -> Table | None:
         """Return what thresholds of the risk do, if an event is rare; None if there is no such event."""
@@ -149,11 +149,11 @@ class Scores:
         return remarks if off is None else [*remarks, off.say]
 
     def off(self) -> Off | None:
-        """Return how intervals hold the truth more, or less, often than they say: overall, or in a fifth of the rows.
+        """Return by how much coverage differs from the level: overall, or in a fifth of the rows; None if it does not.
 
         Of five fifths, one lies beyond 2.6 standard errors by chance as often as the whole lies beyond two. Of classes
         without sets, it is how much more, or less, often answers are right than their confidence says. Intervals of
-        counts hold more than they say, and are off only as far as narrower ones would do.
+        counts contain more than they should, and are off only if narrower ones would be enough.
         """
         name = next((name for name in self.values if name.startswith("coverage")), None)
         if name is None:
@@ -163,13 +163,14 @@ class Scores:
         whole, *fifths = self.avoidable or (observed, *self.fifths)
         if abs(whole - self.level) > _FAR_OFF * max(expected, self.errors.get(name, 0.0)):
             how = "more" if observed > self.level else "less"
-            say = f"{kind}s hold the truth {how} often than they say: {observed:.1%} of {self.rows:,} rows"
+            say = f"{kind}s contain the truth {how} often than they should: {observed:.1%} of {self.rows:,} rows"
+            say += f", not {100 * self.level:.4g}%"
             return Off(kind, observed, self.level, say)
         for number, (part, judged) in enumerate(zip(self.fifths, fifths, strict=True)):
             if abs(judged - self.level) > _FAR_OFF_IN_A_FIFTH * expected * math.sqrt(5):
                 which = ("lowest", "second", "middle", "fourth", "highest")[number]
-                where = f"in the {which} fifth of the rows by their prediction"
-                say = f"{where}, {kind}s hold {part:.1%} of the truth, not {100 * self.level:.4g}%"
+                where = f"in the {which} fifth of the rows by predicted value"
+                say = f"{where}, {kind}s contain {part:.1%} of the true values, not {100 * self.level:.4g}%"
                 return Off(kind, part, self.level, say, is_in_a_fifth=True)
         return None
 

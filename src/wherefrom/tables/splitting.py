@@ -200,7 +200,7 @@ def _copies(table: RawTable, names: Sequence[str], request: Request, notes: list
 
 
 def _groups(table: RawTable, name: str) -> Integers:
-    """Number the rows by a column; a row without a value is a group of its own."""
+    """Number the rows by a column; a row without a value is a group by itself."""
     column = table.column(name)
     missing = np.flatnonzero(column.missing)
     text = column.as_text()

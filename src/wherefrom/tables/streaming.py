@@ -150,7 +150,7 @@ class Totals:
 
 
 class Sample:
-    """At most so many rows of all that were added: all sets of them are equally likely."""
+    """A random sample, up to a limit, of all rows that were added: all sets of them are equally likely."""
 
     def __init__(self, most: int) -> None:
         self.most, self.count = most, 0
@@ -188,7 +188,7 @@ class Sample:
 
 
 class Spaced:
-    """Evenly spaced rows of all that were added, at most so many: every row, every second, every fourth, ..."""
+    """Evenly spaced rows, up to a limit, of all that were added: every row, every second, every fourth, ..."""
 
     def __init__(self, most: int) -> None:
         self.most, self.step, self.count = most, 1, 0

@@ -202,8 +202,8 @@ def _quantity_because(numbers: Numbers, column: Column) -> str:
         return ""
     there = numbers[~np.isnan(numbers)]
     if np.isnan(numbers).any() or (there != np.round(there)).any():
-        return "it holds numbers"
-    return f"it holds {len(there):,} different numbers" if len(np.unique(there)) > _FEW else ""
+        return "it has numbers"
+    return f"it has {len(there):,} different numbers" if len(np.unique(there)) > _FEW else ""
 
 
 def _are_counts(column: Column, numbers: Numbers, decimal: str) -> bool:
@@ -225,20 +225,20 @@ def _are_counts(column: Column, numbers: Numbers, decimal: str) -> bool:
 
 def _counts_because(numbers: Numbers) -> str:
     return (
-        f"it holds {len(np.unique(numbers))} different whole numbers from {numbers.min():g} on, large ones rarely; "
+        f"it has {len(np.unique(numbers))} different whole numbers from {numbers.min():g} on, large ones rarely; "
         f"{option('task', 'classification')} takes them as classes, {option('task', 'ordinal')} as ordered ones"
     )
 
 
 def _classes_because(labels: tuple[Any, ...]) -> str:
     if not isinstance(labels[0], int):
-        return f"it holds {len(labels)} different words"
+        return f"it has {len(labels)} different words"
     otherwise = f"{option('task', 'regression')} takes them as a quantity"
     if len(labels) > 2:
         otherwise += f", {option('task', 'ordinal')} as ordered levels"
         if labels[0] == 0:
             otherwise += f", {option('task', 'counts')} as counts"
-    return f"it holds {len(labels)} different whole numbers; {otherwise}"
+    return f"it has {len(labels)} different whole numbers; {otherwise}"
 
 
 def _labels(column: Column, numbers: Numbers) -> tuple[str | int, ...]:

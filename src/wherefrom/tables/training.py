@@ -239,7 +239,7 @@ def _as_far_as_it_helps(posterior: Posterior, samples: int, tell: Tell) -> tuple
     ways = []
     for name, each in by_row.items():
         behind = each - by_row[best]
-        is_one = rows.y_is_flat  # several targets have sources of their own
+        is_one = rows.y_is_flat  # several targets have their own sources
         some = torch.arange(0, len(rows), -(-len(rows) // _ROWS_OF_SHARES))
         split = answers[name].of_rows(some).all_sources().overall if is_one else {}
         shares = {source: float(of.share) for source, of in split.items()}

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from wherefrom.tables.columns import quantities, rows_of
 from wherefrom.tables.raw import Integers, Numbers, RawTable
 
-MOST_REPEATS = 10  # rows are repeated up to so many times as many
+MOST_REPEATS = 10  # repeated rows are at most this many times the rows
 
 
 def weighted(table: RawTable, name: str | None) -> tuple[RawTable, Numbers | None]:

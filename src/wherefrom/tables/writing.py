@@ -180,7 +180,7 @@ def _polars() -> Any:
 
 
 def texts(values: Sequence[Any], digits: int) -> list[str]:
-    """Return the cells of a column as CSV has them: answers with so many significant digits.
+    """Return the cells of a column as CSV has them: answers with some significant digits.
 
     >>> texts(np.array([0.0123456, np.inf, 20512.7]), 4), texts(np.array([True]), 4), texts(["=1+1", None, 2.5], 4)
     (['0.01235', '', '20513'], ['true'], ["'=1+1", '', '2.5'])
@@ -222,7 +222,7 @@ def decimals(values: NDArray[np.floating[Any]], digits: int) -> list[str]:
 
 
 def decimal(value: float, digits: int = DIGITS) -> str:
-    """Return a number with so many significant digits, and all before the point; nothing if it is not finite.
+    """Return a number with some significant digits, and all before the point; nothing if it is not finite.
 
     >>> decimal(1234567.8), decimal(0.0123456), decimal(2.0), decimal(float("inf"))
     ('1234568', '0.01235', '2', '')

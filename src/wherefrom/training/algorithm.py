@@ -106,12 +106,14 @@ class Algorithm:
         object.__setattr__(self, "random", random)
 
     def steps_per_epoch(self, rows: int) -> int:
-        """Return the steps that an epoch of so many rows has."""
+        """Return the number of steps of an epoch over `rows` rows."""
         batch_size = min(self.batch_size, rows)
         return rows // batch_size if self.drop_last else -(-rows // batch_size)
 
     def but(self, **changes: Any) -> Algorithm:
         """Return the same algorithm with some settings changed; `schedule__final=0.1` changes a field of its schedule.
+
+        changes: settings by name, with their new values.
 
         >>> Algorithm("adam", lr=0.1, batch_size=10, schedule=schedules.Cosine()).but(lr=0.2, schedule__final=0.5)
         Algorithm('adam', lr=0.2, batch_size=10, schedule=Cosine(final=0.5))

@@ -38,6 +38,9 @@ class CropAndFlip:
     Each row has its own move, uniform in both directions, and its own toss. `padding=0` only mirrors, `flip=False`
     only moves.
 
+    padding: pixels by which an image can be shifted (default 4).
+    flip: mirror half of the images (default True).
+
     >>> images = torch.arange(8.0).reshape(2, 1, 2, 2)
     >>> CropAndFlip(padding=1)(images, torch.Generator().manual_seed(0)).shape
     torch.Size([2, 1, 2, 2])
@@ -80,6 +83,8 @@ class CropAndFlip:
 @dataclass(frozen=True)
 class Compose:
     """Several augmentations, one after another, on one generator.
+
+    steps: the augmentations, in their order.
 
     >>> Compose([CropAndFlip(padding=2), lambda batch, generator: batch * 2])(
     ...     torch.zeros(3, 1, 4, 4), torch.Generator()

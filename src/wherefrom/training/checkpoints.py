@@ -48,6 +48,9 @@ class Checkpoints:
     started again, finds its members there, and more draws of a variable train only the new ones. Delete the folder when
     you no longer need it.
 
+    folder: where the files are.
+    seconds: time between two writes, at least (default 60).
+
     >>> Checkpoints("run/checkpoints", seconds=300)
     Checkpoints(folder='run/checkpoints', seconds=300)
     """

@@ -35,7 +35,7 @@ class Sized(Protocol):
     """A model factory that takes x's and y's sizes from the data."""
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-        """Return the factory for so many columns of x and outputs."""
+        """Return the factory for these numbers of columns and outputs."""
         ...
 
     def size(self, inputs: int, outputs: int) -> int:

@@ -91,7 +91,10 @@ class Compute:
         return given or Compute()
 
     def but(self, **changes: Any) -> Compute:
-        """Return a copy with these fields changed; None leaves a field as it is."""
+        """Return a copy with these fields changed; None leaves a field as it is.
+
+        changes: fields by name, with their new values.
+        """
         return replace(self, **{name: value for name, value in changes.items() if value is not None})
 
     @property

@@ -113,7 +113,7 @@ class _Keeping:
 
 
 def _points(collector: Any, moment: _Moment, collection: Collection | None) -> Tensor | None:
-    """Return the points of a longer trajectory, as far as they were kept; None if some of them were not."""
+    """Return the points of a longer trajectory; None if some of them were not kept."""
     before = moment.collection
     if collection is None or before is None:
         return torch.zeros(0) if collection is before else None

@@ -88,7 +88,7 @@ def tables_of_counts(cumulative: Sequence[NDArray[np.float64]], device: torch.de
 
 
 def dropped_cells(keys: Tensor, tables: Tensor, cells: int, first_step: int, steps: int) -> tuple[Tensor, Tensor]:
-    """Return the cells of `dropout.dropped_cells`, so many for each member and step, and which of them count.
+    """Return the cells of `dropout.dropped_cells`, equally many for each member and step, and which of them count.
 
     The number of dropped cells is random, and the host does not read it: cells beyond that number do not count.
     # (steps, members, longest table) each

@@ -130,7 +130,7 @@ class TrainingMasks:
 def dropped_cells(
     keys: NDArray[np.uint64], cumulative: Sequence[NDArray[np.float64]], cells: int, first_step: int, steps: int
 ) -> list[NDArray[np.int64]]:
-    """For each step, the cells that are dropped: member * cells + cell, where cell = unit * batch + row."""
+    """Cells that are dropped in each step: member * cells + cell, where cell = unit * batch + row."""
     step = np.arange(first_step, first_step + steps, dtype=np.int64)
     zero = np.zeros((1, 1), dtype=np.uint64)
     first = streams.numbers(keys[None, :], streams.address(step[:, None], zero))  # (steps, members)

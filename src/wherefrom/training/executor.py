@@ -172,7 +172,7 @@ class Tally:
         self.done = [0] * len(units)
 
     def reached(self, unit: int, epochs: int) -> None:
-        """Report that a unit has done so many epochs in all."""
+        """Report how many epochs a unit has done in all."""
         if epochs > self.done[unit]:
             more, self.done[unit] = epochs - self.done[unit], epochs
             self.report(more)
@@ -190,7 +190,7 @@ def plans_of(units: Sequence[Unit]) -> tuple[list[Plan], list[int]]:
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of this process, each on a core of its own."""
+    """Threads of this process, each on its own core."""
 
     width: int
 

@@ -1,4 +1,4 @@
-"""Families that fit themselves: their theta comes from an algorithm of their own, not from gradient steps.
+"""Families that fit themselves: their theta comes from their own algorithm, not from gradient steps.
 
     theta  =  A(D),        A: boosting (trees.py), conditioning of a Gaussian process (gaussian_process.py)
 

@@ -93,7 +93,7 @@ def features(front: Callable[[Tensor], Tensor], x: Any, rows_at_once: int, prepa
 
 
 def has_room(numbers: int, itemsize: int) -> bool:
-    """Return True if so many numbers of features can be kept: in memory, or in half of the free space on disk."""
+    """Return True if this many feature values can be kept: in memory, or in half of the free space on disk."""
     size = numbers * itemsize
     return size <= _IN_MEMORY or size <= shutil.disk_usage(tempfile.gettempdir()).free // 2
 

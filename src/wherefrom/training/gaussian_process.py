@@ -23,7 +23,7 @@ from wherefrom.training.losses import GaussianNLL, Loss, SquaredError, StudentEr
 
 _LIKELY_ROWS = 400  # by which lengths and variances are chosen
 _STEPS, _RATE = 60, 0.5  # of Adam, on the logarithms; the rate falls to nothing on the way
-_ROUNDS, _FLAT = 3, 10.0  # of so many steps at most, and nats by which no logarithm may be worth more after them
+_ROUNDS, _FLAT = 3, 10.0  # rounds of steps, and nats that no logarithm may gain after them
 _FURTHER_STEPS, _FURTHER_RATE = 5, 0.1  # where other steps have ended
 _WIDTH_OF_LENGTHS = 1.5  # standard deviation of the logarithm of a length, before rows are seen
 _MOST_LENGTHS = 50  # columns; of more, all have the same length
@@ -59,7 +59,7 @@ class GaussianProcess:
             check_whole("columns", self.columns)
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-        """Return the factory for so many columns of x and outputs."""
+        """Return the factory for these numbers of columns and outputs."""
         return lambda: KernelSum(self.centres, self._columns(inputs), outputs)
 
     def size(self, inputs: int, outputs: int) -> int:
@@ -193,7 +193,7 @@ class _Prior:
 
 
 def _some(x: Tensor, y: Tensor, shares: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all rows, or so many of them at random."""
+    """Return all rows, or a random sample of them."""
     if len(y) <= most:
         return x, y, shares
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(len(y)))[:most]

@@ -5,7 +5,7 @@ memory that they had when they were captured. So a step that is captured has fix
 what differs from step to step (the rows, the masks, the learning rates) from memory that is written before.
 
 While one is captured, nothing else may run on the device, so where threads train side by side no step is captured. The
-first steps run as they are, on a stream of their own, as torch asks for. The captured step is compared with the
+first steps run as they are, on their own stream, as torch asks for. The captured step is compared with the
 plain one, and given up with a warning if it cannot be captured or gives other numbers. This is tested on a pretended
 device, not yet run on hardware. WHEREFROM_GRAPHS=0 in the environment turns it off.
 """
@@ -52,7 +52,7 @@ def running() -> Iterator[None]:
 
 
 def captured(step: Step, device: torch.device, steps: int, state: Sequence[Tensor], tolerance: float) -> Step:
-    """Return a training step that becomes a graph, if the device has any and so many steps are worth it.
+    """Return a training step that becomes a graph, if the device supports graphs and there are enough steps.
 
     state: all tensors that a step changes and later steps read.
     tolerance: how far the graph may be off, relative to the largest number of each of them.

@@ -20,7 +20,7 @@ _pages: weakref.WeakValueDictionary[int, mmap.mmap] = weakref.WeakValueDictionar
 
 
 class MappedColumns:
-    """Rows that are being written, each of them so many numbers, in double precision unless it is said.
+    """Rows that are being written, each of a fixed number of values, in double precision by default.
 
     >>> columns = MappedColumns(2)
     >>> columns.add(np.array([[1.0, 2.0], [3.0, 4.0]]))

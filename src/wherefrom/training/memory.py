@@ -109,7 +109,7 @@ def most_on_device(need: Need, free: int) -> int:
 
 
 def cut(groups: Sequence[range], most: int) -> list[range]:
-    """Return groups of at most so many members.
+    """Return groups of members, up to a size.
 
     >>> cut([range(0, 5), range(5, 7)], 2)
     [range(0, 1), range(1, 3), range(3, 5), range(5, 7)]

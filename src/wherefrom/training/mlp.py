@@ -60,7 +60,7 @@ class MLP:
         object.__setattr__(self, "dropout", float(dropout))
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-        """The factory for so many columns of x and outputs."""
+        """Return the factory for these numbers of columns and outputs."""
 
         def make() -> nn.Module:
             layers: list[nn.Module] = []

@@ -37,7 +37,7 @@ _CONVOLVING_TOGETHER = 8  # members at least, where one has fewer
 _CALL_NUMBERS, _FEWEST_ROWS = 2**24, 32  # activations of one call in prediction, and rows however many they have
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
 _MOST_SHAPES = 1000  # of which it is known how often they were asked for
-_CALLS_OF_A_RECORD = 8  # to record a program takes about as long as so many calls without one
+_CALLS_OF_A_RECORD = 8  # recording a program takes about as long as this many calls
 _MOST_STACKED = 2**22  # parameters of a network that trains with others: larger ones gain nothing from company
 
 _NORMALISATION = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
@@ -341,7 +341,7 @@ class Network:
         return not self.stackable or (self.convolves and (members == 1 or self.largest_group(rows) == 1))
 
     def answers(self, theta: Tensor, x: Tensor, masks: list[Tensor], autocast: torch.dtype | None = None) -> Tensor:
-        """`call_each` for theta (members, size), recorded when so many members and rows are asked for often.
+        """`call_each` for theta (members, size), recorded when these numbers of members and rows are asked for often.
 
         autocast: in which the network multiplies, where that is not theta's own type (default: None).
 

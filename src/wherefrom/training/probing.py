@@ -290,7 +290,7 @@ def _sites(calls: Sequence[Call], rows: int, folded: Sequence[bool]) -> list[tup
 
 
 def _why_random(calls: Sequence[Call], rows: int) -> str:
-    """Return the reason why random numbers of a forward cannot be repeated, as far as its calls show it."""
+    """Return the reason why random numbers of a forward cannot be repeated, if its calls show it."""
     for call in calls:
         if call.function is not F.multi_head_attention_forward:
             continue
@@ -317,7 +317,7 @@ def _why_random(calls: Sequence[Call], rows: int) -> str:
             "transformers, stochastic_depth_prob=0.0 in torchvision, drop_connect_rate=0.0 in efficientnet_pytorch)"
         )
     return (
-        f"the model's forward draws random numbers of its own{by}{hint}. Only the randomness of nn.Dropout, "
+        f"the model's forward draws its own random numbers{by}{hint}. Only the randomness of nn.Dropout, "
         "nn.Dropout2d and their kin can be named and repeated"
     )
 

@@ -73,7 +73,7 @@ class SizedRankOne:
     spread: float | None
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-        """Return the factory for so many columns of x and outputs."""
+        """Return the factory for these numbers of columns and outputs."""
         return RankOne(self.model.sized(inputs, outputs), self.networks, self.spread)
 
     def size(self, inputs: int, outputs: int) -> int:
@@ -101,7 +101,7 @@ class _Chosen:
 
 
 class SharedWeights(nn.Module):
-    """A network whose layers have factors of their own for each sub-network."""
+    """A network whose layers have their own factors for each sub-network."""
 
     def __init__(self, inner: nn.Module, networks: int, spread: float | None) -> None:
         super().__init__()

@@ -50,6 +50,9 @@ class Constant:
 class Step:
     """Times `factor` at each of some moments.
 
+    at: fractions of the training at which the rate changes (default 0.5 and 0.75).
+    factor: multiplies the rate at each of them (default 0.1).
+
     >>> Step(at=(0.5, 0.75), factor=0.1)(np.array([0.0, 0.5, 0.8])).round(3)
     array([1.  , 0.1 , 0.01])
     """
@@ -72,6 +75,8 @@ class Step:
 class Linear:
     """A straight line from 1 to `final`.
 
+    final: factor of the learning rate at the end (default 0).
+
     >>> Linear(final=0.5)(np.array([0.0, 0.5]))
     array([1.  , 0.75])
     """
@@ -89,6 +94,8 @@ class Linear:
 @dataclass(frozen=True)
 class Cosine:
     """Half a cosine from 1 to `final` (Loshchilov and Hutter 2017, without restarts).
+
+    final: factor of the learning rate at the end (default 0).
 
     >>> Cosine(final=0.5)(np.array([0.0, 0.5]))
     array([1.  , 0.75])
@@ -110,6 +117,9 @@ class Cyclical:
 
     It is the form of snapshot ensembles (Huang et al. 2017) and of cyclical MCMC (Zhang et al. 2020), not the triangle
     of Smith (2017): each cycle ends in a valley, and leaves it for another.
+
+    cycles: number of cycles (default 4).
+    low: factor of the learning rate at the end of each (default 0).
 
     >>> Cyclical(cycles=2)(np.array([0.0, 0.25, 0.5, 0.75]))
     array([1. , 0.5, 1. , 0.5])
@@ -137,6 +147,10 @@ class Ramp:
     The paper's schedule for CIFAR-10, as that of Maddox et al. (2019): from alpha_u = lr to alpha_l = final * lr. (The
     paper prints another slope in the middle; the line that meets both ends is meant.)
 
+    final: factor of the learning rate at the end (default 0.2).
+    start: fraction of the training at which it begins to fall (default 0.5).
+    end: fraction at which it has reached `final` (default 0.9).
+
     >>> Ramp(final=0.2)(np.array([0.0, 0.5, 0.7, 0.95]))
     array([1. , 1. , 0.6, 0.2])
     """
@@ -160,6 +174,10 @@ class Ramp:
 @dataclass(frozen=True)
 class Warmup:
     """A straight line from `initial` up to 1 in the first `share` of training, and another schedule in the rest.
+
+    share: fraction of the training in which the rate rises (default 0.1).
+    then: the schedule after that (default Cosine()).
+    initial: factor of the learning rate at the start (default 0).
 
     >>> Warmup(share=0.5, then=Linear())(np.array([0.0, 0.25, 0.5, 0.75]))
     array([0. , 0.5, 1. , 0.5])
@@ -187,6 +205,10 @@ class ConstantFrom:
 
     SWA and SWAG keep the rate up so that the trajectory explores the valley that it has come to: let `start` be that of
     `wf.Iterations`.
+
+    start: fraction of the training from which the rate is constant (default 0.5).
+    factor: its factor from there on (default 0.5).
+    before: the schedule until then (default Constant()).
 
     >>> ConstantFrom(start=0.5, factor=0.3, before=Linear())(np.array([0.0, 0.25, 0.5, 0.9]))
     array([1. , 0.5, 0.3, 0.3])

@@ -32,7 +32,7 @@ class SparseLinear:
     start: float = 0.1
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-        """The factory for so many columns of x and outputs."""
+        """Return the factory for these numbers of columns and outputs."""
         return lambda: SparseProduct(inputs, outputs, self.start)
 
     def size(self, inputs: int, outputs: int) -> int:

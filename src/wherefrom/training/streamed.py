@@ -2,7 +2,7 @@
 
 A Dataset that gives the same item whenever it is asked, and fits into memory, is read once. One that draws at random
 (its own transforms), or is too large, is streamed: `Streamed` stands where a tensor of inputs would, can be indexed
-like one, and is read batch by batch, for each member on a stream of its own. Transforms draw from the global generators
+like one, and is read batch by batch, for each member on its own stream. Transforms draw from the global generators
 of torch, numpy and Python, which start from the address (the member's stream, the step) while items are fetched.
 """
 
@@ -68,7 +68,7 @@ class Streamed:
         return torch.stack([_as_row(item) for item in items]).to(self.dtype)
 
     def to(self, place: torch.device | torch.dtype) -> Any:
-        """In another precision, still to be read; or on a device, which reads them."""
+        """Return them in another precision, still to be read; or on a device, which reads them."""
         return self._with(self.index, place) if isinstance(place, torch.dtype) else self.read().to(place)
 
     def numpy(self) -> Iterator[NDArray[Any]]:
@@ -163,7 +163,7 @@ def _draws_at_random(dataset: Any, count: int) -> bool:
     for _ in range(_TIMES - 1):
         if not _same([_as_row(_first_item(dataset, 0, number)) for number in asked], first):
             raise ValueError(
-                "the Dataset draws at random from a generator of its own, so that no training could be repeated: let "
+                "the Dataset draws at random from its own generator, so that no training could be repeated: let "
                 "it draw from the global generator of torch, numpy or Python"
             )
     with _generators(0, "asked") as moved:

@@ -71,7 +71,7 @@ class Trees:
             raise ValueError(f"rate must lie in (0, 1] and penalty above 0; they are {self.rate} and {self.penalty}")
 
     def sized(self, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-        """Return the factory for so many columns of x and outputs."""
+        """Return the factory for these numbers of columns and outputs."""
         return lambda: ObliviousTrees(self.count, self.depth, outputs)
 
     def size(self, inputs: int, outputs: int) -> int:

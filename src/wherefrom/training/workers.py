@@ -1,4 +1,4 @@
-"""Threads, of as many as there are cores.
+"""Threads: one for each core.
 
 Each thread runs its torch operations on one core. Letting every operation use all cores instead (OpenMP) collapses
 as soon as another program wants one of them; threads that share nothing lose only the other program's share.
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 def on_threads(
     task: Callable[[Item], Result], items: Sequence[Item], threads: int, stopped: threading.Event | None = None
 ) -> list[Result]:
-    """The task for every item, on so many threads of one core each; an error stops what has not begun.
+    """Run the task for every item, on threads of one core each; an error stops what has not begun.
 
     Tasks that take long can look at `stopped` to end early.
     """

@@ -87,7 +87,7 @@ class Hyperparameters(Drawn):
         if (points is None) == (not settings):
             raise ValueError("give either settings, such as lr=[0.01, 0.1], or points=[dict(lr=...), ...]")
         for name in {*settings, *(name for point in points or () for name in point)} & _RESERVED:
-            raise ValueError(f"{name!r} is not a setting of an algorithm, and has a variable of its own")
+            raise ValueError(f"{name!r} is not a setting of an algorithm, and has a separate variable")
         if "epochs" in {*settings, *(name for point in points or () for name in point)}:
             raise ValueError(
                 "epochs are not a setting of the algorithm: make the moment of stopping random by "
@@ -174,7 +174,7 @@ def space(name: str, values: Any) -> Space:
 
 
 def drawn(spaces: Mapping[str, Space], seed: int, draw: int, *stream: str | int) -> dict[str, Any]:
-    """Draw a value of every setting, each from a stream of its own: one more setting leaves the others as they are."""
+    """Draw a value of every setting, each from its own stream: one more setting leaves the others as they are."""
     chosen: dict[str, Any] = {}
     for name, values in spaces.items():
         if not isinstance(values, Distribution | Finite):

@@ -5,7 +5,7 @@ draw 0. Streams are named by these draws alone, so a run does not know which des
 in a larger design, in another order of variables, or after more draws, with the same result. (Only D differs: without
 a variable for it, the rows are those that were given, and with one its first draw is a draw of them.)
 
-A variable is whatever is `Drawn`, the user's own as well as the library's. It may have a slot of its own.
+A variable is whatever is `Drawn`, the user's own as well as the library's. It may have its own slot.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _check(variable: Drawn) -> None:
     slot, who = getattr(variable, "slot", None), type(variable).__name__
     if not isinstance(slot, str) or not slot or "+" in slot or " x " in slot or slot in _TAKEN:
         raise ValueError(
-            f"the slot of {who} is {slot!r}: it is one of {', '.join(SLOTS)}, or a name of its own, without '+' and "
+            f"the slot of {who} is {slot!r}: it is one of {', '.join(SLOTS)}, or a new name, without '+' and "
             f"' x ' and none of {', '.join(_TAKEN)}"
         )
     if not hasattr(variable, "draws"):

@@ -14,7 +14,7 @@ class Drawn(ABC):
     """A choice made anew for each training. A draw redraws the variable's own slot and nothing else.
 
     One of your own is a frozen dataclass of this kind: it has a slot, a field `draws`, and says what a draw chooses.
-    The slot is one of the library's (F, theta0, gamma, h, order, D), whose place it takes, or a name of its own.
+    The slot is one of the library's (F, theta0, gamma, h, order, D), whose place it takes, or a new name.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)

@@ -37,7 +37,10 @@ class InitialCondition(Drawn):
 
 
 def glorot_uniform(network: nn.Module) -> None:
-    """Glorot-uniform weights and zero biases, the paper's p(theta0), for `InitialCondition(init=...)` or a factory."""
+    """Glorot-uniform weights and zero biases, the paper's p(theta0), for `InitialCondition(init=...)` or a factory.
+
+    network: a new network of the model factory.
+    """
     for part in network.modules():
         weight, bias = getattr(part, "weight", None), getattr(part, "bias", None)
         if isinstance(weight, nn.Parameter) and weight.ndim > 1:

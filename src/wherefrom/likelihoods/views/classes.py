@@ -114,7 +114,7 @@ _GLOSSARY = {
 _WORDS = Words(
     scores=_SCORES,
     glossary=_GLOSSARY,
-    no_model="always answering with the class frequencies",
+    no_model="always predicting the class frequencies",
     calibrate="Calibrate it on held-out rows: {temperature}.",
     mend_group="No single temperature can mend a class by itself; more rows of {group!r} could.",
     irreducible="the classes' own overlap, as every network sees it",
@@ -285,7 +285,7 @@ class Classes:
     def _headline(self) -> dict[str, Any]:
         verdict, about = self.verdict(), f" for {self.name}" if self.name != "y" else ""
         say = [
-            f"of the answers{about} are right; always the most frequent class would be right in ",
+            f"of the answers{about} are right; always predicting the most frequent class would be right in ",
             {"score": "accuracy", "of": "baseline"},
             f". On average it is {percent(verdict['expected'], 1)} confident: ",
             verdict["text"],
@@ -400,7 +400,7 @@ class Classes:
         return {
             "type": "matrix",
             "title": "Mistakes",
-            "caption": "How many rows of each class are given which answer.",
+            "caption": "How many rows of each class get which prediction.",
             "rows": "truth",
             "columns": "answer",
             "labels": self._labels,
@@ -414,7 +414,7 @@ class Classes:
         past = None if before is None else before._bins
         return {
             "type": "curve",
-            "title": "Right as often as it is sure?",
+            "title": "Is confidence justified?",
             "caption": "Answers that are 80% confident should be right 80% of the time. Below the line is too sure; "
             f"grey bars are chance. Calibration error {percent(self.prediction.ece(self.truth), 1)}, of which chance "
             f"alone gives about {percent(self._ece_by_chance(), 1)}.",
@@ -474,7 +474,7 @@ class Classes:
         coverage, risk, best = (part[some].tolist() for part in (curve.coverage, curve.risk, curve.best))
         return {
             "type": "curve",
-            "title": "Answering only when sure",
+            "title": "Predicting only the most confident rows",
             "caption": "Wrong answers among the most confident rows. Dotted: if it knew its mistakes.",
             "xs": short(coverage),
             "ys": short(risk),
@@ -489,8 +489,8 @@ class Classes:
     def _groups_panel(self) -> list[dict[str, Any]]:
         return panels.groups_panel(
             self.groups(),
-            "By the class that is answered",
-            "How often each answer is right (dots), and how sure it was (dashes).",
+            "Accuracy by predicted class",
+            "How often each predicted class is right (dots), and its mean confidence (dashes).",
             head="Answer",
             hit="Right",
             sure="Sure",

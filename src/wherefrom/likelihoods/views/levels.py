@@ -33,7 +33,7 @@ class Levels(Classes):
     words = replace(
         Classes.words,
         scores={**Classes.words.scores, "rps": _RPS},
-        no_model="always answering with the level frequencies",
+        no_model="always predicting the level frequencies",
     )
 
     def scores(self) -> dict[str, Score]:
@@ -56,7 +56,8 @@ class Levels(Classes):
         near = f", and {percent(float(is_near.double().mean()))} are off by one level at most"
         right = f"of the answers{f' for {self.name}' * (self.name != 'y')} are right"
         right += near * (len(self.prediction.classes) > _TWO)
-        return headline | {"say": [f"{right}; always the most frequent level would be right in ", *headline["say"][1:]]}
+        first = f"{right}; always predicting the most frequent level would be right in "
+        return headline | {"say": [first, *headline["say"][1:]]}
 
     def _points(self, listed: Tensor) -> dict[str, list[Any]]:
         columns, _ = self.prediction.of_rows(listed).columns(0.95)

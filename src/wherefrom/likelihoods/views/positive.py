@@ -63,10 +63,10 @@ class Positive(Quantity):
         row = int(median.argsort()[(len(median) - 1) // 2])
         low, high = (panels.written(float(end[row])) for end in self._bounds)
         say = [
-            "is the 95% interval of a typical prediction: of the row whose median is in the middle, "
-            f"{panels.written(float(median[row]))}. The 95% intervals hold ",
+            "is the 95% interval of a typical row: its median is in the middle of all rows, "
+            f"{panels.written(float(median[row]))}. The 95% intervals contain ",
             {"score": "coverage"},
-            " of the truth: ",
+            " of the true values: ",
             self.verdict()["text"],
             ".",
         ]

@@ -33,7 +33,7 @@ class QuantileView(Quantity):
     def words(self) -> Words:
         return replace(
             Quantity.words.fget(self),  # type: ignore[attr-defined]
-            no_model=f"always answering with the quantiles of all {self.name}",
+            no_model=f"always predicting the quantiles of all {self.name}",
             calibrate="Calibrate them on held-out rows: {conformal}.",
             cause="",
             mend_group="More rows there, or further columns, could mend it.",
@@ -105,9 +105,10 @@ class QuantileView(Quantity):
         low, high = self._bounds
         width = panels.written(float((high - low).median()))
         say = [
-            f"is the width of a typical {percent(self._level)} interval, between two quantiles. These intervals hold ",
+            f"is the width of a typical {percent(self._level)} interval, between two quantiles. "
+            "These intervals contain ",
             {"score": "coverage"},
-            " of the truth: ",
+            " of the true values: ",
             self.verdict()["text"],
             ".",
         ]

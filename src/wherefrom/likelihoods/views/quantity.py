@@ -20,7 +20,7 @@ from wherefrom.predictive.panels import Output, ScoreTerm, SourceWords, Term, Wo
 from wherefrom.predictive.row_scores import Score, Z
 
 _MEAN = "Mean of the predicted distribution"
-_OFF = "Truth less guess, in standard deviations"
+_OFF = "Truth minus prediction, in standard deviations"
 _STD_ALONE = "The standard deviation that this source alone would cause"
 _STD = "Standard deviation of the predicted distribution"
 _LOGARITHMIC = " Axes are logarithmic, since a few values are very large."
@@ -76,7 +76,7 @@ _SCORES = {
         "CRPS",
     ),
     "coverage": ScoreTerm(
-        "95% interval holds (coverage)",
+        "Coverage of the 95% interval",
         "How much of the truth lies within its 95% interval: 95% is right, less is too sure, more too careful. Where "
         "single values are likely, as counts are, more cannot always be avoided.",
         "95% holds",
@@ -117,7 +117,7 @@ class Quantity(ByVariance):
             scores=_SCORES,
             glossary=_GLOSSARY,
             main_score="rmse",
-            no_model=f"always answering with the mean {self.name}",
+            no_model=f"always predicting the mean {self.name}",
             calibrate=f"Calibrate them on held-out rows ({{{self.prediction.widened_by}}}), or leave more choices "
             "open.",
             cause=self._add_noise if self.noise == "none" else "",
@@ -212,7 +212,7 @@ class Quantity(ByVariance):
         return groups
 
     def _about_group(self, group: dict[str, Any]) -> str:
-        hold = f"the 95% intervals hold {group['observed']:.0%} of the truth"
+        hold = f"the 95% intervals contain {group['observed']:.0%} of the true values"
         return f"Where {self.name} is predicted to be {group['name']}, {hold}"
 
     # ------------------------------------------------------------------ what is drawn
@@ -256,9 +256,9 @@ class Quantity(ByVariance):
 
     def _headline(self) -> dict[str, Any]:
         held: list[Any] = [
-            " The 95% intervals hold ",
+            " The 95% intervals contain ",
             {"score": "coverage"},
-            " of the truth: ",
+            " of the true values: ",
             self.verdict()["text"],
             ".",
         ]
@@ -267,7 +267,7 @@ class Quantity(ByVariance):
             row = self.prediction.mean.double().argsort()[(len(self.truth) - 1) // 2]
             mean, low, high = (float(each[row]) for each in (self.prediction.mean, *self._bounds))
             typical = [
-                f"is the 95% interval of a typical prediction: the middle row, whose mean is {panels.written(mean)}."
+                f"is the 95% interval of a typical row: its mean is in the middle of all rows, {panels.written(mean)}."
             ]
             big = f"{panels.written(low, 2)} to {panels.written(high, 2)}"
             return {"big": big, "small": unit.strip(), "say": [*typical, *held]}
@@ -318,7 +318,7 @@ class Quantity(ByVariance):
             "bars": {"low": "low", "high": "high", "label": f"prediction and its 95% interval{in_unit}"},
             "diagonal": True,
             "miss": "is_missed",
-            "legend": ["the interval holds the truth", "the interval misses it"],
+            "legend": ["the interval contains the truth", "the interval misses it"],
             "tip": ["truth", "mean", "interval", "std"],
         }
 
@@ -328,23 +328,22 @@ class Quantity(ByVariance):
         error = [math.sqrt(level * (1 - level) / len(self.prediction)) for level in _LEVELS]
         triples = zip(_LEVELS, observed, error, strict=True)
         strays = [part > level for level, part, reach in triples if abs(part - level) > Z * reach]
-        caption = "An 80% interval should hold 80% of the truth. All levels lie within the band that chance allows."
+        chance = "All levels lie within the band that chance allows."
         if strays:
             side = "some too careful (above the line), some too sure (below)"
             if len(set(strays)) == 1:
                 side = "too careful (above the line)" if strays[0] else "too sure (below the line)"
-            caption = f"An 80% interval should hold 80% of the truth. {len(strays)} of {len(_LEVELS)} levels leave the "
-            caption += f"band that chance allows: {side}."
+            chance = f"{len(strays)} of {len(_LEVELS)} levels leave the band that chance allows: {side}."
         lines = {"hold": percents(observed)} | ({} if past is None else {"before": percents(past)})
         lines["chance allows"] = [f"± {percent(Z * reach, 1)}" for reach in error]
         return {
             "type": "curve",
             "title": "Coverage by level",
-            "caption": caption,
+            "caption": f"An 80% interval should contain 80% of the true values. {chance}",
             "xs": _LEVELS,
             "ys": short(observed),
             "x": panels.axis("level of the interval", [0, 1]),
-            "y": panels.axis("truth that it holds", [0, 1]),
+            "y": panels.axis("coverage", [0, 1]),
             "chance": panels.around([0, *_LEVELS, 1], [0, *error, 0], "band"),
             "before": None if past is None else {"xs": _LEVELS, "ys": short(past)},
             "tips": panels.tips([f"{percent(level)} intervals" for level in _LEVELS], lines),
@@ -364,13 +363,13 @@ class Quantity(ByVariance):
     def _groups_panel(self) -> list[dict[str, Any]]:
         return panels.groups_panel(
             self.groups(),
-            "By what is predicted",
-            f"How much of the truth the 95% intervals hold, by fifths of the predicted {self.name}.",
+            "Coverage by predicted value",
+            f"Coverage of the 95% intervals, by fifths of the predicted {self.name}.",
             head=f"Predicted ({self.unit})" if self.unit else "Predicted",
-            hit="Held",
+            hit="Covered",
             level=0.95,
             x={"label": f"predicted {self.name}"},
-            y={"label": "truth that the interval holds"},
+            y={"label": "coverage of the interval"},
         )
 
     def data(self, there: Tensor | None) -> dict[str, list[Any]]:

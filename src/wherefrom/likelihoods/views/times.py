@@ -57,7 +57,7 @@ _SCORES = {
         "CRPS",
     ),
     "coverage": ScoreTerm(
-        "95% interval holds (coverage)",
+        "Coverage of the 95% interval",
         "How many times lie within their 95% interval: 95% is right, less is too sure, more too careful. Censored rows "
         "count by the probability that they have by themselves.",
         "95% holds",
@@ -222,7 +222,7 @@ class Times(ByVariance):
     def _headline(self) -> dict[str, Any]:
         concordance = self._summary.scores["concordance"].value
         say = [
-            "of comparable pairs of rows are predicted in the right order. The 95% intervals hold ",
+            "of comparable pairs of rows are predicted in the right order. The 95% intervals contain ",
             {"score": "coverage"},
             " of the times: ",
             self.verdict()["text"],
@@ -301,7 +301,7 @@ class Times(ByVariance):
             "y": {"key": "median", "label": f"predicted median{in_unit}", "log_from": log_from},
             "diagonal": True,
             "miss": "is_missed",
-            "legend": ["censored, or held by the interval", "the interval misses it"],
+            "legend": ["censored, or in the interval", "the interval misses it"],
             "tip": ["time", "event", "median", "survival"],
         }
 

@@ -13,7 +13,7 @@ class HuggingFaceRecorder(Recording):
     """Records a training of Hugging Face's: `Trainer(..., callbacks=[wf.callbacks.HuggingFaceRecorder(wf.SWAG())])`.
 
     `start` and `every` are those of `wf.Iterations`: from which fraction of the epochs on (or after how many of them),
-    and once an "epoch" or every so many steps of the optimiser. `law` can also be a Recorder, to go on with after an
+    and once an "epoch" or every n steps of the optimiser. `law` can also be a Recorder, to go on with after an
     interruption. When training is over, `callback.recorder` is a member for `wf.Posterior.from_members`.
     Of several processes, the first records.
     """

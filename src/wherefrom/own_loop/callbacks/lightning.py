@@ -16,7 +16,7 @@ class LightningRecorder(Recording):
     """Records a training of Lightning's: `Trainer(callbacks=[wf.callbacks.LightningRecorder(wf.SWAG(rank=20))])`.
 
     `start` and `every` are those of `wf.Iterations`: from which fraction of the epochs on (or after how many of them),
-    and once an "epoch" or every so many steps of the optimiser. `law` can also be a Recorder, to go on with after an
+    and once an "epoch" or every n steps of the optimiser. `law` can also be a Recorder, to go on with after an
     interruption. When training is over, `callback.recorder` is a member for `wf.Posterior.from_members`.
     Of several processes the first records, and in a `fast_dev_run` none.
     """

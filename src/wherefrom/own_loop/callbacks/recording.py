@@ -1,4 +1,4 @@
-"""What the callbacks have in common: a recorder that is begun with a training, and updated at the right moments.
+"""The common part of the callbacks: a recorder that is begun with a training, and updated at the right moments.
 
 These are the iterations that `wf.Iterations(law, start, every)` collects. The library whose trainer calls is imported
 when a callback is made, and not before.
@@ -56,7 +56,7 @@ class Recording:
         return self._recorder
 
     def _begin(self, model: nn.Module, steps: float, steps_per_epoch: float, epochs: float) -> None:
-        """A training of so many steps and epochs (infinitely many: not known) begins.
+        """Begin a training of these steps and epochs (infinite: not known).
 
         What cannot be recorded is told now, before it takes its time.
         """
@@ -95,12 +95,12 @@ class Recording:
         return self._iterations.collection(int(steps), 1)  # it ends within an epoch: by the steps, then
 
     def _epoch_ended(self, model: nn.Module, epochs: int) -> None:
-        """Update the recorder after so many epochs, if they are to be collected."""
+        """Update the recorder after an epoch, if it is to be collected."""
         if self._by_epoch and self._collection is not None and self._collection.includes(epochs):
             self.recorder.update(model)
 
     def _step_ended(self, model: nn.Module, steps: int) -> None:
-        """Update the recorder after so many steps, if they are to be collected."""
+        """Update the recorder after a step, if it is to be collected."""
         if not self._by_epoch and self._collection is not None and self._collection.includes(steps):
             self.recorder.update(model)
 

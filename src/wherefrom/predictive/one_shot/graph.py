@@ -1,6 +1,6 @@
 """The user's module as a list of layers and functions, run on Moments instead of tensors.
 
-The module is called on a few rows, and what it calls is kept: its layers as far as they have rules, and torch functions
+The module is called on a few rows, and what it calls is kept: its layers if they have rules, and torch functions
 everywhere else. It is called on two numbers of rows, so that a number which follows the rows (`x.view(len(x), -1)`) is
 told from one that does not.
 """
@@ -163,7 +163,7 @@ class Graph:
                 raise NoRuleError(f"{step.where}: {error}. {_INSTEAD}") from error
             values |= zip(step.makes, result if isinstance(result, tuple | list) else [result], strict=True)
         if next(drops, None) is not None:
-            raise NoRuleError(f"a layer with a rule of its own holds dropout, which the rule hides. {_INSTEAD}")
+            raise NoRuleError(f"a layer with its own rule holds dropout, which the rule hides. {_INSTEAD}")
         return self._jointly(values, tensors) if jointly else values[self.output]
 
     def _result(self, step: _Step, args: Any, kwargs: Any, tensors: Any, drops: Iterator[Drop]) -> Any:
@@ -278,7 +278,7 @@ class _Layer:
             return known
         value = getattr(self.module, name)
         if isinstance(value, Tensor):  # computed from others, as by a parametrisation
-            raise NoRuleError(f"the tensor {self._prefix + name!r} is not a parameter of its own. {_INSTEAD}")
+            raise NoRuleError(f"the tensor {self._prefix + name!r} is not a parameter. {_INSTEAD}")
         return value
 
 

@@ -131,9 +131,7 @@ def _calls(graph: Graph, network: Network) -> list[tuple[float, tuple[int, ...]]
         site = next(sites) if next(attends if is_attention else drops) else None
         rates.append((site.rate, site.shape) if site else (0.0, ()))
     if next(drops, None) is not None or next(attends, None) is not None:
-        raise NoRuleError(
-            "a layer with a rule of its own holds dropout, which the rule hides: use predict(x, samples=...)"
-        )
+        raise NoRuleError("a layer with its own rule holds dropout, which the rule hides: use predict(x, samples=...)")
     return rates
 
 
@@ -151,7 +149,7 @@ def _padded(x: Moments, total: int) -> Moments:
 
 
 def _with_shared_inputs(rows: Tensor, noise: Tensor, places: Places) -> Moments:
-    """Make each input's noise a factor of its own."""
+    """Make the noise of each input a separate factor."""
     own = torch.diag_embed(noise.sqrt().flatten(1)).movedim(-1, 0).unflatten(-1, rows.shape[1:])
     before = rows.new_zeros(places.theta, *rows.shape)
     after = rows.new_zeros(places.total - places.theta - places.inputs, *rows.shape)

@@ -24,7 +24,13 @@ MOST_UNITS = 512  # of a layer whose covariance is followed in full
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """A tensor's mean, the variance of its rest, its shared factors, and its rest's covariance between units."""
+    """Moments of a tensor: its mean, shared factors, and the variance that is left (the rest).
+
+    mean: the mean.  # (rows, ...)
+    variance: variance of the rest, of the mean's shape (default None: there is none).
+    factors: shared factors (default None).  # (rank, rows, ...)
+    covariance: covariance of the rest between units; its diagonal is the variance (default None: independent).
+    """
 
     mean: Tensor  # (rows, ...)
     variance: Tensor | None = None  # of the rest, as the mean's shape

@@ -132,7 +132,7 @@ class Passes:
     def moments(self, uncertain: Sequence[str]) -> tuple[Tensor, Tensor]:
         """Mean and variance of the answers.  # (members, components, rows, outputs)
 
-        A Gaussian law is one component; points are as many as there are, each without a variance of its own.
+        A Gaussian law is one component; points are as many as there are, each without its own variance.
         """
         network, x = self.network, self.x
         what = Uncertain(self.covariance, "F" in uncertain, "inputs" in uncertain, self.head)

@@ -51,7 +51,10 @@ _REVERSED = {
 
 
 def rule(*kinds: Any) -> Callable[[Registered], Registered]:
-    """Register a rule for module types, functions, or methods of a tensor (`torch.Tensor.view`)."""
+    """Register a rule for module types, functions, or methods of a tensor (`torch.Tensor.view`).
+
+    kinds: the types, functions and methods that the rule is for.
+    """
     if not kinds:
         raise TypeError("name the module types or functions that the rule is for, as @rule(nn.Softplus)")
 
@@ -76,7 +79,13 @@ def rule_for(module: nn.Module) -> Rule | None:
 
 
 def elementwise(x: Moments, function: Function, *, scalar: Scalar | None = None, pair: Pair | None = None) -> Moments:
-    """A function of each entry: by its own moments (`scalar`, and `pair` between units), or by quadrature."""
+    """Return the moments of a function of each entry.
+
+    x: moments of the inputs.
+    function: the function.
+    scalar: its moments for a Gaussian input, as a formula (default None: by quadrature).
+    pair: covariance of two of its outputs, as a formula (default None: by quadrature).
+    """
     if x.is_certain:
         return Moments(function(x.mean))
     total = x.total_variance

@@ -48,7 +48,7 @@ class Images:
         return len(self.y)
 
     def some(self, count: int | None) -> Images:
-        """About so many of them, the first of each class, in their own order; all of them if there are no more."""
+        """About `count` of them, the first of each class, in their own order; all of them if there are no more."""
         if count is None or count >= len(self):
             return self
         each = torch.nn.functional.one_hot(self.y, len(CLASSES)).cumsum(0)  # how many of each class so far

@@ -1,4 +1,4 @@
-"""What is trained: VGG16 by SGD, at the paper's scale, at one that two cores can do, or in seconds.
+"""The trainings: VGG16 by SGD, at the paper's scale, at one that two cores can do, or in seconds.
 
 Two sets of trainings serve all six combinations. In one the learning rates are fixed: the rate falls from
 alpha_u = 0.05 to alpha_l = 0.01. In the other every network draws its own, alpha_u ~ U[0.04, 0.06] and
@@ -160,7 +160,7 @@ class Preset:
         )
 
     def over(self, rates: Rates, members: int, images: int) -> list[Any]:
-        """The variables to train over, for so many members trained on so many images."""
+        """Return the variables to train over, by the numbers of members and images."""
         drawn: list[Any] = [wf.InitialCondition(), wf.BatchOrder()]
         if rates == "drawn":
             # The schedule ends at `final` times the first rate. Uniform given that rate, alpha_l = final * lr has the

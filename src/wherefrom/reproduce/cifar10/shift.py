@@ -89,7 +89,7 @@ OTHER_SETS = ("fashion", "svhn")
 
 
 def other_sets(root: str | os.PathLike[str] | None = None, count: int | None = None) -> dict[str, Tensor]:
-    """The sets of other things that a data folder holds, as images like CIFAR's: at most so many of each."""
+    """The sets of other things that a data folder holds, as images like CIFAR's: up to a limit of each."""
     root = root or os.environ.get("WHEREFROM_DATA")
     if not root:
         return {}

@@ -179,7 +179,7 @@ def _found(
 
 
 def answer(posterior: wf.Posterior, rates: Rates, kind: Kind, samples: int, exam: Exam, kept: Kept) -> Answers:
-    """Return every member's answers to the whole exam, with so many samples of what is sampled."""
+    """Return every member's answers to the whole exam, with this many samples of what is sampled."""
     name = "+".join(kind) or "none"
     path = kept.folder and kept.folder / f"answers-{rates}-{name}.safetensors"
     about = {"exam": exam.digest, "members": str(len(posterior)), "samples": str(samples)}

@@ -1,4 +1,4 @@
-"""What none of the printed tables has: sources, noise, calibration, and whether differences are more than chance."""
+"""Results that no printed table has: sources, noise, calibration, and whether differences are more than chance."""
 
 from __future__ import annotations
 

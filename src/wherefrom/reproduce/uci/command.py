@@ -145,7 +145,7 @@ def run(request: Request) -> None:
 
 @dataclass(frozen=True)
 class _Job:
-    """Something to be done for each set, with a file of its own."""
+    """Something to be done for each set, with its own file."""
 
     name: str
     settings: dict[str, Any]

@@ -29,7 +29,7 @@ class Printed:
         return (mean - self.mean) / self.std if self.std else None
 
     def is_rounded(self, mean: float) -> bool:
-        """True if a mean is what was printed, as far as it was."""
+        """True if a mean equals the printed one, to its digits."""
         return abs(mean - self.mean) <= 0.0005 + 1e-9
 
 

@@ -1,4 +1,4 @@
-"""What we recommend where only the prediction counts: several trainings, mixed as rows held out of them want it.
+"""Our recommendation if only the prediction counts: several trainings, mixed as rows held out of them want it.
 
 For each fold, from its training rows alone:
 
@@ -46,7 +46,7 @@ ACTIVATIONS = {"relu": nn.ReLU, "silu": nn.SiLU}
 
 @dataclass(frozen=True)
 class Candidate:
-    """One training: two hidden layers, Adam, so many steps."""
+    """One training: two hidden layers, Adam, a number of steps."""
 
     rate: float
     steps: int
@@ -140,7 +140,7 @@ class Recipe:
         }
 
     def trainings(self, features: int, rows: int) -> dict[str, wf.Training]:
-        """Trainings of the candidates that so many rows are enough for."""
+        """Trainings of the candidates that these rows are enough for."""
         return {
             name: candidate.training(features, rows, self.most_epochs)
             for name, candidate in self.candidates.items()

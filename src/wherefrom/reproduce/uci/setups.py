@@ -1,8 +1,8 @@
-"""What the paper trains: one network, three set-ups, and the subsets of variables that each marginalises.
+"""The trainings of the paper: one network, three set-ups, and the subsets of variables that each marginalises.
 
 One hidden layer of 50 ReLU units (100 for protein), Dropout(0.01), squared error, Adam, batches of 100. Of what the
 paper leaves open, these were found by trial against its first table: Glorot-uniform weights and zero biases, x and y
-standardised on the training rows, each member a batch order of its own, SWAG once an epoch from half of the epochs on.
+standardised on the training rows, each member its own batch order, SWAG once an epoch from half of the epochs on.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Setup:
     def marginalisations(self, name: str) -> list[tuple[list[Any], list[Combination]]]:
         """The variables to train over, and the combinations that are parts of that one posterior.
 
-        The learning rate is drawn with theta0, one for each, so it needs trainings of its own. The paper writes
+        The learning rate is drawn with theta0, one for each, so it needs its own trainings. The paper writes
         N(rate, rate / 100); rate / 100 is read as the standard deviation.
         """
         mean = self.rate_for(name)

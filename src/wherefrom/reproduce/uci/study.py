@@ -67,7 +67,7 @@ def train_and_score(
 
 
 def in_units(report: Report | None, size: int) -> Report | Literal[False]:
-    """A function to report to in units of so many rows; without one, nothing is shown at all."""
+    """A function to report to in units of rows; without one, nothing is shown."""
     return (lambda done: report(done * size)) if report else False
 
 

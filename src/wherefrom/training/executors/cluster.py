@@ -75,7 +75,7 @@ class Ray:
 
     @property
     def has_device_each(self) -> bool:
-        """True if units train on GPUs of their own, so that all members are divided between them."""
+        """True if units train on their own GPUs, so that all members are divided between them."""
         return self.gpus > 0
 
     def _room(self) -> int:

@@ -73,7 +73,7 @@ class Processes:
 
     @property
     def has_device_each(self) -> bool:
-        """True if processes train on devices of their own, so that all members are divided between them."""
+        """True if processes train on their own devices, so that all members are divided between them."""
         return len(self.devices) > 1
 
     def close(self) -> None:

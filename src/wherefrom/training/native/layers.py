@@ -262,7 +262,7 @@ def _drop_some(values, slopes, key, step, cumulative, units, rows, batch_size, s
 
 @jit
 def _drop_many(values, slopes, key, step, count, units, rows, batch_size, stride, is_last, places):
-    """The same, with the places of some cells computed first, in vectors, and then visited.
+    """Drop cells as above, with their positions computed first, in vectors, and then visited.
 
     There is no division in vectors. To multiply by 1 / batch_size is as exact: the half keeps (cell + 1/2) / batch_size
     farther away from whole numbers than double precision rounds.

@@ -48,7 +48,7 @@ class Matrix(NamedTuple):
 
 @inlined
 def rows_of(data, start, width):
-    """Consecutive rows of so many numbers."""
+    """Consecutive rows of `width` numbers."""
     return Matrix(data, np.int64(start), np.int64(width), np.int64(1))
 
 
@@ -369,7 +369,7 @@ def _vector_tile(
     typing, a, a0, a_row, a_column, b, b0, b_row, s, s0, s_row, c, c0, c_row, g, g0, g_row,
     tiles, rows, depth, vectors, lowest, scale, gated,
 ):  # fmt: skip
-    """So many tiles of so many rows, one below the other."""
+    """Tiles of equal height, one below the other."""
     signature = types.void(
         a, _place, _place, _place, b, _place, _place, s, _place, _place, c, _place, _place, g, _place, _place,
         _place, _place, _place, _place, types.float32, types.float32, types.boolean,

@@ -124,7 +124,7 @@ def _per_channel(x: Moments | None, dimensions: int) -> Moments | None:
 def _convolution_rules(
     kind: type[nn.Module], function: Callable[..., Tensor], transposed: type[nn.Module], back: Callable[..., Tensor]
 ) -> None:
-    """A convolution of so many dimensions and its transpose, as layers and as functions."""
+    """A convolution with this number of dimensions, and its transpose, as layers and as functions."""
     dimensions = int(kind.__name__[-2])
 
     @rule(function)

@@ -116,7 +116,7 @@ function groups(element, { title, head, hit, sure, level, x, y }) {
     { name: head, value: (group) => list.indexOf(group), cell: (group) => group.name },
     { name: "Rows", number: true, value: (group) => group.count, cell: (group) => whole(group.count) },
     asPercent(hit, "observed"),
-    { name: "Range", number: true, value: (group) => group.interval[0], cell: between, title: "Wilson's interval: 19 times out of 20 it holds what many more rows would show" },
+    { name: "Range", number: true, value: (group) => group.interval[0], cell: between, title: "Wilson's 95% interval for the coverage in many more rows" },
     ...(sure ? [asPercent(sure, "expected")] : []),
     { name: "Verdict", value: (group) => group.word, cell: (group) => h("span", { class: isOff(group) ? "whole far" : "whole" }, group.word) },
   ], list, { label: title });

@@ -80,7 +80,7 @@ function summary() {
 
 function thinning() {
   const [all, listed] = [report.rows.count, report.rows.names.length];
-  return all <= listed ? "" : ` Of ${whole(all)} rows, ${whole(listed)} are listed: those most in doubt, and others evenly spaced.`;
+  return all <= listed ? "" : ` Of ${whole(all)} rows, ${whole(listed)} are listed: those with the largest doubt, and others evenly spaced.`;
 }
 function rows() {
   const { view } = page, { names } = report.rows, about = view.rows, aside = report.outside;
@@ -120,7 +120,7 @@ function rows() {
     const wanted = target.value.trim().toLowerCase();
     made.only((row) => searched(row).includes(wanted));
   } });
-  return part("rows", "Rows", `${about.title || "The rows most in doubt first"}. Open one for its values.${thinning()}`,
+  return part("rows", "Rows", `${about.title || "Rows with the largest doubt first"}. Open one for its values.${thinning()}`,
     h("div", { class: "card" }, h("div", { class: "tools" }, h("label", null, "Sort by", select), h("label", null, "Find", find)), sources.length > 0 && legend(), made.table, made.more));
 }
 function detail(row, keys, sources) {
@@ -169,7 +169,7 @@ function further() {
   const { table, more } = plainTable(about.columns, about.rows, 3, { label: "What further trainings would buy", first: 12 });
   return card("What further training would buy", null, about.say.map((words) => h("p", null, words)),
     h("details", null, h("summary", null, "Errors that each budget leaves"), table, more,
-      soft("Errors because networks and samples are few: of the mean, in standard deviations of a prediction; the others relative to what they are errors of.")));
+      soft("These errors exist because networks and samples are few. Errors of the mean are in standard deviations of a prediction, errors of a variance in parts of that variance.")));
 }
 
 function calibrationInFull() {

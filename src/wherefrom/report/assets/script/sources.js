@@ -58,7 +58,7 @@ export function stacked() {
   const y = spanning({ ...axis, least: 0 }, whole);
   return plot({
     label: "Doubt of each row by source, in order of doubt", height: 260, by: "x",
-    x: { domain: [0, order.length], label: "rows, those most in doubt first", ticks: [] }, y,
+    x: { domain: [0, order.length], label: "rows, largest doubt first", ticks: [] }, y,
     marks: () => {
       const base = order.map(() => 0);
       return [...sourceNames()].reverse().map((name) => {
