@@ -6,7 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from wherefrom.cli import app
+from wherefrom.cli import _SECTIONS, app
 from wherefrom.report import demo
 from wherefrom.training.native import is_compiled
 
@@ -118,3 +118,19 @@ def test_without_a_compiler_there_is_nothing_to_compile(monkeypatch):
     done = CliRunner().invoke(app, ["compile"])
     assert done.exit_code == 2
     assert "pip install 'wherefrom[fast]'" in done.output
+
+
+def test_help_lists_each_option_of_fit_once_under_its_heading():
+    lines = CliRunner().invoke(app, ["fit", "--help"]).output.splitlines()
+    heading, listed = "", {}
+    for line in lines:
+        if re.match(r"\S.*:$", line):
+            heading = line[:-1]
+        if found := re.match(r"  --([a-z-]+)", line):
+            name = found[1].replace("-", "_")
+            assert name not in listed
+            listed[name] = heading
+    assert {name: heading for heading, names in _SECTIONS.items() for name in names}.items() <= listed.items()
+    assert {name for name, heading in listed.items() if heading == "Options"} == {
+        *("target", "out", "quiet", "json", "help"),
+    }

@@ -41,6 +41,34 @@ class OneLineErrors(typer.core.TyperGroup):
             raise typer.Exit(2) from error
 
 
+# Headings under which the help of `fit` lists its options; those without one come first.
+_SECTIONS = {
+    "The target": ("task", "likelihood", "event", "entry", "least", "levels", "exposure"),
+    "Columns": ("number", "text", "date", "drop", "group", "weight"),
+    "Training": ("families", "epochs", "budget", "hidden", "dropout", "lr", "batch_size", "noise", "most_rows", "seed"),
+    "Uncertain choices": ("over", "recipe", "draws"),
+    "Intervals and test rows": ("level", "calibrate", "samples", "held_out", "test", "test_after"),
+    "Files": ("no_data", "overwrite", "separator", "decimal", "encoding", "missing", "most_unpacked"),
+    "The machine": ("device", "engine", "workers", "ray"),
+}
+
+
+class Sectioned(typer.core.TyperCommand):
+    """List options under headings."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        heading_of = {name: heading for heading, names in _SECTIONS.items() for name in names}
+        sections: dict[str, list[tuple[str, str]]] = {name: [] for name in ("Arguments", "Options", *_SECTIONS)}
+        for parameter in self.get_params(ctx):
+            if (lines := parameter.get_help_record(ctx)) is not None:
+                kind = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                sections[heading_of.get(parameter.name, kind)].append(lines)
+        for heading, options in sections.items():
+            if options:
+                with formatter.section(heading):
+                    formatter.write_dl(options)
+
+
 app = typer.Typer(
     cls=OneLineErrors,
     help="Predict the rows of a table with neural networks: intervals, and the causes of the doubt.\n\n"
@@ -115,7 +143,7 @@ def of_tables(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-@app.command()
+@app.command(cls=Sectioned)
 @of_tables
 def fit(
     table: Rows,
