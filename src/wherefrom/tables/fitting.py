@@ -51,7 +51,6 @@ from wherefrom.training.progress import Show
 
 _HELD_OUT = 0.15  # of a large table
 _MOST_KEPT = 6000  # rows, for the report
-_MANY_ROWS = 100  # of which trainings are, all together, worth a compilation
 
 
 def fit(
@@ -305,7 +304,7 @@ def learn(
         data = filled.x, y[rows.train], None if weights is None else weights[rows.train]
         together = None if copies is None else copies[rows.train]
         compute = request.compute.but(progress=progress)
-        if compute.engine == "auto" and len(y) >= _MANY_ROWS:
+        if compute.engine == "auto":  # all trainings together are worth a compilation
             compute = compute.but(engine="fastest")
         all_rows = None if whole is None else whole.without(table, encoder, encoded, filled, rows, together is not None)
         networks = train(data, filled.versions, together, target, y, request, began, tell, compute, folds, all_rows)
