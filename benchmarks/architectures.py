@@ -43,6 +43,7 @@ from wherefrom.training import streams
 from wherefrom.training.cohort import orders
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.probing import Site
+from wherefrom.training.stochastic_depth import stand_ins
 from wherefrom.training.torch_engine import TorchEngine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -237,6 +238,17 @@ def recurrent(kind: str, **settings: Any) -> Callable[[], nn.Module]:
     return make
 
 
+def convnext() -> Case:
+    def make() -> nn.Module:
+        from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+        blocks = [CNBlockConfig(16, 32, 2), CNBlockConfig(32, None, 2)]
+        network: nn.Module = ConvNeXt(blocks, stochastic_depth_prob=0.1, num_classes=CLASSES)
+        return network
+
+    return Case("torchvision", images, make)
+
+
 SMALL: dict[str, Any] = {
     "vocab_size": WORDS,
     "hidden_size": 32,
@@ -279,9 +291,9 @@ CASES: dict[str, Case] = {
     ),
     "torchvision SwinTransformer": of_class(
         *("torchvision", "torchvision.models.SwinTransformer", images, [4, 4], 16, [1, 1], [2, 2], [4, 4]),
-        stochastic_depth_prob=0.0,
         num_classes=CLASSES,
     ),
+    "torchvision ConvNeXt, stochastic_depth_prob=0.1": convnext(),
     **{
         f"timm {name}": timm(name)
         for name in ("mobilenetv3_small_050", "lcnet_035", "resnet10t", "ghostnet_050", "regnetx_002", "convnext_atto")
@@ -478,8 +490,8 @@ class There(NamedTuple):
 
 
 @contextmanager
-def given_masks(masks: Iterator[Tensor]) -> Iterator[None]:
-    """Dropout takes these masks, one after another; so does dropout inside of attention."""
+def given_masks(masks: Iterator[Tensor], network: nn.Module) -> Iterator[None]:
+    """Dropout takes these masks, one after another; so do dropout inside of attention and stochastic depth."""
     names = ("dropout", "dropout1d", "dropout2d", "dropout3d")
     before = {name: getattr(F, name) for name in (*names, "scaled_dot_product_attention")}
 
@@ -516,12 +528,18 @@ def given_masks(masks: Iterator[Tensor]) -> Iterator[None]:
             scores = scores + bias
         return (scores.softmax(-1) * next(masks)) @ value
 
+    known = stand_ins(network.modules())
+    paths = [part for part in network.modules() if id(part) in known]
+    for part in paths:
+        part.forward = lambda x: x * next(masks).reshape(-1, *(1 for _ in x.shape[1:]))
     for name in names:
         setattr(F, name, dropped)
     F.scaled_dot_product_attention = attention  # type: ignore[assignment]
     try:
         yield
     finally:
+        for part in paths:
+            del part.forward
         for name, function in before.items():
             setattr(F, name, function)
 
@@ -550,7 +568,7 @@ def there(name: str, member: Member, dtype: torch.dtype) -> There:
             batch = {part: each[rows] for part, each in x.items()} if isinstance(x, dict) else x[rows]
             masks = iter([mask.drop(step)[0, : len(rows)].clone() for mask in drawn])
             optimiser.zero_grad()
-            with given_masks(masks):
+            with given_masks(masks, network):
                 F.cross_entropy(network(batch), y[rows]).backward()
             optimiser.step()
             for mask in drawn:
