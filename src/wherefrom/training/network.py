@@ -33,6 +33,8 @@ from wherefrom.training.probing import Parameters, Site
 from wherefrom.training.tracing import DROPOUT, dropout_arguments
 
 _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
+_STEPS_OF_A_GROUP = 1000  # of all its members together, at least: to record a step takes about a hundred
+_OUT_OF_CACHE = 8  # groups of short trainings may have so many times the activations
 _CONVOLVING_TOGETHER = 8  # members at least, where one has fewer
 _CALL_NUMBERS, _FEWEST_ROWS = 2**24, 32  # activations of one call in prediction, and rows however many they have
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
@@ -243,7 +245,7 @@ class Network:
         same = repr(module) == self.description
         if same and not self.shared and probing.is_stack(module) and probing.is_stack(self.skeleton(training=True)):
             return
-        first = copy.copy(self.private("draws")).to(torch.device("cpu"))
+        first = self._for_draws()
         if same:
             self._check_shared(probing.tensors_of(module), first.shared)
             part, x, seen = first, self.probe_rows, self.probe_rows
@@ -258,6 +260,14 @@ class Network:
                 "the model factory returned another network than its first one, with more drawn than initial weights "
                 "(a slope, a dropout rate, a kind of layer?). All draws of theta0 must share one architecture"
             )
+
+    def _for_draws(self) -> Network:
+        """Return the network on the CPU, where draws are compared with it; the same object for all of them."""
+        own = self.private("draws")
+        if "for draws" not in own.kept:
+            own.kept["for draws"] = copy.copy(own).to(torch.device("cpu"))
+        network: Network = own.kept["for draws"]
+        return network
 
     def _of_the_first(self, module: nn.Module) -> dict[int, nn.Module]:
         """Return what stands in for the frozen layers that a draw has from the first one, and that need not be run."""
@@ -312,8 +322,10 @@ class Network:
             return one.unsqueeze(0)
         return vmap(lambda p, rows, m: self._call(p, rows, m, training))(tensors, x, list(masks))
 
-    def largest_group(self, batch_size: int) -> int:
+    def largest_group(self, batch_size: int, steps: int = _STEPS_OF_A_GROUP) -> int:
         """Return the number of members to train as one program: those whose activations a core's cache holds.
+
+        steps: of the training; where they are few, a group is larger, since each records its step once.
 
         Beyond it memory sets the pace. Many networks' convolutions are one convolution in groups, which saves the
         time to issue it for each, but multiplies more slowly: large ones run best alone.
@@ -321,7 +333,10 @@ class Network:
         numbers = max(1, self.numbers_per_row * batch_size)
         if self.trains_alone(batch_size):
             return 1
-        return max(_CONVOLVING_TOGETHER if self.convolves else 1, _GROUP_NUMBERS // numbers)
+        if self.convolves:
+            return max(_CONVOLVING_TOGETHER, _GROUP_NUMBERS // numbers)
+        worth_recording = min(-(-_STEPS_OF_A_GROUP // steps), _OUT_OF_CACHE * _GROUP_NUMBERS // numbers)
+        return max(1, _GROUP_NUMBERS // numbers, worth_recording)
 
     def trains_alone(self, batch_size: int) -> bool:
         """Return True if members train one after another, on whatever device."""
@@ -474,7 +489,8 @@ class Network:
         assert self._front is not None
         front = self.private("features")._front
         assert front is not None
-        tensors = {name: tensor for name, tensor in self.in_common.items() if name in probing.tensors_of(front)}
+        names = probing.tensors_of(front)
+        tensors = {name: tensor for name, tensor in self.in_common.items() if name in names}
 
         def prepared(some: Any) -> Tensor:
             rows = some.read() if hasattr(some, "read") else some
