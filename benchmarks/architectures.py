@@ -55,7 +55,7 @@ PACKAGES = ("numpy", "pandas", "safetensors", "transformers", "peft", "einops", 
 WITHOUT_DEPENDENCIES = (  # of which some would bring another build of torch
     *("torchvision", "timm", "monai", "efficientnet_pytorch", "pytorch-tabnet", "vit-pytorch"),
     *("rtdl_revisiting_models", "tab-transformer-pytorch", "hyper-connections", "torch_einops_utils", "x-mlps-pytorch"),
-    *("einx", "frozendict"),
+    *("einx", "frozendict", "discrete-continuous-embed-readout"),
 )
 
 
@@ -645,9 +645,14 @@ def page(rows: Sequence[tuple[Any, ...]], skipped: Sequence[str]) -> str:
     about = setting("torch", "torchvision", "timm", "transformers", "peft", rounds=1).rsplit("\n", 1)[0]
     how = (
         f"{ROWS} rows, {EPOCHS} epochs of batches of {BATCH}, {MEMBERS} members, SGD with momentum; images of {SIDE} x "
-        f"{SIDE}, {LENGTH} words or times. Of so few steps, a good part is the recording of the step"
+        f"{SIDE}, {LENGTH} words or times. Of so few steps, a good part is the recording of the step\n"
+        "- rows may be of several runs (`--kept`), beside other work: times are rough"
     )
-    without = f"\nLeft out, since the package is not installed: {', '.join(skipped)}.\n" if skipped else ""
+    without = (
+        f"\nLeft out, since the package is not installed, or cannot be imported: {', '.join(skipped)}.\n"
+        if skipped
+        else ""
+    )
     not_run = [name for name in CASES if name not in {*skipped, *(row[0] for row in rows)}]
     without += f"\nNot run this time: {', '.join(not_run)}.\n" if not_run else ""
     table = Table(HEADER, list(rows)).markdown()
@@ -683,14 +688,19 @@ def main() -> None:
         if find_spec(case.package) is None:
             skipped.append(name)
             continue
-        __import__(case.package)  # before processes are made of this one
+        try:
+            __import__(case.package)  # before processes are made of this one
+        except ImportError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            skipped.append(name)
+            continue
         rows.append(row(name))
         print(" | ".join(map(str, rows[-1])), flush=True)
         if asked.kept:
             with asked.kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
     del operators
-    print("left out, since the package is not installed:", ", ".join(skipped) or "none")
+    print("left out, since the package is not installed, or cannot be imported:", ", ".join(skipped) or "none")
     if asked.page:
         asked.page.write_text(page(rows, skipped), encoding="utf-8")
 
