@@ -33,8 +33,6 @@ from wherefrom.training.probing import Parameters, Site
 from wherefrom.training.tracing import DROPOUT, dropout_arguments
 
 _GROUP_NUMBERS = 2**19  # activations of one group of members: 2 MB in single precision
-_STEPS_OF_A_GROUP = 1000  # of all its members together, at least: to record a step takes about a hundred
-_OUT_OF_CACHE = 8  # groups of short trainings may have so many times the activations
 _CONVOLVING_TOGETHER = 8  # members at least, where one has fewer
 _CALL_NUMBERS, _FEWEST_ROWS = 2**24, 32  # activations of one call in prediction, and rows however many they have
 _MOST_RECORDS = 8  # programs for prediction that are kept, with some 10 MB each
@@ -322,10 +320,8 @@ class Network:
             return one.unsqueeze(0)
         return vmap(lambda p, rows, m: self._call(p, rows, m, training))(tensors, x, list(masks))
 
-    def largest_group(self, batch_size: int, steps: int = _STEPS_OF_A_GROUP) -> int:
+    def largest_group(self, batch_size: int) -> int:
         """Return the number of members to train as one program: those whose activations a core's cache holds.
-
-        steps: of the training; where they are few, a group is larger, since each records its step once.
 
         Beyond it memory sets the pace. Many networks' convolutions are one convolution in groups, which saves the
         time to issue it for each, but multiplies more slowly: large ones run best alone.
@@ -333,10 +329,7 @@ class Network:
         numbers = max(1, self.numbers_per_row * batch_size)
         if self.trains_alone(batch_size):
             return 1
-        if self.convolves:
-            return max(_CONVOLVING_TOGETHER, _GROUP_NUMBERS // numbers)
-        worth_recording = min(-(-_STEPS_OF_A_GROUP // steps), _OUT_OF_CACHE * _GROUP_NUMBERS // numbers)
-        return max(1, _GROUP_NUMBERS // numbers, worth_recording)
+        return max(_CONVOLVING_TOGETHER if self.convolves else 1, _GROUP_NUMBERS // numbers)
 
     def trains_alone(self, batch_size: int) -> bool:
         """Return True if members train one after another, on whatever device."""

@@ -68,7 +68,7 @@ class TorchEngine:
         network, batch_size = self.cohort.network, self.cohort.batch_size
         free = free_bytes(self.device)
         if free is None or network.trains_alone(batch_size):
-            return network.largest_group(batch_size, self.cohort.epochs * self.cohort.steps_per_epoch)
+            return network.largest_group(batch_size)
         return most_on_device(Need.of(self.cohort), free)
 
     @graphs.running()
