@@ -43,6 +43,7 @@ from wherefrom.training import streams
 from wherefrom.training.cohort import orders
 from wherefrom.training.dropout import TrainingMasks
 from wherefrom.training.probing import Site
+from wherefrom.training.stochastic_depth import stand_ins
 from wherefrom.training.torch_engine import TorchEngine
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +55,7 @@ PACKAGES = ("numpy", "pandas", "safetensors", "transformers", "peft", "einops", 
 WITHOUT_DEPENDENCIES = (  # of which some would bring another build of torch
     *("torchvision", "timm", "monai", "efficientnet_pytorch", "pytorch-tabnet", "vit-pytorch"),
     *("rtdl_revisiting_models", "tab-transformer-pytorch", "hyper-connections", "torch_einops_utils", "x-mlps-pytorch"),
-    *("einx", "frozendict"),
+    *("einx", "frozendict", "discrete-continuous-embed-readout"),
 )
 
 
@@ -237,6 +238,17 @@ def recurrent(kind: str, **settings: Any) -> Callable[[], nn.Module]:
     return make
 
 
+def convnext() -> Case:
+    def make() -> nn.Module:
+        from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+        blocks = [CNBlockConfig(16, 32, 2), CNBlockConfig(32, None, 2)]
+        network: nn.Module = ConvNeXt(blocks, stochastic_depth_prob=0.1, num_classes=CLASSES)
+        return network
+
+    return Case("torchvision", images, make)
+
+
 SMALL: dict[str, Any] = {
     "vocab_size": WORDS,
     "hidden_size": 32,
@@ -279,9 +291,9 @@ CASES: dict[str, Case] = {
     ),
     "torchvision SwinTransformer": of_class(
         *("torchvision", "torchvision.models.SwinTransformer", images, [4, 4], 16, [1, 1], [2, 2], [4, 4]),
-        stochastic_depth_prob=0.0,
         num_classes=CLASSES,
     ),
+    "torchvision ConvNeXt, stochastic_depth_prob=0.1": convnext(),
     **{
         f"timm {name}": timm(name)
         for name in ("mobilenetv3_small_050", "lcnet_035", "resnet10t", "ghostnet_050", "regnetx_002", "convnext_atto")
@@ -478,8 +490,8 @@ class There(NamedTuple):
 
 
 @contextmanager
-def given_masks(masks: Iterator[Tensor]) -> Iterator[None]:
-    """Dropout takes these masks, one after another; so does dropout inside of attention."""
+def given_masks(masks: Iterator[Tensor], network: nn.Module) -> Iterator[None]:
+    """Dropout takes these masks, one after another; so do dropout inside of attention and stochastic depth."""
     names = ("dropout", "dropout1d", "dropout2d", "dropout3d")
     before = {name: getattr(F, name) for name in (*names, "scaled_dot_product_attention")}
 
@@ -516,12 +528,18 @@ def given_masks(masks: Iterator[Tensor]) -> Iterator[None]:
             scores = scores + bias
         return (scores.softmax(-1) * next(masks)) @ value
 
+    known = stand_ins(network.modules())
+    paths = [part for part in network.modules() if id(part) in known]
+    for part in paths:
+        part.forward = lambda x: x * next(masks).reshape(-1, *(1 for _ in x.shape[1:]))
     for name in names:
         setattr(F, name, dropped)
     F.scaled_dot_product_attention = attention  # type: ignore[assignment]
     try:
         yield
     finally:
+        for part in paths:
+            del part.forward
         for name, function in before.items():
             setattr(F, name, function)
 
@@ -550,7 +568,7 @@ def there(name: str, member: Member, dtype: torch.dtype) -> There:
             batch = {part: each[rows] for part, each in x.items()} if isinstance(x, dict) else x[rows]
             masks = iter([mask.drop(step)[0, : len(rows)].clone() for mask in drawn])
             optimiser.zero_grad()
-            with given_masks(masks):
+            with given_masks(masks, network):
                 F.cross_entropy(network(batch), y[rows]).backward()
             optimiser.step()
             for mask in drawn:
@@ -627,9 +645,14 @@ def page(rows: Sequence[tuple[Any, ...]], skipped: Sequence[str]) -> str:
     about = setting("torch", "torchvision", "timm", "transformers", "peft", rounds=1).rsplit("\n", 1)[0]
     how = (
         f"{ROWS} rows, {EPOCHS} epochs of batches of {BATCH}, {MEMBERS} members, SGD with momentum; images of {SIDE} x "
-        f"{SIDE}, {LENGTH} words or times. Of so few steps, a good part is the recording of the step"
+        f"{SIDE}, {LENGTH} words or times. Of so few steps, a good part is the recording of the step\n"
+        "- rows may be of several runs (`--kept`), beside other work: times are rough"
     )
-    without = f"\nLeft out, since the package is not installed: {', '.join(skipped)}.\n" if skipped else ""
+    without = (
+        f"\nLeft out, since the package is not installed, or cannot be imported: {', '.join(skipped)}.\n"
+        if skipped
+        else ""
+    )
     not_run = [name for name in CASES if name not in {*skipped, *(row[0] for row in rows)}]
     without += f"\nNot run this time: {', '.join(not_run)}.\n" if not_run else ""
     table = Table(HEADER, list(rows)).markdown()
@@ -665,14 +688,19 @@ def main() -> None:
         if find_spec(case.package) is None:
             skipped.append(name)
             continue
-        __import__(case.package)  # before processes are made of this one
+        try:
+            __import__(case.package)  # before processes are made of this one
+        except ImportError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            skipped.append(name)
+            continue
         rows.append(row(name))
         print(" | ".join(map(str, rows[-1])), flush=True)
         if asked.kept:
             with asked.kept.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
     del operators
-    print("left out, since the package is not installed:", ", ".join(skipped) or "none")
+    print("left out, since the package is not installed, or cannot be imported:", ", ".join(skipped) or "none")
     if asked.page:
         asked.page.write_text(page(rows, skipped), encoding="utf-8")
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import platform
 from datetime import date
-from importlib.metadata import version
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from wherefrom.training.workers import available_cores
@@ -13,9 +12,20 @@ from wherefrom.training.workers import available_cores
 
 def setting(*packages: str, rounds: int) -> str:
     """The day, the machine, the packages and the rounds, as a list in Markdown."""
-    versions = [f"{name} {version(name)}" if find_spec(name) else f"no {name}" for name in packages]
-    lines = [date.today().isoformat(), machine(), ", ".join(versions), f"medians of {rounds} interleaved rounds"]
+    lines = [
+        date.today().isoformat(),
+        machine(),
+        ", ".join(map(_version, packages)),
+        f"medians of {rounds} interleaved rounds",
+    ]
     return "\n".join(f"- {line}" for line in lines)
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return f"no {package}"
 
 
 def machine() -> str:

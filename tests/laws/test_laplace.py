@@ -406,6 +406,26 @@ def test_linearised_and_sampled_agree_where_the_network_is_linear_in_what_varies
     assert (abs(exact.std - sampled.std) <= 5 * error / 2**0.5 + 1e-5).all()
 
 
+def test_noise_is_fitted_for_the_linear_expansion():
+    """It makes held-out rows most likely under Gaussians with the linearised moments, not under samples."""
+    posterior = wf.marginalise(
+        training(small(), likelihood=wf.Regression(noise="fit")),
+        (X, Y),
+        [wf.Iterations(wf.Laplace("kron", prior_precision=1e-3))],
+    )
+    random = np.random.default_rng(2)
+    x = random.normal(size=(300, 3))
+    y = x @ [1.0, -2.0, 0.5] + 4.0 + 2 * random.normal(size=300)
+    fitted = posterior.fit_noise((x, y), samples=2000)
+    moments = fitted.predict(x, method="linearised").mixture
+    mean, spread = (each[0, 0, :, 0].double() for each in (moments.answers, moments.spread))
+    truth = posterior.scaler.y(torch.as_tensor(y)[:, None], torch.float64)[:, 0]
+    noises = torch.logspace(-3, 1, 4000, dtype=torch.float64)
+    variance = spread + noises[:, None]
+    best = noises[(-0.5 * (variance.log() + (truth - mean).square() / variance)).mean(1).argmax()]
+    assert float(fitted.fitted_noise) == pytest.approx(float(best), rel=0.02)
+
+
 def test_linearised_classes_are_near_those_of_sampled_logits():
     posterior = wf.marginalise(
         training(small(3), likelihood=wf.Classification()), (X, CLASSES), [wf.Iterations(wf.Laplace("last_layer", 1.0))]

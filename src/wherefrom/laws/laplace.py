@@ -55,7 +55,8 @@ class Laplace:
 
     The network should have converged. The loss must be a log-likelihood: that of `wf.Regression`, `wf.Classification`
     or `wf.Ordinal`. `posterior.predict(x, method="linearised")` predicts with the network's linear expansion, which
-    suits this law better than samples of the network itself do.
+    suits this law better than samples of the network itself do. The noise of `wf.Regression(noise="fit")` is fitted for
+    it, unless dropout is marginalised, too.
 
     >>> Laplace("diagonal", prior_precision=1.0)
     Laplace(structure='diagonal', prior_precision=1.0, noise=None)
@@ -63,6 +64,7 @@ class Laplace:
 
     every: ClassVar[Literal["epoch"]] = "epoch"
     fewest: ClassVar[int] = 1
+    is_linearised: ClassVar[bool] = True
     structure: Literal["diagonal", "kron", "full", "last_layer"] = "kron"
     prior_precision: float | Literal["marglik", "cv"] = "marglik"
     noise: float | Literal["marglik"] | None = None

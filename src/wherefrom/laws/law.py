@@ -80,7 +80,11 @@ class Collector(Protocol):
 
 
 class TrajectoryLaw(Protocol):
-    """A way to summarise trajectories, which the user names in `Iterations(...)`."""
+    """A way to summarise trajectories, which the user names in `Iterations(...)`.
+
+    If it has an attribute `is_linearised` that is true, its law belongs to the network's linear expansion, for which
+    noise is then fitted.
+    """
 
     @property
     def every(self) -> Often: ...  # how often it looks, unless the user says otherwise

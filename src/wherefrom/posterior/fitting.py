@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch import Tensor
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from wherefrom.posterior.posterior import Posterior
 
 Weighing = Literal["stacking", "greedy"]
+NoiseMethod = Literal["monte_carlo", "linearised"]
 
 _NOISE_SAMPLES, _FEWEST_SAMPLES = 100, 10  # of a member, when the noise is fitted on rows that were not trained on
 _NOISE_NUMBERS = 100_000  # answers to look at, several times: more rows need fewer samples each
@@ -42,15 +43,17 @@ class Fitted:
         return replace(self, calibration=tuple(replace(c, fit=replace(c.fit, data=rows)) for c in self.calibration))
 
 
-def with_noise(posterior: Posterior, data: Any, samples: int) -> Posterior:
+def with_noise(posterior: Posterior, data: Any, samples: int, method: NoiseMethod | None = None) -> Posterior:
     """Fit the noise under which these rows are most likely, and the calibration of that."""
+    if method is not None and method not in get_args(NoiseMethod):
+        raise ValueError(f'method must be "monte_carlo", "linearised" or None, not {method!r}')
     likelihood = posterior.training.likelihood
     if not likelihood.fits_noise:
         can_fit = "noise" in likelihood.table_options
         advice = f"; use {type(likelihood).of_table(TableWishes(noise='fit'))}" if can_fit else ""
         raise ValueError(f"{likelihood} has no noise to fit{advice}")
     rows = held_out_of(posterior, data) or not_trained_on(posterior, data, "fit_noise((x, y))")
-    return calibrated_anew(_with_noise(posterior, _noise(posterior, rows, samples)))
+    return calibrated_anew(_with_noise(posterior, _noise(posterior, rows, samples, method)))
 
 
 def _with_noise(posterior: Posterior, noise: Tensor | None) -> Posterior:
@@ -61,12 +64,12 @@ def _with_calibration(posterior: Posterior, calibration: tuple[Calibration, ...]
     return replace(posterior, fitted=replace(posterior.fitted, calibration=calibration))
 
 
-def _noise(posterior: Posterior, data: Any, samples: int) -> Tensor:
+def _noise(posterior: Posterior, data: Any, samples: int, method: NoiseMethod | None = None) -> Tensor:
     """Fit the noise by samples of the members' outputs."""
     rows, targets = like_training(posterior, data), posterior.schema.targets
     if rows.targets != targets:
         raise ValueError(f"y has {rows.targets} columns, but the model was trained on {targets}")
-    outputs = outputs_to_judge(posterior, rows, samples)
+    outputs = outputs_to_judge(posterior, rows, samples, method)
     return posterior.training.likelihood.fit_noise(outputs, rows.y, posterior.scaler, rows.weights)
 
 

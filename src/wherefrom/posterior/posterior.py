@@ -436,7 +436,9 @@ class Posterior(Generic[P]):
         sampled = self.predict(some, samples, seed)
         return compare(moments, sampled.mixture, sampled.is_joint)
 
-    def fit_noise(self, data: Any, samples: int = 100) -> Posterior[P]:
+    def fit_noise(
+        self, data: Any, samples: int = 100, method: Literal["monte_carlo", "linearised"] | None = None
+    ) -> Posterior[P]:
         """Estimate the noise on rows that were not trained on, for `noise="fit"`, and return the posterior with it.
 
         There is one variance for each output: the one that makes these rows most likely under the mixture. A
@@ -444,8 +446,10 @@ class Posterior(Generic[P]):
 
         data: (x, y). If it is the posterior's own data, only its held-out rows are used.
         samples: samples of each member (default 100).
+        method: by which you predict: "monte_carlo", or "linearised" (default None: "linearised" for Laplace's law
+            without dropout, else "monte_carlo").
         """
-        return fitting.with_noise(self, data, samples)
+        return fitting.with_noise(self, data, samples, method)
 
     # ------------------------------------------------------------------ calibration
 

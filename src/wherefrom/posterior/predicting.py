@@ -23,6 +23,7 @@ from wherefrom.predictive.components import CrossedAxis
 from wherefrom.predictive.conformal import CrossConformal
 from wherefrom.predictive.mixture import WHOLE_ROWS, Mixture
 from wherefrom.predictive.shape import Shape
+from wherefrom.training import streams
 from wherefrom.training.data import Rows, as_rows
 from wherefrom.training.executor import Calls
 from wherefrom.training.memory import as_bytes, in_words
@@ -119,10 +120,21 @@ def outputs_at(
     return mixture if drawn is None else mixture.crossed_with(drawn)
 
 
-def outputs_to_judge(posterior: Posterior, rows: Rows, samples: int) -> Mixture:
-    """Sample the outputs at rows that were not trained on, or at each those of the members that did not see it."""
+def outputs_to_judge(
+    posterior: Posterior, rows: Rows, samples: int, method: Literal["monte_carlo", "linearised"] | None
+) -> Mixture:
+    """Sample the outputs at rows that were not trained on, or at each those of the members that did not see it.
+
+    method: of the networks themselves or of their linear expansions (None: the one that the law belongs to).
+    """
+    design = posterior.design
+    if method is None:
+        is_linear = design.iterations is not None and getattr(design.iterations.law, "is_linearised", False)
+        method = "linearised" if is_linear and design.dropout is None else "monte_carlo"
 
     def outputs(part: Posterior, x: Any) -> Mixture:
+        if method == "linearised":
+            return _sampled_expansions(part, x, samples)
         return sampled_outputs(part, x, samples, posterior.seed)
 
     if rows.left_out_by is None:
@@ -365,6 +377,17 @@ def linearised_outputs(posterior: Posterior, x: Any) -> Mixture:
 
     plan = monte_carlo.Plan(1, vary_theta=False, vary_mask=False)
     return _mixture(posterior, mean, plan, spread=spread, within=within, covariance="linearised")
+
+
+def _sampled_expansions(posterior: Posterior, x: Any, samples: int) -> Mixture:
+    """Sample the outputs of the networks' linear expansions, each row and output by itself."""
+    moments = linearised_outputs(posterior, x)
+    assert moments.spread is not None
+    shape = (len(moments.answers), samples, *moments.answers.shape[2:])
+    generator = streams.torch_generator(posterior.seed, "t", "linear expansion")
+    normal = torch.randn(shape, generator=generator, dtype=moments.answers.dtype)
+    plan = monte_carlo.Plan(samples, vary_theta=True, vary_mask=False)
+    return _mixture(posterior, moments.answers + moments.spread.sqrt() * normal, plan)
 
 
 def _best_method(posterior: Posterior, x: Any, tolerance: float) -> Method:

@@ -21,11 +21,13 @@ from torch import Tensor, fx, nn
 
 from wherefrom.training.joined import JoinedInputs
 from wherefrom.training.mapped import MappedColumns
+from wherefrom.training.stochastic_depth import RowDropout
 from wherefrom.training.tracing import DROPOUT, dropout_arguments
 
 _IN_MEMORY = 2**30  # bytes of features that are not written to disk
 _PREFIX = "inner."
-_DROPOUT_LAYERS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_TORCHS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_DROPOUT_LAYERS = (*_TORCHS, RowDropout)
 
 
 class NotFollowedError(Exception):

@@ -243,7 +243,7 @@ class Network:
         same = repr(module) == self.description
         if same and not self.shared and probing.is_stack(module) and probing.is_stack(self.skeleton(training=True)):
             return
-        first = copy.copy(self.private("draws")).to(torch.device("cpu"))
+        first = self._for_draws()
         if same:
             self._check_shared(probing.tensors_of(module), first.shared)
             part, x, seen = first, self.probe_rows, self.probe_rows
@@ -258,6 +258,14 @@ class Network:
                 "the model factory returned another network than its first one, with more drawn than initial weights "
                 "(a slope, a dropout rate, a kind of layer?). All draws of theta0 must share one architecture"
             )
+
+    def _for_draws(self) -> Network:
+        """Return the network on the CPU, where draws are compared with it; the same object for all of them."""
+        own = self.private("draws")
+        if "for draws" not in own.kept:
+            own.kept["for draws"] = copy.copy(own).to(torch.device("cpu"))
+        network: Network = own.kept["for draws"]
+        return network
 
     def _of_the_first(self, module: nn.Module) -> dict[int, nn.Module]:
         """Return what stands in for the frozen layers that a draw has from the first one, and that need not be run."""
@@ -474,7 +482,8 @@ class Network:
         assert self._front is not None
         front = self.private("features")._front
         assert front is not None
-        tensors = {name: tensor for name, tensor in self.in_common.items() if name in probing.tensors_of(front)}
+        names = probing.tensors_of(front)
+        tensors = {name: tensor for name, tensor in self.in_common.items() if name in names}
 
         def prepared(some: Any) -> Tensor:
             rows = some.read() if hasattr(some, "read") else some

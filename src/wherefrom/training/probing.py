@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wherefrom.training import streams
+from wherefrom.training import stochastic_depth, streams
 from wherefrom.training.attention import ATTENTION, Attention
 from wherefrom.training.precision import agree
 from wherefrom.training.tracing import DROPOUT, ELEMENT_DROPOUT, Call, Tracer, dropout_arguments, last_function
@@ -95,7 +95,7 @@ def skeleton(module: nn.Module) -> nn.Module:
     """A copy of the module without storage; parameters that are shared within it stay shared."""
     bare: dict[int, Any] = {id(b): b.detach().to("meta") for b in module.buffers()}
     bare |= {id(p): nn.Parameter(p.detach().to("meta"), p.requires_grad) for p in module.parameters()}
-    return copy.deepcopy(module, bare)
+    return copy.deepcopy(module, bare | stochastic_depth.stand_ins(module.modules()))
 
 
 def in_mode(copied: nn.Module, module: nn.Module, training: bool) -> nn.Module:
@@ -133,19 +133,30 @@ def twin(
     names of tensors that stay as they are, `stand_ins` layers for others, by their identity.
     """
 
-    stay = {id(tensor) for name, tensor in tensors_of(module).items() if name in unscaled}
+    stay = {id(tensor) for name, tensor in tensors_of(module).items() if name in unscaled} if unscaled else set()
 
     def copied(tensor: Tensor) -> Tensor:
         is_scaled = tensor.is_floating_point() and scale != 1.0 and id(tensor) not in stay
         return tensor.detach() * scale if is_scaled else tensor.detach().clone()
 
-    normalised = [part for part in module.modules() if getattr(part, "max_norm", None) is not None]
+    parts = list(_outside(module, stand_ins))
+    normalised = [part for part in parts if getattr(part, "max_norm", None) is not None]
     written = {id(parameter) for part in normalised for parameter in part.parameters()}
-    memo: dict[int, Any] = {id(buffer): copied(buffer) for buffer in module.buffers()} | dict(stand_ins)
-    for p in module.parameters():
+    buffers = [buffer for part in parts for buffer in part.buffers(recurse=False)]
+    memo: dict[int, Any] = {id(buffer): copied(buffer) for buffer in buffers}
+    memo |= stochastic_depth.stand_ins(parts) | dict(stand_ins)
+    for p in (parameter for part in parts for parameter in part.parameters(recurse=False)):
         is_shared = (scale == 1.0 or id(p) in stay) and id(p) not in written
         memo[id(p)] = p if is_shared else nn.Parameter(copied(p), p.requires_grad)
     return copy.deepcopy(module, memo)
+
+
+def _outside(module: nn.Module, stand_ins: Mapping[int, nn.Module]) -> Iterator[nn.Module]:
+    """Yield the parts of a module, but for layers that others stand in for, and their parts."""
+    if id(module) not in stand_ins:
+        yield module
+        for child in module.children():
+            yield from _outside(child, stand_ins)
 
 
 def tensors_of(module: nn.Module) -> Parameters:
@@ -313,8 +324,9 @@ def _why_random(calls: Sequence[Call], rows: int) -> str:
     hint = ""
     if drawn is not None and isinstance(drawn.result, Tensor) and drawn.result.numel() == rows:
         hint = (
-            ", one for each row, as stochastic depth does: set its rate to zero (drop_path_rate=0.0 in timm and "
-            "transformers, stochastic_depth_prob=0.0 in torchvision, drop_connect_rate=0.0 in efficientnet_pytorch)"
+            ", one for each row, as stochastic depth does: set its rate to zero (drop_connect_rate=0.0 in "
+            "efficientnet_pytorch), or use a layer for it like timm.layers.DropPath or "
+            "torchvision.ops.StochasticDepth(p, 'row'), whose masks can be given"
         )
     return (
         f"the model's forward draws its own random numbers{by}{hint}. Only the randomness of nn.Dropout, "

@@ -115,6 +115,10 @@ EXACT = {
     "reshape": (Function(lambda x: x.view(x.size(0), -1)[:, 1:4]), (2, 3)),
     "permute": (Function(lambda x: x.permute(0, 2, 1).reshape(x.shape[0], -1)), (2, 3)),
     "concatenate": (Function(lambda x: torch.cat([x[:, :2], 2 * x[:, 2:]], dim=1)), (5,)),
+    "power": (Function(lambda x: torch.cat([x[:, :3] ** 3, torch.pow(x[:, 3:], 2.0)], 1)), (6,)),
+    "unbind": (Function(lambda x: sum(k * part for k, part in enumerate(x.unflatten(1, (3, 2)).unbind(1)))), (6,)),
+    "gather": (Function(lambda x: x.gather(1, torch.tensor([[4, 0]]).expand(len(x), 2)).relu()), (6,)),
+    "chosen by numbers": (Function(lambda x: x[:, torch.tensor([5, 5, 1])].relu()), (6,)),
     "chunk": (Function(lambda x: x.chunk(2, dim=1)[0] + 3 * x.chunk(2, dim=1)[1]), (6,)),
     "arithmetic": (Function(lambda x: -(2 * x + 1 - x[:, :1] * 0) / 4 - 0.5), (4,)),
     "square": (Function(lambda x: x * x), (4,)),
@@ -345,10 +349,23 @@ def test_recurrent_layers_are_refused_with_the_reason(kind):
 
 
 def test_a_function_without_a_rule_is_named():
-    with pytest.raises(NoRuleError, match=r"the function 'cumsum' \(node 1"):
-        oracle.graph(Function(lambda x: torch.cumsum(x, 1)), Moments(torch.ones(4, 3)), {})
+    with pytest.raises(NoRuleError, match=r"the function 'cumprod' \(node 1"):
+        oracle.graph(Function(lambda x: torch.cumprod(x, 1)), Moments(torch.ones(4, 3)), {})
     with pytest.raises(NoRuleError, match=r"the function 'exp' \(node 1"):
         oracle.graph(Function(lambda x: x.exp()), Moments(torch.ones(4, 3)), {})
+
+
+def test_positions_of_words_are_followed_and_uncertain_numbers_refused():
+    """As RoBERTa counts its words."""
+    counting = Function(lambda x: torch.cumsum(x.ne(1).int(), dim=1).long())
+    words = torch.tensor([[5, 7, 1], [1, 2, 2]])
+    out = oracle.graph(counting, Moments(words), {}).run(Moments(words), {}, [])
+    assert out.is_certain
+    assert torch.equal(out.mean, counting(words))
+    uncertain = Moments(torch.ones(4, 3), torch.ones(4, 3))
+    graph = oracle.graph(Function(lambda x: torch.cumsum(x, dim=1)), uncertain, {})
+    with pytest.raises(NoRuleError, match=r"the function 'cumsum' \(node 1.*these vary"):
+        graph.run(uncertain, {}, [])
 
 
 def test_a_forward_that_cannot_be_traced_is_said_to_be_one():

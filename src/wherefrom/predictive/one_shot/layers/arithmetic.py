@@ -105,6 +105,14 @@ def multiply(a: Any, b: Any) -> Moments:
     return Moments(mean, rest, factors, with_diagonal(mixed, rest))
 
 
+@rule(operator.pow, torch.pow, Tensor.__pow__)
+def power(x: Any, exponent: Any) -> Moments:
+    """Raise each entry to a whole power, by quadrature, which is exact for small ones."""
+    if not isinstance(x, Moments) or not isinstance(exponent, int | float) or exponent != int(exponent) or exponent < 1:
+        raise ValueError("powers have a one-shot rule for exponents that are whole numbers above zero")
+    return elementwise(x, lambda values: values.pow(exponent))
+
+
 def steady(x: Moments) -> Tensor:
     """The second moment of what is not the rest."""
     return x.mean.square() if x.shared_variance is None else x.mean.square() + x.shared_variance

@@ -77,7 +77,38 @@ def _to(x: Moments, *args: Any, **kwargs: Any) -> Moments:
 @rule(operator.getitem)
 def _item(x: Any, index: Any) -> Any:
     """Take an item of a tensor, or of the pieces that it was split into."""
+    index = tuple(map(_certain, index)) if isinstance(index, tuple) else _certain(index)
     return rearranged(x, lambda values: values[index]) if isinstance(x, Moments) else x[index]
+
+
+@rule(torch.gather, torch.Tensor.gather)
+def _gathered(x: Any, dim: int, index: Any) -> Moments:
+    """Take entries by their numbers."""
+    index = _certain(index)
+    return rearranged(x if isinstance(x, Moments) else Moments(x), lambda values: values.gather(dim, index))
+
+
+def _certain(x: Any) -> Any:
+    """Return the numbers themselves; raise if they are uncertain."""
+    if not isinstance(x, Moments):
+        return x
+    if not x.is_certain:
+        raise ValueError("it takes numbers that are certain, and these vary")
+    return x.mean
+
+
+def _certain_rule(*functions: Any) -> None:
+    """Functions that are followed for certain numbers alone, as the words of a text and their positions are."""
+
+    def register(function: Any) -> None:
+        rule(function)(lambda *args, **kwargs: Moments(function(*map(_certain, args), **kwargs)))
+
+    for function in functions:
+        register(function)
+
+
+_certain_rule(torch.ne, torch.Tensor.ne, torch.eq, torch.Tensor.eq, torch.Tensor.int, torch.Tensor.long)
+_certain_rule(torch.cumsum, torch.Tensor.cumsum, torch.Tensor.type_as, torch.Tensor.cos, torch.Tensor.sin)
 
 
 @rule(nn.Flatten)
@@ -100,7 +131,7 @@ def _split_rule(*functions: Any) -> None:
         register(function)
 
 
-_split_rule(torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split)
+_split_rule(torch.chunk, torch.Tensor.chunk, torch.split, torch.Tensor.split, torch.unbind, torch.Tensor.unbind)
 
 
 def _pieces(x: Moments, how: Callable[[Tensor], Sequence[Tensor]]) -> list[Moments]:

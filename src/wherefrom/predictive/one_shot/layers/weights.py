@@ -35,27 +35,31 @@ def bilinear(x: Moments, weight: Moments, bias: Moments | None, product: Product
         None if x.factors is None else vmap(lambda t: product(t, weight.mean))(x.factors),
         None if weight.factors is None else vmap(lambda d: product(x.mean, d))(weight.factors),
     )
-    if x.factors is not None and weight.factors is not None:
+    crossed = _crossed(x, weight, product)
+    if crossed is not None:
+        mean = mean + crossed.diagonal(dim1=0, dim2=-2).sum(-1)
+    elif x.factors is not None and weight.factors is not None:
         mean = mean + vmap(product)(x.factors, weight.factors).sum(0)
     variance = None
     if weight.variance is not None:
         variance = product(x.mean.square() if x.is_certain else x.second_moment, weight.variance)
     if x.variance is not None:
         variance = added(variance, product(x.variance, steady(weight)))
-    result = Moments(mean, added(variance, _quadratic(x, weight, product)), factors)
+    quadratic = None if crossed is None else (crossed + crossed.transpose(0, -2)).square().sum((0, -2)) / 2
+    result = Moments(mean, added(variance, quadratic), factors)
     return result if bias is None else add(result, bias)
 
 
-def _quadratic(x: Moments, weight: Moments, product: Product) -> Tensor | None:
-    """Variance from products of two shared factors; only where a layer has few outputs."""
+def _crossed(x: Moments, weight: Moments, product: Product) -> Tensor | None:
+    """Products D_s t_r of two shared factors, only where a layer has few outputs.  # (r, rows, ..., s, outputs)"""
     if x.factors is None or weight.factors is None or product is not F.linear:
         return None
     rank, outputs = len(weight.factors), weight.mean.shape[0]
     if rank * outputs > _MOST_QUADRATIC:
         return None
-    crossed = F.linear(x.factors, weight.factors.flatten(0, 1)).unflatten(-1, (rank, outputs))  # (r, rows, s, outputs)
-    both = crossed + crossed.movedim(-2, 0).movedim(1, -2)
-    return both.square().sum(-2).sum(0) / 2
+    # A product with few rows is faster than one with few columns.
+    flat = weight.factors.flatten(0, 1) @ x.factors.flatten(0, -2).t()  # (s * outputs, r * ...)
+    return flat.t().unflatten(0, x.factors.shape[:-1]).unflatten(-1, (rank, outputs))
 
 
 def linear(x: Moments, weight: Any, bias: Moments | None = None) -> Moments:
