@@ -116,6 +116,24 @@ def test_no_odd_row_drives_the_mean():
     assert bool(prediction.crps(np.array([1.0, 2.0, 3.0]), by_row=True).isfinite().all())
 
 
+@pytest.mark.parametrize("zeros", [False, True])
+def test_values_that_are_drawn_for_a_row_have_a_log_normal_each(zeros):
+    """One log-normal for draws that are far apart would have a mean beyond all of them."""
+    gaps = CrossedAxis("gaps", 2, True, shares_samples=True)
+    answers = np.array([[[-2.0, 2.0, 0.1, 0.2]], [[-2.2, 2.1, 0.0, 0.3]]])  # two rows, two draws each
+    there = np.array([[[0.5, 0.9, 0.7, 0.8]], [[0.6, 0.8, 0.7, 0.6]]]) if zeros else np.ones((2, 1, 4))
+    presence = mixture(there).crossed_with(gaps) if zeros else None
+    prediction = PositivePrediction(mixture(answers, 0.1).crossed_with(gaps), tensor([0.5]), tensor([1.5]), presence)
+    logs, shares = 0.5 + 1.5 * answers[:, 0].mean(0), there[:, 0].mean(0)
+    variances = 1.5**2 * (answers[:, 0].var(0) + 0.1)
+    first = shares * np.exp(logs + variances / 2)
+    second = shares * np.exp(2 * logs + 2 * variances)
+    mean, square = (each.reshape(2, 2).mean(1) for each in (first, second))
+    np.testing.assert_allclose(prediction.mean, mean, rtol=1e-5)  # y counts as if it ended at 6 deviations
+    np.testing.assert_allclose(prediction.variance, square - mean**2, rtol=1e-4)
+    assert float(prediction.mean[0]) < first[1]
+
+
 # ---------------------------------------------------------------------- training
 
 

@@ -3,7 +3,8 @@
 Three readings are offered, as of `Prediction`: the log-normal whose logarithm has the mixture's mean and variance
 (`"gaussian"`, by default), one whose logarithm is shaped as left-out rows are (`"shape"`, where the posterior was
 calibrated so), and the mixture itself (`"mixture"`). One distribution gives mean, variance, quantiles, intervals,
-densities and scores. Where a background is mixed in, all of them have it; only the variance is larger than that of the
+densities and scores. Where values of a row are drawn, its mean and variance are those over the draws, each of them a
+log-normal. Where a background is mixed in, all of them have it; only the variance is larger than that of the
 distribution where the networks' answer is so odd that it would not fit in. Intervals of a posterior that was not
 calibrated are those of log y with what few members lack (`"few_members"`, few_members.py).
 
@@ -104,8 +105,29 @@ class PositivePrediction(Quantities):
     @cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Mean and variance of y, in its units.  # (rows, columns) each"""
-        mean, variance = self._networks.mean, self._networks.variance
+        mean, variance = self._moments_over_draws
         return (mean, variance) if self.blend is None else self.blend.moments(mean, variance)
+
+    @property
+    def _moments_over_draws(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance without a background: those over the values that are drawn for a row, if any are.
+
+        One log-normal for all draws would have a tail that no draw has, and its mean is at the mercy of that tail.
+        """
+        of_inputs = next((axis.name for axis in self.mixture.axes if axis.shares_samples), None)
+        if of_inputs is None:
+            return self._networks.mean, self._networks.variance
+        each = [one._networks for one in self._along(of_inputs)]
+        means = torch.stack([one.mean for one in each])
+        return means.mean(0), torch.stack([one.variance for one in each]).mean(0) + means.var(0, correction=0)
+
+    def _along(self, axis: str) -> list[PositivePrediction]:
+        """The prediction by the members of each draw of an axis."""
+        logs = self.mixture.along(axis)
+        if self.presence is None:
+            return [replace(self, mixture=each) for each in logs]
+        both = zip(logs, self.presence.along(axis), strict=True)
+        return [replace(self, mixture=each, presence=there) for each, there in both]
 
     @property
     def unbiased_variance(self) -> Tensor:
@@ -237,12 +259,9 @@ class PositivePrediction(Quantities):
 
     def _by_needed_levels(self, level: float) -> tuple[Tensor, Tensor]:
         """Ends of the interval of the level that rows would have needed.  # (rows, columns) each"""
-        presence = self.presence
-        assert presence is not None
 
         def along(axis: str) -> list[LogNormals]:
-            both = zip(self.mixture.along(axis), presence.along(axis), strict=True)
-            return [replace(self, mixture=logs, presence=there)._networks for logs, there in both]
+            return [each._networks for each in self._along(axis)]
 
         return self._checked_conformal.nested(self._networks, along, self.mixture, level)
 
