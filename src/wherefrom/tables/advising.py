@@ -2,7 +2,8 @@
 
     intervals      they hold the truth more, or less, often than they say, by more than two standard errors, overall or
                    in a fifth of the rows; of classes, answers are right more, or less, often than their confidence says
-    rows           which rows were trained on (D) causes half of the model's own doubt, and 5% of all: more rows help
+    rows           which rows were trained on (D) causes half of the model's own doubt, and 5% of all: more rows help.
+                   Folds have most rows in common, so D's variance is taken (k - 1)^2 / k times, for k folds
     gaps           a missing value that would lower the doubt of its rows by 5% if it were measured
     unexplained    half of the doubt, or more, is not explained by the columns: only further columns would lower it
 

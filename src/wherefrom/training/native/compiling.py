@@ -1,6 +1,6 @@
 """Compiling: when it is due, where its result is kept, and what happens when it cannot be kept.
 
-Compiling the training takes about ten seconds, loading what was compiled a fraction of one. The folder's name says
+Compiling the training takes about half a minute, loading what was compiled a fraction of one. The folder's name says
 which sources, which numba and which processor it was made for, so a new version never meets an old result, and machines
 may share a home. Of several processes on a machine one compiles, and the others wait for it and load the result.
 """
@@ -47,11 +47,11 @@ def ready(kernel: Any, arguments: tuple[Any, ...], announce: Callable[[str], Non
             return
         path = folder(kernel)
         kept = _keep(kernel, path)
-        message = "compiling once for this machine, which takes some ten seconds"
+        message = "compiling once for this machine, which takes about half a minute"
         if not kept:
             message = (
-                "compiling, which takes some ten seconds. The result cannot be kept: let WHEREFROM_CACHE name a folder "
-                f"that can be written, which {path} is not"
+                "compiling, which takes about half a minute. The result cannot be kept: let WHEREFROM_CACHE name a "
+                f"folder that can be written, which {path} is not"
             )
         with _alone_on_this_machine(path), _when_compiling(lambda: announce(message)):
             try:
