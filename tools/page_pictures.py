@@ -465,30 +465,20 @@ def devices(names: dict[str, Any]) -> Any:
 
 
 def neighbours(names: dict[str, Any]) -> Any:
-    """Draw the NLL of other packages and of ours with the same method on yacht, from the table of laws."""
-    figure = new_figure(7, 2.4, layout="constrained")
+    """Draw how far the NLL of other packages is from ours with the same method, from the table of laws."""
+    figure = new_figure(7, 2.6, layout="constrained")
     axes = figure.subplots()
-    scores: dict[str, str] = {}
-    for row in _table("../benchmarks/results/laws.md", "| set | method |"):
-        if row[0] == "yacht":
-            scores[row[1]] = row[2]
-    pairs = {
-        "Laplace, Kronecker factors": ("laplace-torch, kron", "Laplace, kron"),
-        "Laplace, diagonal": ("laplace-torch, diag", "Laplace, diagonal"),
-        "SGLD": ("posteriors, SGLD", "SGLD, lr 0.3"),
-        "IVON": ("ivon-opt", "IVON, lr 0.3"),
-    }
-    for number, both in enumerate(pairs.values()):
-        for offset, name, colour in zip((-0.12, 0.12), both, (GREY, COLOURS[0]), strict=True):
-            mean, error = (float(part) for part in scores[name].split(" ± "))
-            label = ("the other package", "Wherefrom")[colour != GREY] if number == 0 else None
-            axes.errorbar(mean, number + offset, xerr=error, fmt="o", color=colour, capsize=3, label=label)
-            if colour == GREY:
-                left = mean - error - 0.012
-                axes.text(left, number + offset, name.split(",")[0], ha="right", va="center", fontsize=8)
-    axes.set_yticks(range(len(pairs)), list(pairs))
+    rows = [row for row in _table("../benchmarks/results/laws.md", "| set | method |") if row[4] != "."]
+    packages, sets = (list(dict.fromkeys(row[column] for row in rows)) for column in (1, 0))
+    for number, name in enumerate(sets):
+        each = {row[1]: [float(part) for part in row[4].split(" ± ")] for row in rows if row[0] == name}
+        heights = [packages.index(package) + 0.2 * (number - (len(sets) - 1) / 2) for package in each]
+        means, errors = zip(*each.values(), strict=True)
+        axes.errorbar(means, heights, xerr=errors, fmt="o", color=COLOURS[number], capsize=3, label=name)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_yticks(range(len(packages)), packages)
     axes.invert_yaxis()
-    axes.set(xlabel="NLL on 20 folds of yacht (lower is better), with one standard error", xlim=(0.9, 1.8))
+    axes.set(xlabel="NLL of the package minus ours, with one standard error over 20 folds")
     axes.legend(frameon=False, fontsize=9, loc="upper right")
     with_grid(axes, "x")
     return figure
@@ -534,7 +524,7 @@ def _table(page: str, start: str) -> list[list[str]]:
     """Return the cells of the table of a page whose head starts with these words."""
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith(start)) + 2
-    last = next(number for number in range(first, len(lines)) if not lines[number].startswith("|"))
+    last = next((number for number in range(first, len(lines)) if not lines[number].startswith("|")), len(lines))
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[first:last]]
 
 
