@@ -132,5 +132,5 @@ def test_help_lists_each_option_of_fit_once_under_its_heading():
             listed[name] = heading
     assert {name: heading for heading, names in _SECTIONS.items() for name in names}.items() <= listed.items()
     assert {name for name, heading in listed.items() if heading == "Options"} == {
-        *("target", "out", "quiet", "json", "help"),
+        *("target", "out", "predict", "quiet", "json", "help"),
     }

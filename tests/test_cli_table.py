@@ -67,6 +67,21 @@ def test_two_commands_from_a_table_to_predictions(place, tmp_path):
         assert row["outside"] in ("true", "false")
 
 
+def test_one_command_from_a_table_to_predictions(place, tmp_path):
+    new = tmp_path / "new.more.csv"
+    new.write_bytes((place / "new.csv").read_bytes())
+    how = ["fit", place / "train.csv", "--target", "y", "--out", tmp_path / "run", *QUICK, "--predict"]
+    said = wherefrom(*how, new)
+    assert said.exit_code == 0, said.output
+    assert f"40 rows predicted into {tmp_path / 'new_predictions.csv'}" in said.output
+    wherefrom("predict", tmp_path / "run", new, "--out", tmp_path / "again.csv")
+    assert (tmp_path / "new_predictions.csv").read_bytes() == (tmp_path / "again.csv").read_bytes()
+    for words, wrong in ((["nowhere.csv"], "nowhere.csv is not a file"), ([new, "--json"], "--json prints one")):
+        said = wherefrom(*how, *words, "--overwrite")
+        assert said.exit_code == 2
+        assert said.output.startswith(f"wherefrom: {wrong}")
+
+
 def test_the_engine_is_the_one_that_is_named(place, tmp_path):
     for engine in ("torch", "native"):
         out = tmp_path / engine

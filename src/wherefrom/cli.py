@@ -149,6 +149,10 @@ def fit(
     table: Rows,
     target: Annotated[str, typer.Option(help="The column to predict.")],
     out: Annotated[Path, typer.Option(help="Folder for the run.")],
+    predict: Annotated[
+        Path | None,
+        typer.Option(help="A file of rows to predict afterwards; new.csv is predicted into new_predictions.csv."),
+    ] = None,
     task: Annotated[
         str | None,
         typer.Option(
@@ -265,8 +269,10 @@ def fit(
 ) -> None:
     """Train a model that predicts a column of your table. Every prediction has an interval."""
     from wherefrom.tables import commands
+    from wherefrom.tables.looking import How
     from wherefrom.tables.options import Request
 
+    answers = None if predict is None else commands.answers_of(predict, talk)
     request = Request.of(
         target,
         task=task,
@@ -306,6 +312,8 @@ def fit(
         compute=_on_cluster(ray),
     )
     commands.fit_table(table, out, request, how, test=test, overwrite=overwrite, keeps_data=not no_data, talk=talk)
+    if predict is not None:
+        commands.predict_table(commands.Question(out, predict, how, How()), answers, talk)
 
 
 @app.command()

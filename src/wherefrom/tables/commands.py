@@ -181,6 +181,17 @@ class Question:
         return looked_at(model, model.chunks_of(self.path, self.reading), self.how, talk.progress)
 
 
+def answers_of(path: Path, talk: Talk) -> Path:
+    """Return the file that `wherefrom fit --predict` writes; raise if that cannot be, before anything is trained."""
+    if talk.as_json:
+        raise ValueError("--json prints one document: use wherefrom predict --json after the fit, without --predict")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not a file: --predict takes a CSV or Parquet file")
+    out = path.with_name(f"{path.name.partition('.')[0]}_predictions.csv")
+    check_writable(out)
+    return out
+
+
 def predict_table(asked: Question, out: Path | None, talk: Talk) -> None:
     """`wherefrom predict`"""
     check_writable(out)
