@@ -43,6 +43,8 @@ Written by `benchmarks/tables.py`.
   Gaussian where left-out rows show another shape, and the rivals' are: on skewed targets, part of its lead is that.
   Where values repeat (counts, zeros: azpro, doctor_visits, rwm5yr, med_exp, wine), densities reward narrow peaks at
   them, so that the NLL says too much: look at the CRPS there.
+- The estimators for scikit-learn fit the same model: with the same seed, they predict what `wf.fit` predicts
+  (tests/test_estimators.py). A run may leave them out (`--contenders`).
 - CatBoost (`RMSEWithUncertainty`), NGBoost (`Normal`), the Gaussian process and the ensemble predict a Gaussian.
   CatBoost's mean is that of a model of the mean (`RMSE`) where validation rows prefer it.
   LightGBM has the interval of quantile models at 2.5% and 97.5%. Its Gaussian, for NLL and CRPS, is around a model of
