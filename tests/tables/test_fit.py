@@ -149,4 +149,4 @@ def test_verbose_says_what_the_command_says(frame, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         wf.fit(frame, "y", verbose=True, **QUICK)
-    assert "300 rows: each is trained on" in capsys.readouterr().out
+    assert "300 rows: all are used to train; each is tested" in capsys.readouterr().out
