@@ -147,7 +147,7 @@ def test_a_frozen_part_drops_as_its_mode_says(is_training, problem):
     "make", [lambda: Residual(Timms, scale_by_keep=False), lambda: Residual(Torchvisions, mode="batch")]
 )
 def test_other_ways_to_drop_are_refused(make, problem):
-    with pytest.raises(ValueError, match="draws random numbers of its own, by bernoulli_"):
+    with pytest.raises(ValueError, match="draws its own random numbers, by bernoulli_"):
         wf.marginalise(training(make), problem, [])
 
 
