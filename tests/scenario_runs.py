@@ -30,23 +30,20 @@ def names(paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def run(paths: Sequence[Path], report: Path, seconds: float, options: Sequence[str] = (), tries: int = 1) -> dict:
+def run(paths: Sequence[Path], report: Path, seconds: float, options: Sequence[str] = ()) -> dict[str, str]:
     """Return every scenario that ran, with what went wrong in it, if anything.
 
     report: a file that pytest writes.
     seconds: after which the process is ended.
     options: further ones of pytest.
-    tries: processes that may be started, where one ends without a report; what a report says is never tried again.
     """
     lines = [str(TESTS), *(str(path.parent) for path in paths), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, lines)), "OMP_NUM_THREADS": "1"}
     always = ["-p", "no:cacheprovider", "-o", "addopts=", "-q", f"--junitxml={report}"]
     command = [sys.executable, "-m", "pytest", *always, *options, *map(str, paths)]
-    ends = []
-    while not report.exists() and len(ends) < tries:
-        ends.append(_end(command, environment, seconds))
+    end = _end(command, environment, seconds)
     if not report.exists():
-        pytest.fail("the process with the scenarios ended early:\n" + "\n".join(ends))
+        pytest.fail(f"the process with the scenarios ended early: {end}")
     outcomes: dict[str, str] = {}
     for case in xml.parse(report).iter("testcase"):
         name = case.attrib["name"].partition("[")[0]

@@ -11,18 +11,15 @@ import scenario_runs
 
 SCENARIOS = [Path(__file__).with_name("cluster_scenarios.py")]
 SECONDS = 1200
-# On a busy machine Ray's daemons may miss each other's signs of life: then the process ends without a report, and a
-# second one starts. What a report says counts at once.
-TRIES = 2
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(TRIES * SECONDS + 60)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(SECONDS + 60)]
 
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory) -> dict[str, str]:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("the cluster needs Ray: pip install 'wherefrom[ray]'")
-    return scenario_runs.run(SCENARIOS, tmp_path_factory.mktemp("cluster") / "report.xml", SECONDS, tries=TRIES)
+    return scenario_runs.run(SCENARIOS, tmp_path_factory.mktemp("cluster") / "report.xml", SECONDS)
 
 
 @pytest.mark.parametrize("name", scenario_runs.names(SCENARIOS))
