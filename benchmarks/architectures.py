@@ -528,8 +528,8 @@ def given_masks(masks: Iterator[Tensor], network: nn.Module) -> Iterator[None]:
             scores = scores + bias
         return (scores.softmax(-1) * next(masks)) @ value
 
-    known = stand_ins(network.modules())
-    paths = [part for part in network.modules() if id(part) in known]
+    row_dropouts = stand_ins(network.modules())
+    paths = [part for part in network.modules() if id(part) in row_dropouts]
     for part in paths:
         part.forward = lambda x: x * next(masks).reshape(-1, *(1 for _ in x.shape[1:]))
     for name in names:

@@ -317,10 +317,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.two_cores:
         shape = SHAPES[-1]
-        found = table_of_two(measure_two_cores(shape, arguments.rounds))
-        print(found)
+        table = table_of_two(measure_two_cores(shape, arguments.rounds))
+        print(table)
         if arguments.markdown:
-            write(arguments.markdown, HEADING_OF_TWO, markdown_of_two(found, shape, arguments.rounds))
+            write(arguments.markdown, HEADING_OF_TWO, markdown_of_two(table, shape, arguments.rounds))
         return
     measured = {}
     with one_core():

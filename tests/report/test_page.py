@@ -297,11 +297,11 @@ def view_of(shares: dict[str, float], error: float = 0.01, word: str = "about ri
         {"name": name, "share": share, "share_error": error, "is_noise": name in ("noise", "overlap")}
         for name, share in shares.items()
     ]
-    found = {"word": word, "say": "The 95% intervals contain 80% of the truth", "observed": 0.8, "expected": 0.95}
+    verdict = {"word": word, "say": "The 95% intervals contain 80% of the truth", "observed": 0.8, "expected": 0.95}
     baseline = {"scores": {"rmse": 2.0131}, "gain": {"word": "better"}}
     return {
         "sources": {"overall": overall, "problem": None},
-        "verdict": found,
+        "verdict": verdict,
         "combinations": {"rows": []},
         "scores": {"rmse": 2.0118},
         "baseline": baseline,

@@ -106,11 +106,11 @@ def test_a_pilot_tries_settings_unless_they_are_given(random):
 
 
 def test_a_pilot_of_few_long_epochs_looks_at_two_of_them(random):
-    """Where an epoch has very many steps, a quarter of the epochs is one, which is no trajectory."""
+    """With very many steps in an epoch, a quarter of the epochs is one, which is no trajectory."""
     x, y = noisy(300, random)
     training = wf.Training(wf.MLP([5]), wf.Algorithm("adam", lr=0.02, batch_size=1), 1, wf.Regression())
-    found = pilot(training, (x, y), averages=False, tried=["decay"], compute=QUIET)
-    assert found.training.epochs >= LEAST_EPOCHS
+    chosen = pilot(training, (x, y), averages=False, tried=["decay"], compute=QUIET)
+    assert chosen.training.epochs >= LEAST_EPOCHS
 
 
 def test_a_pilot_may_drop_nothing(random):

@@ -408,10 +408,10 @@ class Elsewhere:
 
 def test_rows_that_are_streamed_are_known_again():
     x, y = torch.randn(10, 3), torch.randn(10, 1)
-    known = identity.of_table(Examples(Elsewhere(x), y))
-    assert identity.of_table(Examples(Elsewhere(x.clone()), y.clone())) == known
+    digest = identity.of_table(Examples(Elsewhere(x), y))
+    assert identity.of_table(Examples(Elsewhere(x.clone()), y.clone())) == digest
     for other in (Examples(Elsewhere(x + 1), y), Examples(Elsewhere(x), y + 1), Examples(Elsewhere(x), y, y[:, 0])):
-        assert identity.of_table(other) != known
+        assert identity.of_table(other) != digest
 
 
 # ---------------------------------------------------------------------- when it is written

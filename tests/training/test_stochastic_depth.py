@@ -158,19 +158,19 @@ def test_only_layers_that_drop_rows_are_known():
 
 def test_the_real_layers():
     """timm's and transformers' own, where they are installed."""
-    found = []
+    layers = []
     try:
         from timm.layers import DropPath
 
-        found.append(DropPath(0.1))
+        layers.append(DropPath(0.1))
     except ImportError:
         pass
     try:
         from transformers.models.swin.modeling_swin import SwinDropPath
 
-        found.append(SwinDropPath(0.1))
+        layers.append(SwinDropPath(0.1))
     except ImportError:
         pass
-    if not found:
+    if not layers:
         pytest.skip("neither timm nor transformers is installed")
-    assert list(stand_ins(found)) == [id(layer) for layer in found]
+    assert list(stand_ins(layers)) == [id(layer) for layer in layers]

@@ -261,10 +261,10 @@ class Network:
 
     def _for_draws(self) -> Network:
         """Return the network on the CPU, where draws are compared with it; the same object for all of them."""
-        own = self.private("draws")
-        if "for draws" not in own.kept:
-            own.kept["for draws"] = copy.copy(own).to(torch.device("cpu"))
-        network: Network = own.kept["for draws"]
+        private = self.private("draws")
+        if "for draws" not in private.kept:
+            private.kept["for draws"] = copy.copy(private).to(torch.device("cpu"))
+        network: Network = private.kept["for draws"]
         return network
 
     def _of_the_first(self, module: nn.Module) -> dict[int, nn.Module]:
